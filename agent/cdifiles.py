@@ -1,0 +1,112 @@
+"""Writes the CDI specs, and lets NVIDIA's own tool generate the GPU spec where the host has it.
+
+Rewritten whenever the devices, the driver or the settings change; left in place at the end, because containers that
+restart while the agent is away still need them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.access import driver_files, extra_nodes
+from agent.files import write_atomically
+from deviceplugin.cdi import DriverFiles, file_name, rename_kind, specs
+from deviceplugin.strategy import AllocationSpec, NodeAccess
+
+log = logging.getLogger(__name__)
+
+PROGRAM_TIMEOUT_S = 30.0
+
+
+class CdiFiles:
+    """Specs below ``folder``. ``hook_path`` is nvidia-ctk or nvidia-cdi-hook as the host sees it."""
+
+    def __init__(self, folder: Path, *, driver_root: Path, dev_root: Path, hook_path: Path, simulated: bool) -> None:
+        self._folder = folder
+        self._driver_root = driver_root
+        self._dev_root = dev_root
+        self._hook_path = hook_path
+        self._simulated = simulated
+        self._written: dict[str, bytes] = {}
+
+    async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
+        """Bring the files in line; the names of those that changed. Raises OSError when they cannot be written."""
+        changed = []
+        for name, document in (await self._documents(spec, access)).items():
+            content = msgspec.json.format(msgspec.json.encode(document))
+            if not document["devices"]:
+                # A spec without devices is refused by runtimes, and would hide the good ones beside it.
+                (self._folder / name).unlink(missing_ok=True)
+                self._written.pop(name, None)
+            elif self._written.get(name) != content or not (self._folder / name).exists():
+                write_atomically(self._folder / name, content, mode=0o644)
+                self._written[name] = content
+                changed.append(name)
+        return tuple(changed)
+
+    async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
+        if not spec.uses_cdi:
+            return {}
+        if self._simulated:
+            return specs(spec, access, DriverFiles(), {})
+        generated = await self._generate(spec)
+        driver = DriverFiles() if generated is not None else await self._driver_files()
+        documents = specs(spec, access, driver, extra_nodes(self._dev_root))
+        if generated is not None:
+            documents[file_name("gpu")] = generated
+        return documents
+
+    async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
+        """The GPU spec by ``nvidia-ctk cdi generate``; None where there is no such program or it fails."""
+        if self._hook_path.name != "nvidia-ctk" or not self._hook_path.exists():
+            return None
+        output = await run_program(
+            str(self._hook_path),
+            "cdi",
+            "generate",
+            "--format=json",
+            f"--device-name-strategy={spec.device_id.value}",
+            f"--driver-root={self._driver_root}",
+            f"--dev-root={self._dev_root}",
+        )
+        if output is None:
+            return None
+        try:
+            document = msgspec.json.decode(output, type=dict[str, Any])
+        except msgspec.DecodeError as wrong:
+            log.warning("nvidia-ctk printed no spec", extra={"error": str(wrong)})
+            return None
+        return rename_kind(document, "gpu") if document.get("devices") else None
+
+    async def _driver_files(self) -> DriverFiles:
+        output = await run_program("ldconfig", "-r", str(self._driver_root), "-p")
+        if output is None:
+            return DriverFiles()
+        return driver_files(output.decode(errors="replace"), self._driver_root, self._hook_path)
+
+
+async def run_program(*words: str) -> bytes | None:
+    """What a program printed; None, and one warning, when it is missing, fails or takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    except OSError as missing:
+        log.warning("cannot run", extra={"program": words[0], "error": str(missing)})
+        return None
+    try:
+        async with asyncio.timeout(PROGRAM_TIMEOUT_S):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        log.warning("took too long", extra={"program": words[0], "timeout_s": PROGRAM_TIMEOUT_S})
+        return None
+    if process.returncode != 0:
+        log.warning("failed", extra={"program": words[0], "error": errors.decode(errors="replace")[-200:]})
+        return None
+    return output

@@ -1,0 +1,61 @@
+"""What the agent knew, kept across its own restarts, so that it serves before NVML has answered.
+
+Valid for the same boot and the same driver only: after either changed, minors, MIG instances and faults may be others.
+"""
+
+import logging
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from agent.files import write_atomically
+from inventory.devices import Node
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+NAME = "checkpoint.json"
+MAX_BYTES = 4 << 20
+
+
+class Checkpoint(Struct, frozen=True):
+    """``health`` is the health core's own snapshot, opaque here."""
+
+    version: int
+    boot_id: str
+    node: Node
+    health: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def save(state_dir: Path, checkpoint: Checkpoint) -> None:
+    """Write it in one step, mode 0600. Raises OSError."""
+    write_atomically(state_dir / NAME, msgspec.json.encode(checkpoint))
+
+
+def load(state_dir: Path, *, boot_id: str, node_name: str) -> Checkpoint | None:
+    """The checkpoint of this boot and node, or None: none there, another boot's, or not to be understood."""
+    path = state_dir / NAME
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        if len(content) > MAX_BYTES:
+            raise msgspec.ValidationError(f"found {len(content)} bytes, expected {MAX_BYTES} at most")
+        found = msgspec.json.decode(content, type=Checkpoint)
+        found.node.validate()
+    except (msgspec.MsgspecError, AssertionError) as wrong:
+        log.warning("checkpoint ignored", extra={"file": str(path), "error": str(wrong)})
+        return None
+    if found.version != VERSION or found.boot_id != boot_id or found.node.name != node_name:
+        return None
+    return found
+
+
+def read_boot_id(proc_root: Path) -> str:
+    """The kernel's id of this boot; empty where it cannot be read (then no checkpoint ever fits)."""
+    try:
+        return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

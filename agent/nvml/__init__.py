@@ -1,0 +1,1 @@
+"""NVML in, plain data out. Nothing above this package imports ``pynvml``."""

@@ -1,0 +1,196 @@
+"""The NVML session: opening it, finding GPUs, probing them, hearing their XIDs. All of it off the event loop.
+
+One worker speaks for the driver (open, count), one for each GPU index. A GPU that hangs or is lost keeps the place it
+had in the last good picture, marked unreadable; the others are read as if nothing had happened.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+from msgspec import Struct, structs
+
+from agent.nvml.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
+from agent.nvml.gpus import common_ancestor, read_gpu
+from agent.nvml.links import link_matrix
+from agent.nvml.probe import Probe, look
+from agent.nvml.query import ask, must, text
+from agent.nvml.worker import GpuWorker, XidEvent
+from inventory.devices import Gpu, Node
+from inventory.ids import GpuUuid, NodeName
+
+log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 0.3
+
+
+class Versions(Struct, frozen=True):
+    driver: str
+    cuda: tuple[int, int]
+
+
+class Discovery(Struct, frozen=True):
+    """A picture of the node, and one line for each GPU that could not be read."""
+
+    node: Node
+    problems: tuple[str, ...] = ()
+
+
+class Sighting(Struct, frozen=True):
+    """A probe's findings; ``reset`` says that the GPU's handle had died and a new one works."""
+
+    probe: Probe
+    reset: bool
+
+
+class _Slot:
+    """One GPU index of NVML: its thread, and the handle and GPU last found there."""
+
+    def __init__(self, index: int, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
+        self.index = index
+        self.handle: Any = None
+        self.gpu: Gpu | None = None
+        self._on_xid = on_xid
+        self.worker = GpuWorker(f"gpu{index}", self._event)
+
+    def _event(self, event: XidEvent) -> None:
+        if self.gpu is not None:
+            self._on_xid(self.gpu.uuid, event)
+
+
+class Driver:
+    """The NVML session of this process. ``on_xid`` is called on the event loop."""
+
+    def __init__(self, node_name: NodeName, sys_root: Path, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
+        self._node_name = node_name
+        self._sys_root = sys_root
+        self._on_xid = on_xid
+        self._main = GpuWorker("driver")
+        self._slots: list[_Slot] = []
+        self.versions = Versions("", (0, 0))
+
+    async def open(self) -> Versions:
+        """Start a session. Raises DriverUnavailable where there is no driver, CallTimedOut where it hangs."""
+        self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
+        return self.versions
+
+    async def count(self) -> int:
+        """How many GPUs NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        return int(await self._main.call(lambda: must(pynvml.nvmlDeviceGetCount)))
+
+    async def discover(self, known: Sequence[Gpu]) -> Discovery:
+        """Read every GPU and all links anew. ``known`` stands in for those that cannot be read, by index.
+
+        Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
+        """
+        self._fit(await self.count())
+        problems = [line for line in await asyncio.gather(*map(self._read, self._slots)) if line]
+        seen = {slot.gpu.uuid for slot in self._slots if slot.gpu is not None}
+        by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
+        gpus = []
+        for slot in self._slots:
+            if slot.gpu is None and slot.index in by_index:
+                slot.gpu = structs.replace(by_index[slot.index], readable=False)
+            if slot.gpu is not None:
+                gpus.append(slot.gpu)
+        links = link_matrix(gpus, await self._ancestors([slot for slot in self._slots if slot.gpu is not None]))
+        node = Node(
+            name=self._node_name,
+            driver_version=self.versions.driver,
+            cuda_version=self.versions.cuda,
+            gpus=tuple(gpus),
+            links=links,
+        )
+        return Discovery(node, tuple(problems))
+
+    async def watch(self) -> None:
+        """Hear the XIDs of every GPU that has a living handle."""
+        await asyncio.gather(*(self._watch(slot) for slot in self._slots if slot.handle is not None))
+
+    async def probe(self, uuid: GpuUuid, timeout_s: float) -> Sighting:
+        """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
+        slot = next((s for s in self._slots if s.gpu is not None and s.gpu.uuid == uuid), None)
+        if slot is None or slot.gpu is None:
+            raise GpuLost(f"NVML no longer lists {uuid}")
+        gpu, handle = slot.gpu, slot.handle
+        found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
+        if found.renewed:
+            slot.handle = found.handle
+            await self._watch(slot)
+        return Sighting(found.probe, reset=found.renewed)
+
+    async def close(self) -> None:
+        """End the session as far as the driver lets us; never waits long."""
+        for slot in self._slots:
+            slot.worker.close()
+        self._slots = []
+        try:
+            await self._main.call(_close, CLOSE_TIMEOUT_S)
+        except NvmlError as failed:
+            log.debug("NVML was not shut down: %s", failed)
+        self._main.close()
+
+    def _fit(self, count: int) -> None:
+        """One slot for each index; a hung slot's thread is left to itself and its index gets a new one."""
+        while len(self._slots) > count:
+            self._slots.pop().worker.close()
+        for index in range(len(self._slots), count):
+            self._slots.append(_Slot(index, self._on_xid))
+
+    async def _read(self, slot: _Slot) -> str | None:
+        """Fill the slot; one line when it cannot be read. A GPU known from before stays, unreadable."""
+
+        def read() -> tuple[Any, Gpu]:
+            handle = must(pynvml.nvmlDeviceGetHandleByIndex, slot.index)
+            return handle, read_gpu(handle, slot.index, self._sys_root)
+
+        try:
+            slot.handle, slot.gpu = await slot.worker.call(read)
+        except DriverUnavailable:
+            raise
+        except NvmlError as failed:
+            if slot.gpu is not None:
+                slot.gpu = structs.replace(slot.gpu, readable=False)
+            return f"GPU {slot.index} cannot be read: {failed}"
+        return None
+
+    async def _watch(self, slot: _Slot) -> None:
+        try:
+            heard = await slot.worker.watch(slot.handle)
+        except NvmlError as failed:
+            log.warning("no XID events", extra={"gpu": slot.index, "error": str(failed)})
+            return
+        if not heard:
+            log.info("this GPU has no XID events", extra={"gpu": slot.index})
+
+    async def _ancestors(self, slots: Sequence[_Slot]) -> dict[tuple[int, int], int]:
+        """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing."""
+
+        async def row(i: int) -> dict[tuple[int, int], int]:
+            one = slots[i].handle
+            others = [(j, slots[j].handle) for j in range(i + 1, len(slots)) if slots[j].handle is not None]
+            if one is None or not others:
+                return {}
+            try:
+                levels = await slots[i].worker.call(lambda: [(j, common_ancestor(one, other)) for j, other in others])
+            except CallTimedOut:
+                return {}
+            return {(i, j): level for j, level in levels if level is not None}
+
+        rows = await asyncio.gather(*(row(i) for i in range(len(slots))))
+        return {pair: level for found in rows for pair, level in found.items()}
+
+
+def _open() -> Versions:
+    must(pynvml.nvmlInit)
+    # Numbers, 12080 for 12.8: from the driver's own library, not from any toolkit.
+    cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+    return Versions(driver=text(must(pynvml.nvmlSystemGetDriverVersion)), cuda=(cuda // 1000, cuda % 1000 // 10))
+
+
+def _close() -> None:
+    must(pynvml.nvmlShutdown)

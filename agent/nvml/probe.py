@@ -1,0 +1,100 @@
+"""One look at a GPU's health: cheap reads only, on the GPU's own thread."""
+
+from typing import Any
+
+import pynvml
+from msgspec import Struct
+
+from agent.nvml.errors import CallFailed, GpuLost
+from agent.nvml.gpus import handle_of, read_recovery_action
+from agent.nvml.migs import read_instance_uuids
+from agent.nvml.query import ask, must, text
+from inventory.devices import Gpu
+from inventory.ids import GpuUuid, MigUuid
+
+
+class Probe(Struct, frozen=True):
+    """What one look found. None: this GPU does not tell.
+
+    ``energy_mj`` restarts at a reset. ``mig_errors`` holds the instances that did not answer as themselves, with why;
+    ``mig_uuids`` is None when MIG mode is off.
+    """
+
+    recovery_action: int | None = None
+    ecc_uncorrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failure: bool | None = None
+    nvlinks_down: tuple[int, ...] = ()
+    energy_mj: int | None = None
+    mig_uuids: tuple[str, ...] | None = None
+    mig_errors: dict[MigUuid, str] = {}
+
+
+class Look(Struct, frozen=True):
+    """A probe, and the handle it was made with: another one than before after a reset."""
+
+    probe: Probe
+    handle: Any
+    renewed: bool
+
+
+def look(handle: Any, gpu: Gpu) -> Look:
+    """Probe the GPU; where the old handle is dead, take a new one and probe through that.
+
+    Raises GpuLost when a new handle does not help, DriverUnavailable, CallFailed.
+    """
+    try:
+        return Look(read(handle, gpu), handle, renewed=False)
+    except GpuLost:
+        fresh = renew(gpu.uuid)
+        return Look(read(fresh, gpu), fresh, renewed=True)
+
+
+def renew(uuid: GpuUuid) -> Any:
+    """A new handle for a GPU whose old one is dead. Raises GpuLost when the GPU is gone from NVML's list too."""
+    try:
+        return handle_of(uuid)
+    except CallFailed as gone:
+        raise GpuLost(str(gone)) from None
+
+
+def read(handle: Any, gpu: Gpu) -> Probe:
+    """The reads of one probe, through ``handle``. The UUID comes first: an index may name another GPU by now."""
+    found = text(must(pynvml.nvmlDeviceGetUUID, handle))
+    if found != gpu.uuid:
+        raise GpuLost(f"the handle of {gpu.uuid} now names {found}")
+    must(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+    mode = ask(pynvml.nvmlDeviceGetMigMode, handle) if gpu.mig_capable else None
+    mig_on = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    return Probe(
+        recovery_action=read_recovery_action(handle),
+        ecc_uncorrected=ask(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        ),
+        remap_pending=None if rows is None else bool(rows[2]),
+        remap_failure=None if rows is None else bool(rows[3]),
+        nvlinks_down=tuple(
+            link.link
+            for link in gpu.nvlinks
+            if link.active and ask(pynvml.nvmlDeviceGetNvLinkState, handle, link.link) == 0
+        ),
+        energy_mj=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+        mig_uuids=read_instance_uuids(handle) if mig_on else None,
+        mig_errors=_probe_instances(handle, gpu) if mig_on else {},
+    )
+
+
+def _probe_instances(handle: Any, gpu: Gpu) -> dict[MigUuid, str]:
+    """Ask each instance as itself: its parent's answers say nothing about it."""
+    errors = {}
+    for instance in gpu.mig_instances:
+        try:
+            mig = must(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, instance.index)
+            must(pynvml.nvmlDeviceGetMemoryInfo, mig)
+        except CallFailed as failed:
+            errors[instance.uuid] = str(failed)
+    return errors

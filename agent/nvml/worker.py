@@ -1,0 +1,152 @@
+"""One daemon thread for each GPU: NVML calls can hang, and a hung GPU must hang nothing but itself.
+
+The thread takes calls from a short queue; between calls it waits in NVML for events of its GPU. Daemon threads, because
+an executor's threads would hold the process's exit until the driver answers, which may be never.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pynvml
+from msgspec import Struct
+
+from agent.nvml.errors import CallFailed, CallTimedOut, NvmlError
+from agent.nvml.query import ask, must
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EVENT_WAIT_MS = 500
+CALL_TIMEOUT_S = 5.0
+QUEUE_LENGTH = 8
+WHOLE_GPU = 0xFFFFFFFF
+EVENT_TYPES = (
+    pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
+)
+
+
+class XidEvent(Struct, frozen=True):
+    """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU."""
+
+    xid: int
+    gi: int | None = None
+    ci: int | None = None
+
+
+class GpuWorker:
+    """Runs NVML calls of one GPU (or of the driver as a whole) one after another, off the event loop.
+
+    ``on_event`` is called on the event loop for each XID of the handle given to ``watch``.
+    """
+
+    def __init__(self, name: str, on_event: Callable[[XidEvent], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_event = on_event
+        self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
+        self._events: Any = None
+        self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[], T], timeout_s: float = CALL_TIMEOUT_S) -> T:
+        """Run ``function`` on the thread. Raises what it raises, and CallTimedOut when it (or one before it) hangs."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+        try:
+            self._calls.put_nowait((function, answer))
+        except queue.Full:
+            raise CallTimedOut("earlier NVML calls of this GPU have not returned") from None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise CallTimedOut(f"NVML did not answer within {timeout_s:g} s") from None
+
+    async def watch(self, handle: Any) -> bool:
+        """Deliver this handle's events from now on, in place of an earlier handle's. False where the GPU has none."""
+        return await self.call(lambda: self._register(handle))
+
+    def close(self) -> None:
+        """Let the thread end after what it is doing; nobody waits for it."""
+        try:
+            self._calls.put_nowait(None)
+        except queue.Full:
+            log.debug("a hung NVML thread is left behind")
+
+    def _register(self, handle: Any) -> bool:
+        self._release()
+        supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+        if not supported:
+            return False
+        events = must(pynvml.nvmlEventSetCreate)
+        try:
+            must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, events)
+        except CallFailed:
+            must(pynvml.nvmlEventSetFree, events)
+            return False
+        self._events = events
+        return True
+
+    def _release(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            try:
+                must(pynvml.nvmlEventSetFree, events)
+            except NvmlError as failed:
+                log.debug("event set not freed: %s", failed)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._calls.get(block=self._events is None)
+            except queue.Empty:
+                self._wait_for_event()
+                continue
+            if item is None:
+                self._release()
+                return
+            self._answer(*item)
+
+    def _answer(self, function: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
+        try:
+            result = function()
+        except NvmlError as failed:
+            self._tell(_fail, answer, failed)
+        except Exception as failed:  # noqa: BLE001 - a thread's boundary: the caller gets whatever it was
+            self._tell(_fail, answer, failed)
+        else:
+            self._tell(_resolve, answer, result)
+
+    def _wait_for_event(self) -> None:
+        try:
+            data = pynvml.nvmlEventSetWait_v2(self._events, EVENT_WAIT_MS)
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
+                # The next probe says what happened, and a recovered GPU is watched anew.
+                log.info("no more events from %s: %s", self._thread.name, error)
+                self._events = None
+            return
+        if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
+            gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
+            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci))
+
+    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The loop is closed: the agent is ending, nobody listens any more.
+            log.debug("an NVML answer came after the end")
+
+
+def _resolve(answer: "asyncio.Future[Any]", result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)

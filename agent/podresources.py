@@ -1,0 +1,136 @@
+"""Who holds which device, from the kubelet's pod resources API (v1).
+
+The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff. The
+answer names pods and containers, no UIDs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from msgspec import Struct
+
+from inventory.ids import DeviceId, ResourceName
+from kubeletapi import podresources_v1_pb2 as pb
+from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
+
+log = logging.getLogger(__name__)
+
+SOCKET = "kubelet.sock"
+CALL_TIMEOUT_S = 10.0
+SHORTEST_INTERVAL_S = 1.0
+IDLE_INTERVAL_S = 10.0
+LONGEST_RETRY_S = 30.0
+MAX_ANSWER_BYTES = 16 << 20
+
+
+class Holder(Struct, frozen=True, order=True):
+    """A container that was given a device of ``resource``."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: ResourceName
+
+
+Holders = Mapping[DeviceId, Holder]
+
+
+def holders_of(answer: pb.ListPodResourcesResponse, devices: set[DeviceId]) -> dict[DeviceId, Holder]:
+    """Our devices' holders in one List answer. Other plugins' devices are passed over, whatever they call them."""
+    found: dict[DeviceId, Holder] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for group in container.devices:
+                holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
+                found.update((DeviceId(one), holder) for one in group.device_ids if DeviceId(one) in devices)
+    return found
+
+
+class PodResources:
+    """Client of the kubelet at ``folder/kubelet.sock``. Each call opens its own channel: the kubelet may be new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._target = f"unix:{folder / SOCKET}"
+
+    async def list(self) -> pb.ListPodResourcesResponse:
+        """All pods of the node with what they hold. Raises grpc.aio.AioRpcError."""
+        async with self._channel() as channel:
+            stub = pb_grpc.PodResourcesListerStub(channel)
+            return await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_TIMEOUT_S)
+
+    async def get(self, namespace: str, pod: str) -> pb.PodResources:
+        """What one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
+        async with self._channel() as channel:
+            stub = pb_grpc.PodResourcesListerStub(channel)
+            request = pb.GetPodResourcesRequest(pod_name=pod, pod_namespace=namespace)
+            return (await stub.Get(request, timeout=CALL_TIMEOUT_S)).pod_resources
+
+    async def allocatable(self) -> dict[ResourceName, set[DeviceId]]:
+        """What the kubelet believes it may hand out, by resource. Raises grpc.aio.AioRpcError."""
+        async with self._channel() as channel:
+            stub = pb_grpc.PodResourcesListerStub(channel)
+            answer = await stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=CALL_TIMEOUT_S)
+        found: dict[ResourceName, set[DeviceId]] = {}
+        for group in answer.devices:
+            found.setdefault(ResourceName(group.resource_name), set()).update(map(DeviceId, group.device_ids))
+        return found
+
+    def _channel(self) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(self._target, options=[("grpc.max_receive_message_length", MAX_ANSWER_BYTES)])
+
+
+class HolderWatch:
+    """Keeps the last known holders. ``changed`` is called after each answer that differs.
+
+    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, since nobody tells us
+    when a pod ends.
+    """
+
+    def __init__(self, client: PodResources, devices: Callable[[], set[DeviceId]], changed: Callable[[], None]) -> None:
+        self._client = client
+        self._devices = devices
+        self._changed = changed
+        self._nudged = asyncio.Event()
+        self.holders: dict[DeviceId, Holder] = {}
+        self.allocatable: dict[ResourceName, set[DeviceId]] = {}
+        self.reachable = False
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled. Failures keep what was known."""
+        pause_s = SHORTEST_INTERVAL_S
+        while True:
+            try:
+                await self.refresh()
+                pause_s = SHORTEST_INTERVAL_S
+            except grpc.aio.AioRpcError as failed:
+                self.reachable = False
+                pause_s = min(pause_s * 2, LONGEST_RETRY_S)
+                log.info("pod resources not read", extra={"error": f"{failed.code().name}: {failed.details()}"})
+            await asyncio.sleep(pause_s)
+            await self._until_nudged()
+
+    async def refresh(self) -> None:
+        """Ask once. Raises grpc.aio.AioRpcError."""
+        devices = self._devices()
+        holders = holders_of(await self._client.list(), devices)
+        allocatable = await self._client.allocatable()
+        differs = holders != self.holders or allocatable != self.allocatable or not self.reachable
+        self.holders, self.allocatable, self.reachable = holders, allocatable, True
+        if differs:
+            self._changed()
+
+    async def _until_nudged(self) -> None:
+        try:
+            async with asyncio.timeout(IDLE_INTERVAL_S):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._nudged.clear()

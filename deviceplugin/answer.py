@@ -1,0 +1,135 @@
+"""What Allocate answers, as plain data: events in (the ids kubelet chose), one container's edits out.
+
+Shapes follow the NVIDIA device plugin, so that its container toolkit and CDI runtimes understand them unchanged.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceIdStrategy, DeviceListStrategy, NodeAccess
+from inventory.ids import DeviceId
+from inventory.layout import LogicalDevice, Resource
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+VOLUME_ROOT = "/var/run/nvidia-container-devices"
+CDI_VENDOR = "k8s.device-plugin.nvidia.com"
+
+
+class AllocationError(ValueError):
+    """The request cannot be granted: the caller named devices that this resource does not have to give."""
+
+
+class Mount(Struct, frozen=True):
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+class Device(Struct, frozen=True):
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+class ContainerAnswer(Struct, frozen=True):
+    """The edits of one container: kubelet's ContainerAllocateResponse."""
+
+    envs: Mapping[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[Device, ...] = ()
+    annotations: Mapping[str, str] = {}
+    cdi_devices: tuple[str, ...] = ()
+
+
+def cdi_name(cls: str, device: str) -> str:
+    """A fully qualified CDI device name: ``k8s.device-plugin.nvidia.com/gpu=<device>``."""
+    return f"{CDI_VENDOR}/{cls}={device}"
+
+
+def granted(
+    resource: Resource, by_id: Mapping[str, LogicalDevice], unhealthy: Mapping[DeviceId, str], ids: Sequence[str]
+) -> tuple[LogicalDevice, ...]:
+    """The devices behind ``ids``, checked: known, not twice, healthy, and no more replicas than the resource allows.
+
+    Raises AllocationError. ``unhealthy`` maps a device to why it is not to be given.
+    """
+    if not ids:
+        raise AllocationError(
+            f"invalid allocation request for {resource.name}: found no device id, expected one or more"
+        )
+    if len(set(ids)) != len(ids):
+        raise AllocationError(f"invalid allocation request for {resource.name}: a device id stands twice")
+    devices = []
+    for device_id in ids:
+        device = by_id.get(device_id)
+        if device is None:
+            raise AllocationError(f"invalid allocation request for {resource.name}: unknown device: {device_id[:80]}")
+        if device.id in unhealthy:
+            raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
+        devices.append(device)
+    if resource.fail_requests_greater_than_one and len(ids) > 1 and any(d.replica is not None for d in devices):
+        raise AllocationError(
+            f"invalid request: maximum request size for shared resources is 1; found {len(ids)}",
+        )
+    return tuple(devices)
+
+
+def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDevice], token: str) -> ContainerAnswer:
+    """The edits that give a container ``devices``; ``token`` makes the CDI annotation key unique within the pod."""
+    physical = tuple(dict.fromkeys(device.physical_id for device in devices))
+    names = tuple(_name(spec, access, one) for one in physical)
+    annotations: dict[str, str] = {}
+    qualified = _qualified(spec, names)
+    if DeviceListStrategy.CDI_ANNOTATIONS in spec.strategies:
+        annotations[f"{spec.cdi_annotation_prefix}nvidia-device-plugin_{token}"] = ",".join(qualified)
+    cdi_devices = qualified if DeviceListStrategy.CDI_CRI in spec.strategies else ()
+    if all(strategy.is_cdi for strategy in spec.strategies):
+        return ContainerAnswer(annotations=annotations, cdi_devices=cdi_devices)
+    return ContainerAnswer(
+        envs=_envs(spec, names),
+        mounts=_mounts(spec, names),
+        devices=_device_specs(access, physical) if spec.pass_device_specs else (),
+        annotations=annotations,
+        cdi_devices=cdi_devices,
+    )
+
+
+def _name(spec: AllocationSpec, access: NodeAccess, physical: str) -> str:
+    known = access.devices.get(physical)
+    return known.index if known is not None and spec.device_id is DeviceIdStrategy.INDEX else physical
+
+
+def _qualified(spec: AllocationSpec, names: Sequence[str]) -> tuple[str, ...]:
+    extras = [("gdrcopy", spec.gdrcopy), ("gds", spec.gds), ("mofed", spec.mofed)]
+    return (
+        *(cdi_name("gpu", name) for name in names),
+        *(cdi_name("imex-channel", str(channel)) for channel in spec.imex_channels),
+        *(cdi_name(cls, "all") for cls, wanted in extras if wanted),
+    )
+
+
+def _envs(spec: AllocationSpec, names: Sequence[str]) -> dict[str, str]:
+    envs = {VISIBLE_DEVICES: ",".join(names)}
+    if DeviceListStrategy.VOLUME_MOUNTS in spec.strategies:
+        envs[VISIBLE_DEVICES] = VOLUME_ROOT
+    elif spec.imex_channels:
+        envs["NVIDIA_IMEX_CHANNELS"] = ",".join(str(channel) for channel in spec.imex_channels)
+    for name, wanted in (("GDRCOPY", spec.gdrcopy), ("GDS", spec.gds), ("MOFED", spec.mofed)):
+        if wanted:
+            envs[f"NVIDIA_{name}"] = "enabled"
+    return envs
+
+
+def _mounts(spec: AllocationSpec, names: Sequence[str]) -> tuple[Mount, ...]:
+    if DeviceListStrategy.VOLUME_MOUNTS not in spec.strategies:
+        return ()
+    paths = [*names, *(f"imex/{channel}" for channel in spec.imex_channels)]
+    return tuple(Mount(f"{VOLUME_ROOT}/{path}", "/dev/null") for path in paths)
+
+
+def _device_specs(access: NodeAccess, physical: Sequence[str]) -> tuple[Device, ...]:
+    nodes = [node for one in physical for node in access.devices.get(one, DeviceAccess("")).nodes]
+    # MIG instances of one GPU share its node: a container path may stand once only.
+    distinct = {node.container_path: node for node in (*access.shared_nodes, *nodes)}
+    return tuple(Device(node.container_path, node.host_path) for node in distinct.values())

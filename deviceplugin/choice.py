@@ -1,0 +1,1 @@
+"""Which devices to prefer, without holding up anybody else: the shell around ``inventory.preference``."""

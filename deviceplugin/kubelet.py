@@ -1,0 +1,52 @@
+"""The kubelet's side of the folder: is it there, is it still the same one, and registering with it.
+
+Its socket is compared by identity, not by name: a kubelet that restarts deletes every socket in the folder and makes a
+new ``kubelet.sock``. A stat each half second is 20 us; an inotify watch would not see a folder that is itself replaced.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from deviceplugin import wire
+from deviceplugin.server import options
+from inventory.ids import ResourceName
+from kubeletapi import deviceplugin_v1beta1_pb2 as pb
+from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
+
+KUBELET_SOCKET = "kubelet.sock"
+REGISTER_TIMEOUT_S = 5.0
+
+
+class SocketIdentity(NamedTuple):
+    """A socket file as one incarnation. Inode numbers are reused at once on tmpfs, hence the change time."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+def identify(path: Path) -> SocketIdentity | None:
+    """The incarnation that stands at ``path``, or None."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+class RegistrationError(Exception):
+    """The kubelet refused or did not answer: try again later."""
+
+
+async def register(folder: Path, resource: ResourceName, endpoint: str) -> None:
+    """Announce ``resource``, served at ``folder/endpoint``. Raises RegistrationError."""
+    request = pb.RegisterRequest(version=wire.VERSION, endpoint=endpoint, resource_name=resource, options=options())
+    async with grpc.aio.insecure_channel(f"unix:{folder / KUBELET_SOCKET}") as channel:
+        stub = pb_grpc.RegistrationStub(channel)
+        try:
+            await stub.Register(request, timeout=REGISTER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as failed:
+            raise RegistrationError(f"{failed.code().name}: {failed.details()}") from failed

@@ -1,0 +1,196 @@
+"""Keeps one registered server for each resource the node advertises, whatever the kubelet does meanwhile.
+
+Desired state in (``apply``), servers out. One task (``run``) compares the two, the kubelet's socket and our own
+sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. Views of resources that
+already have a server are swapped at once, without waiting for the task.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from deviceplugin.choice import Chooser
+from deviceplugin.kubelet import KUBELET_SOCKET, RegistrationError, SocketIdentity, identify, register
+from deviceplugin.observer import Observer
+from deviceplugin.server import DevicePluginServer
+from deviceplugin.view import ResourceView
+from inventory.ids import ResourceName
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5
+FIRST_RETRY_S = 0.2
+LONGEST_RETRY_S = 5.0
+
+
+class ServerStatus(Struct, frozen=True):
+    """How one resource stands with the kubelet."""
+
+    resource: ResourceName
+    socket: str
+    registered: bool
+    streams: int
+    last_error: str | None = None
+
+
+class _Slot:
+    """One resource's server and its registration."""
+
+    def __init__(self, server: DevicePluginServer) -> None:
+        self.server = server
+        self.identity: SocketIdentity | None = None
+        self.registered_with: SocketIdentity | None = None
+        self.retry_at = 0.0
+        self.retry_delay_s = FIRST_RETRY_S
+        self.last_error: str | None = None
+
+
+class PluginManager:
+    """Servers below ``folder`` (the kubelet's ``device-plugins``). ``clock`` is monotonic seconds."""
+
+    def __init__(
+        self, folder: Path, chooser: Chooser, observer: Observer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder = folder
+        self._chooser = chooser
+        self._observer = observer
+        self._clock = clock
+        self._desired: dict[ResourceName, ResourceView] = {}
+        self._slots: dict[ResourceName, _Slot] = {}
+        self._wake = asyncio.Event()
+
+    def apply(self, views: Iterable[ResourceView]) -> None:
+        """Advertise exactly these from now on. Known ones change at once, the others when the task runs next."""
+        self._desired = {view.resource.name: view for view in views}
+        for name, view in self._desired.items():
+            slot = self._slots.get(name)
+            if slot is not None:
+                slot.server.update(view)
+        if self._desired.keys() != self._slots.keys():
+            self._wake.set()
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        return tuple(
+            ServerStatus(
+                resource=name,
+                socket=str(slot.server.socket or ""),
+                registered=slot.registered_with is not None,
+                streams=slot.server.streams,
+                last_error=slot.last_error,
+            )
+            for name, slot in self._slots.items()
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether every desired resource is registered with the kubelet that runs now."""
+        return self._desired.keys() == self._slots.keys() and all(s.registered_with for s in self._slots.values())
+
+    async def run(self) -> None:
+        """Mend until cancelled."""
+        while True:
+            self._wake.clear()
+            await self.mend()
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def mend(self) -> None:
+        """One pass: a server for each desired resource, registered with the present kubelet; none for the others."""
+        kubelet = identify(self._folder / KUBELET_SOCKET)
+        for name in [name for name in self._slots if name not in self._desired]:
+            await self._retire(name)
+        for name, view in tuple(self._desired.items()):
+            slot = self._slots.get(name)
+            if slot is None or self._stale(slot, kubelet):
+                slot = await self._replace(name, view, kubelet)
+            if slot is not None and kubelet is not None and slot.registered_with != kubelet:
+                await self._register(name, slot, kubelet)
+
+    async def close(self) -> None:
+        """End all streams, remove all sockets."""
+        slots, self._slots = self._slots, {}
+        await asyncio.gather(*(slot.server.stop() for slot in slots.values()))
+
+    def _pause_s(self) -> float:
+        """Until the next look: the poll, or a retry that is due earlier."""
+        due = [slot.retry_at - self._clock() for slot in self._slots.values() if slot.registered_with is None]
+        return max(0.01, min([POLL_S, *due]))
+
+    @staticmethod
+    def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
+        """Whether the server's socket no longer serves: removed or replaced, or a new kubelet swept the folder."""
+        if slot.server.socket is None or identify(slot.server.socket) != slot.identity:
+            return True
+        return kubelet is not None and slot.registered_with not in {None, kubelet}
+
+    async def _replace(self, name: ResourceName, view: ResourceView, kubelet: SocketIdentity | None) -> _Slot | None:
+        """A server on a fresh socket; the old one stops only after the new one registered, so no device flickers."""
+        old = self._slots.get(name)
+        server = DevicePluginServer(view, self._chooser, self._observer)
+        try:
+            socket = await server.start(self._folder)
+        except OSError as refused:
+            log.warning("cannot serve", extra={"resource": name, "error": str(refused)})
+            return old
+        slot = _Slot(server)
+        slot.identity = identify(socket)
+        self._slots[name] = slot
+        log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
+        if old is not None:
+            if kubelet is not None:
+                await self._register(name, slot, kubelet)
+            await old.server.stop()
+        # The desired view may have changed while this waited.
+        server.update(self._desired.get(name, view))
+        return slot
+
+    async def _register(self, name: ResourceName, slot: _Slot, kubelet: SocketIdentity) -> None:
+        if slot.server.socket is None or self._clock() < slot.retry_at:
+            return
+        try:
+            await register(self._folder, name, slot.server.socket.name)
+        except RegistrationError as failed:
+            slot.last_error = str(failed)
+            slot.retry_at = self._clock() + slot.retry_delay_s
+            slot.retry_delay_s = min(slot.retry_delay_s * 2, LONGEST_RETRY_S)
+            log.warning("registration failed", extra={"resource": name, "error": str(failed)})
+            self._observer.registered(name, str(failed))
+            return
+        slot.registered_with = kubelet
+        slot.last_error = None
+        slot.retry_delay_s = FIRST_RETRY_S
+        log.info("registered", extra={"resource": name, "socket": slot.server.socket.name})
+        self._observer.registered(name, None)
+
+    async def _retire(self, name: ResourceName) -> None:
+        """Tell the kubelet that nothing is left (there is no unregister), then stop."""
+        slot = self._slots.pop(name)
+        slot.server.empty()
+        await slot.server.stop()
+        log.info("no longer advertised", extra={"resource": name})
+
+
+def sweep(folder: Path) -> int:
+    """Remove sockets that an agent left behind and nobody serves; returns how many. Live ones of another agent stay."""
+    import socket
+
+    removed = 0
+    for path in folder.glob("tessera-*.sock"):
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            removed += 1
+        except OSError:
+            continue
+        finally:
+            probe.close()
+    return removed

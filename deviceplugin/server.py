@@ -1,0 +1,192 @@
+"""One gRPC server for one resource name, on one Unix socket.
+
+A server lives as long as its socket: after a kubelet restart, or when its socket is removed, the manager makes a new
+one under a fresh name. (gRPC unlinks the path when an old server stops, even if a new server owns it by then.)
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+from inventory.preference import PreferenceError
+
+from deviceplugin import wire
+from deviceplugin.answer import AllocationError, answer, granted
+from deviceplugin.choice import Chooser
+from deviceplugin.observer import Observer
+from deviceplugin.view import ResourceView
+from inventory.ids import ResourceName
+from kubeletapi import deviceplugin_v1beta1_pb2 as pb
+from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
+
+log = logging.getLogger(__name__)
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+MAX_SOCKET_PATH_BYTES = 107
+MAX_REQUEST_BYTES = 4 << 20
+STOP_GRACE_S = 0.5
+
+
+class SocketPathError(OSError):
+    """No socket can be bound in that folder: its path is too long for sockaddr_un."""
+
+
+def options() -> pb.DevicePluginOptions:
+    return pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+
+class DevicePluginServer(pb_grpc.DevicePluginServicer):
+    """Serves one resource. ``update`` swaps the view; open ListAndWatch streams then send the new list."""
+
+    def __init__(self, view: ResourceView, chooser: Chooser, observer: Observer) -> None:
+        self._view = view
+        self._chooser = chooser
+        self._observer = observer
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._server: grpc.aio.Server | None = None
+        self.socket: Path | None = None
+        self.streams = 0
+
+    @property
+    def name(self) -> ResourceName:
+        return self._view.resource.name
+
+    @property
+    def view(self) -> ResourceView:
+        return self._view
+
+    def update(self, view: ResourceView) -> bool:
+        """Swap the view; True if kubelet is sent a new list."""
+        told = not view.lists_same(self._view)
+        self._view = view
+        if told:
+            self._wake()
+        return told
+
+    def empty(self) -> None:
+        """Tell the kubelet that no device is left: all it can be told, since there is no unregister."""
+        self.update(self._view.without_devices())
+
+    async def start(self, folder: Path) -> Path:
+        """Bind a fresh socket (mode 0600) in ``folder`` and serve. Raises OSError when it cannot be bound."""
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REQUEST_BYTES)])
+        pb_grpc.add_DevicePluginServicer_to_server(self, server)  # type: ignore[no-untyped-call]  # generated code
+        self.socket = _bind(server, folder)
+        await server.start()
+        self._server = server
+        return self.socket
+
+    async def stop(self) -> None:
+        """End the streams, stop serving, remove the socket."""
+        self._closing = True
+        self._wake()
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+        if self.socket is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self.socket.unlink()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # The kubelet's calls, in the order of a pod's life.
+
+    async def GetDevicePluginOptions(self, request: pb.Empty, context: object) -> pb.DevicePluginOptions:  # noqa: ARG002, N802 - the generated base names both
+        return options()
+
+    async def ListAndWatch(self, request: pb.Empty, context: object) -> AsyncIterator[pb.ListAndWatchResponse]:  # type: ignore[override]  # noqa: ARG002, N802
+        self.streams += 1
+        self._observer.stream_opened(self.name)
+        try:
+            while True:
+                changed = self._changed
+                yield wire.device_list(self._view.resource.devices, self._view.unhealthy)
+                if self._closing:
+                    return
+                await changed.wait()
+        finally:
+            self.streams -= 1
+            self._observer.stream_closed(self.name)
+
+    async def GetPreferredAllocation(  # type: ignore[override]  # noqa: N802
+        self,
+        request: pb.PreferredAllocationRequest,
+        context: grpc.aio.ServicerContext[pb.PreferredAllocationRequest, pb.PreferredAllocationResponse],
+    ) -> pb.PreferredAllocationResponse:
+        async def respond() -> pb.PreferredAllocationResponse:
+            chosen = [
+                await self._chooser.choose(
+                    self._view, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
+                )
+                for one in request.container_requests
+            ]
+            return pb.PreferredAllocationResponse(
+                container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+            )
+
+        return await self._observed("GetPreferredAllocation", respond, context)
+
+    async def Allocate(  # type: ignore[override]  # noqa: N802
+        self,
+        request: pb.AllocateRequest,
+        context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
+    ) -> pb.AllocateResponse:
+        async def respond() -> pb.AllocateResponse:
+            view = self._view
+            responses = []
+            for one in request.container_requests:
+                devices = granted(view.resource, view.by_id, view.unhealthy, one.devices_ids)
+                edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
+                responses.append(wire.container_response(edits))
+                log.info("allocated", extra={"resource": self.name, "devices": ",".join(one.devices_ids)})
+            return pb.AllocateResponse(container_responses=responses)
+
+        return await self._observed("Allocate", respond, context)
+
+    async def PreStartContainer(self, request: object, context: object) -> pb.PreStartContainerResponse:  # type: ignore[override]  # noqa: ARG002, N802
+        return pb.PreStartContainerResponse()
+
+    async def _observed(
+        self,
+        method: str,
+        respond: Callable[[], Awaitable[Response]],
+        context: grpc.aio.ServicerContext[Request, Response],
+    ) -> Response:
+        """Answer, and report how long it took. What the caller asked wrongly becomes INVALID_ARGUMENT."""
+        start = time.monotonic()
+        error: str | None = None
+        try:
+            return await respond()
+        except (AllocationError, PreferenceError) as wrong:
+            error = str(wrong)
+            log.warning("refused", extra={"resource": self.name, "method": method, "error": error})
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error)
+        finally:
+            self._observer.called(self.name, method, time.monotonic() - start, error)
+
+
+def _bind(server: grpc.aio.Server, folder: Path) -> Path:
+    """A fresh ``tessera-<n>.sock``: n is drawn, so that neither an earlier server nor another agent owns the path."""
+    path = folder / f"tessera-{secrets.randbelow(10**8)}.sock"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise SocketPathError(f"{path}: found {len(os.fsencode(path))} bytes, expected {MAX_SOCKET_PATH_BYTES} at most")
+    before = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as refused:
+        raise OSError(f"{path}: {refused}") from refused
+    finally:
+        os.umask(before)
+    return path

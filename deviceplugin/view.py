@@ -1,0 +1,55 @@
+"""What one resource's server answers from: an immutable picture, swapped whole when anything changes."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from msgspec import structs
+
+from deviceplugin.strategy import AllocationSpec, NodeAccess
+from inventory.ids import DeviceId
+from inventory.layout import LogicalDevice, Resource
+from inventory.partition import ScoreTable
+from inventory.sharing import ReplicaPolicy
+
+
+class ResourceView:
+    """One resource, its devices' health, how to answer Allocate, and the link scores to prefer by.
+
+    ``unhealthy`` maps a device to the reason, one short line. Never mutated: build another one.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        *,
+        unhealthy: Mapping[DeviceId, str],
+        spec: AllocationSpec,
+        access: NodeAccess,
+        table: ScoreTable,
+        policy: ReplicaPolicy,
+    ) -> None:
+        self.resource = resource
+        self.unhealthy = unhealthy
+        self.spec = spec
+        self.access = access
+        self.table = table
+        self.policy = policy
+
+    @cached_property
+    def by_id(self) -> Mapping[str, LogicalDevice]:
+        return {device.id: device for device in self.resource.devices}
+
+    def lists_same(self, other: "ResourceView") -> bool:
+        """Whether kubelet would see no difference between the two: same devices, same health."""
+        return self.resource.devices == other.resource.devices and self.unhealthy.keys() == other.unhealthy.keys()
+
+    def without_devices(self) -> "ResourceView":
+        """The same resource with nothing left to give."""
+        return ResourceView(
+            structs.replace(self.resource, devices=()),
+            unhealthy={},
+            spec=self.spec,
+            access=self.access,
+            table=self.table,
+            policy=self.policy,
+        )

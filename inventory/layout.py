@@ -116,7 +116,8 @@ def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable
         if gpu.mig_enabled:
             # The peer's rule, kept for those who rely on it: the strategy says to look away from MIG.
             problems.append(
-                f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: it is offered whole, CUDA will see one instance at most"
+                f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: "
+                "it is offered whole, CUDA will see one instance at most"
             )
         name = _match(spec.gpu_patterns, gpu.product)
         if name is None:
@@ -128,7 +129,7 @@ def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable
 
 
 def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
-    """MIG instances under the GPU's own name; only sound when every GPU is cut alike (otherwise nothing is advertised)."""
+    """MIG instances under the GPU's own name; sound only when all GPUs are cut alike, otherwise nothing is offered."""
     invalid = single_strategy_problem(node)
     if invalid is not None:
         problems.append(invalid)
@@ -148,7 +149,10 @@ def single_strategy_problem(node: Node) -> str | None:
     """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile."""
     whole = [str(gpu.index) for gpu in node.gpus if not gpu.mig_enabled]
     if whole:
-        return f"migStrategy single: GPUs {', '.join(whole)} have MIG mode off while others have it on: nothing is advertised"
+        return (
+            f"migStrategy single: GPUs {', '.join(whole)} have MIG mode off while others have it on: "
+            "nothing is advertised"
+        )
     empty = [str(gpu.index) for gpu in node.gpus if not gpu.mig_instances]
     if empty:
         return f"migStrategy single: GPUs {', '.join(empty)} have no MIG instance: nothing is advertised"

@@ -60,7 +60,9 @@ class Optima:
             kinds = layer if canonical is None else [mask for mask in layer if canonical[mask] == mask]
             for mask in kinds:
                 if self.values[mask] == self.unknown:
-                    work += self._solve_split(mask)
+                    firsts = self._firsts(mask)
+                    self._solve_split(mask, firsts)
+                    work += len(firsts)
                 if work >= STEP_SPLITS:
                     yield
                     work = 0
@@ -80,12 +82,15 @@ class Optima:
             if values[top] != unknown:
                 stack.pop()
                 continue
-            missing = [rest for first in self._firsts(top) if values[rest := top ^ first] == unknown]
-            work += 1 + len(missing)
+            firsts = self._firsts(top)
+            work += len(firsts)
+            # Two sets at most: what a first set leaves over is one set, known from the start.
+            two = top.bit_count() <= 2 * self.size
+            missing = [] if two else [rest for first in firsts if values[rest := top ^ first] == unknown]
             if missing:
                 stack += missing
             else:
-                work += self._solve_split(top)
+                self._solve_split(top, firsts)
                 stack.pop()
             if work >= STEP_SPLITS:
                 yield
@@ -104,11 +109,9 @@ class Optima:
             firsts += subsets(mask ^ low, remainder - 1, low)
         return firsts
 
-    def _solve_split(self, mask: int) -> int:
+    def _solve_split(self, mask: int, firsts: list[int]) -> None:
         values, scores = self.values, self.set_scores
-        firsts = self._firsts(mask)
         values[mask] = max([scores[first] + values[mask ^ first] for first in firsts])
-        return len(firsts)
 
     def _best_set(self, mask: int, known: dict[int, int]) -> Generator[None, None, int]:
         """Walk down the splits that reach the optimum; ``known`` holds the answer for masks met before."""

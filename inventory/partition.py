@@ -1,8 +1,8 @@
 """Which GPUs to hand out so that those left over stay well connected too.
 
-The available GPUs are divided into sets of the size asked for (the remainder is one smaller set); a partition's score is
-the sum of the pair scores inside its sets. Of the partitions with the highest score the answer is the full set that
-contains ``required`` and scores best; equal ones are told apart by lower indexes, never by the order of a request.
+The available GPUs are divided into sets of the size asked for (the remainder is one smaller set); a partition's score
+is the sum of the pair scores inside its sets. Of the partitions with the highest score the answer is the full set
+that contains ``required`` and scores best; equal ones are told apart by lower indexes, never by the order of a request.
 
 Data flow: discovery builds a ``ScoreTable`` from the links and drives ``fill()`` to its end in the background; each
 request is a ``Search``. On a filled table one step answers. Before that the search works out what it needs, a
@@ -51,7 +51,9 @@ class ScoreTable:
     @property
     def memory_bytes(self) -> int:
         """What the tables take."""
-        return sum(len(table) * table.itemsize for table in [self.set_scores, *(o.values for o in self._optima.values())])
+        return sum(
+            len(table) * table.itemsize for table in [self.set_scores, *(o.values for o in self._optima.values())]
+        )
 
     @property
     def filled(self) -> bool:
@@ -61,7 +63,7 @@ class ScoreTable:
     def fill(self) -> Iterator[None]:
         """Compute the best partitions for every size, a bounded piece of work between two yields.
 
-        About 30 ms in all for 12 GPUs with arbitrary links, 50 ms for 16 in a regular box, 2 s for 16 with arbitrary links.
+        For arbitrary links about 50 ms in all at 12 GPUs and 3 s at 16; for 16 in a regular box 60 ms.
         """
         canonical = canonical_masks(self.scores)
         yield
@@ -69,16 +71,14 @@ class ScoreTable:
             if not self._is_complete(size):
                 yield from self.optima(size).fill(canonical)
 
-    def search(self, available: int, required: int, size: int) -> "Search":
+    def search(self, available: int, required: int, size: int) -> Search:
         """Start a search for ``size`` of the ``available`` GPUs with all of ``required`` (masks).
 
         Raise ValueError where no such set exists.
         """
         return Search(self, available, required, size)
 
-    def choose(
-        self, available: int, required: int, size: int, *, expired: Callable[[], bool] | None = None
-    ) -> Choice:
+    def choose(self, available: int, required: int, size: int, *, expired: Callable[[], bool] | None = None) -> Choice:
         """The exact answer, or the best found when ``expired()`` first says so; asked after each step."""
         search = self.search(available, required, size)
         while not search.step():
@@ -104,7 +104,7 @@ class ScoreTable:
 
 
 class Search:
-    """One request on a table. ``best`` holds a right answer from the start; it is exact once ``step()`` returned True."""
+    """One request on a table. ``best`` is a right answer from the start, and exact once ``step()`` returned True."""
 
     def __init__(self, table: ScoreTable, available: int, required: int, size: int) -> None:
         if not 0 < size <= available.bit_count() or required & ~available or required.bit_count() > size:
@@ -185,7 +185,9 @@ def _check(scores: ScoreMatrix) -> None:
             raise ValueError(f"row {i} of the scores has {len(row)} entries, expected {n}")
         for j, score in enumerate(row):
             if score < 0 or score != scores[j][i]:
-                raise ValueError(f"the score of {i} and {j} is {score}, expected the same non-negative number both ways")
+                raise ValueError(
+                    f"the score of {i} and {j} is {score}, expected the same non-negative number both ways"
+                )
 
 
 def _set_scores(scores: ScoreMatrix) -> array[int]:

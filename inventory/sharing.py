@@ -40,8 +40,8 @@ class ResourcePattern(Struct, frozen=True):
 class DeviceSelector(Struct, frozen=True):
     """Which devices of a resource an entry means: all, the first ``count``, or those named.
 
-    ``refs`` are GPU indexes (``0``), MIG indexes (``0:1``), GPU or MIG UUIDs. At most one of ``count`` and ``refs`` is given;
-    neither means all.
+    ``refs`` are GPU indexes (``0``), MIG indexes (``0:1``), GPU or MIG UUIDs. At most one of ``count`` and ``refs`` is
+    given; neither means all.
     """
 
     count: int | None = None
@@ -53,7 +53,10 @@ class DeviceSelector(Struct, frozen=True):
 
 
 class ReplicatedResource(Struct, frozen=True):
-    """One entry of ``sharing.timeSlicing.resources``: devices of ``name`` are offered ``replicas`` times, as ``rename`` if given."""
+    """One entry of ``sharing.timeSlicing.resources``: devices of ``name`` are offered ``replicas`` times.
+
+    ``rename``, where given, is the name they are offered under.
+    """
 
     name: ResourceName
     replicas: int

@@ -1,4 +1,7 @@
-"""Sets of GPUs as bit masks: bit i stands for the GPU of index i. At most 16, so that a table over all of them stays small."""
+"""Sets of GPUs as bit masks: bit i stands for the GPU of index i.
+
+At most 16 GPUs, so that a table over all their sets stays small.
+"""
 
 from collections.abc import Iterable
 

@@ -10,7 +10,6 @@ from __future__ import annotations  # array[int] cannot be subscripted at run ti
 
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 
@@ -36,16 +35,18 @@ def modules(scores: Sequence[Sequence[int]]) -> tuple[Module, ...]:
 
 
 def canonical_masks(scores: Sequence[Sequence[int]]) -> array[int] | None:
-    """For every mask of the GPUs a mask that stands for all of its kind, or None when every kind has one member only."""
+    """For every mask of the GPUs a mask that stands for all of its kind; None when every kind has one member only."""
     n = len(scores)
     forest = modules(scores)
     if len(forest) == n:
         return None
-    positions = [index for module in forest for index in module.members]
-    local = [0]
-    for module in forest:
+    local = _canonical(forest[0].shape)
+    for module in forest[1:]:
         width = len(local).bit_length() - 1
         local = [upper << width | lower for upper in _canonical(module.shape) for lower in local]
+    positions = [index for module in forest for index in module.members]
+    if positions == list(range(n)):
+        return array("H", local)
     to_local = _spread([positions.index(i) for i in range(n)])
     to_global = _spread(positions)
     return array("H", [to_global[local[mask]] for mask in to_local])
@@ -54,9 +55,7 @@ def canonical_masks(scores: Sequence[Sequence[int]]) -> array[int] | None:
 def _join(group: Sequence[Module]) -> Module:
     if len(group) == 1:
         return group[0]
-    return Module(
-        tuple(index for module in group for index in module.members), tuple(module.shape for module in group)
-    )
+    return Module(tuple(index for module in group for index in module.members), tuple(module.shape for module in group))
 
 
 def _interchangeable(scores: Sequence[Sequence[int]], candidates: Sequence[Module]) -> list[list[Module]]:
@@ -84,23 +83,22 @@ def _swappable(scores: Sequence[Sequence[int]], one: Module, other: Module) -> b
     )
 
 
-@lru_cache(maxsize=8)
-def _canonical(shape: Shape) -> tuple[int, ...]:
+def _canonical(shape: Shape) -> list[int]:
     """For every mask over the leaves of ``shape`` the mask after sorting the children of each node, fullest first.
 
     Built child by child: a longer row is a shorter sorted row with one more child inserted. The insertions repeat
     (there are few kinds), so each is computed once.
     """
     if not shape:
-        return (0, 1)
+        return [0, 1]
     child = _canonical(shape[0])
     width = len(child).bit_length() - 1
-    rows: list[int] = list(child)
+    rows = child
     for count in range(1, len(shape)):
         kinds = set(rows)
         inserted = {kind: {row: _insert(row, kind, width, count) for row in kinds} for kind in set(child)}
         rows = [of_row[row] for of_row in [inserted[kind] for kind in child] for row in rows]
-    return tuple(rows)
+    return rows
 
 
 def _insert(row: int, kind: int, width: int, count: int) -> int:

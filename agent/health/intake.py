@@ -1,0 +1,201 @@
+"""From an event to the fault it reports, if any: the part of the rules that looks at one event alone."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from agent.health.events import (
+    WHOLE_GPU,
+    EccSample,
+    NvLinkSample,
+    ProbeFailed,
+    ProbeReason,
+    RecoveryAction,
+    RemapSample,
+    XidSeen,
+)
+from agent.health.faults import Fault, FaultKind
+from agent.health.records import Record
+from agent.health.settings import HealthSettings
+from agent.health.xids import FaultClass, XidScope
+from inventory.ids import MigUuid
+
+MEMORY_XIDS = frozenset({48, 63, 64, 94, 95, 140})
+"""XIDs that come with an uncorrected memory error and say what it means, more exactly than the counter does."""
+
+RECOVERY_ACTIONS: dict[int, tuple[FaultClass, str]] = {
+    1: (FaultClass.RESET, "reset the GPU"),
+    2: (FaultClass.REBOOT, "reboot the node"),
+    3: (FaultClass.DEGRADED, "drain peer-to-peer traffic"),
+    4: (FaultClass.RESET, "drain peer-to-peer traffic and reset the GPU"),
+    5: (FaultClass.DEGRADED, "recover the IMEX domain"),
+    6: (FaultClass.RESET, "reset the GPU's PCIe bus"),
+    7: (FaultClass.REBOOT, "reboot the node"),
+}
+"""nvmlDeviceGpuRecoveryAction_t but NONE (nvml.h): GPU_RESET, NODE_REBOOT, DRAIN_P2P, DRAIN_AND_RESET, ..."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One report of a fault, not yet filed."""
+
+    kind: FaultKind
+    fault_class: FaultClass
+    cause: str
+    source: str
+    code: int = 0
+    gi: int | None = None
+    ci: int | None = None
+    mig: MigUuid | None = None
+    action: str = ""
+
+    def fault(self, now_s: float) -> Fault:
+        return Fault(
+            kind=self.kind,
+            fault_class=self.fault_class,
+            since_s=now_s,
+            last_s=now_s,
+            cause=self.cause,
+            source=self.source,
+            code=self.code,
+            gi=self.gi,
+            ci=self.ci,
+            mig=self.mig,
+            action=self.action,
+        )
+
+    def overflow(self) -> "Report":
+        """What stands for this report when a GPU has too many open faults to list."""
+        return Report(
+            kind=FaultKind.OVERFLOW,
+            fault_class=FaultClass.RESET,
+            cause=f"more faults than are listed, the last: {self.cause}",
+            source=self.source,
+            action="reset the GPU",
+        )
+
+
+def xid(event: XidSeen, settings: HealthSettings, *, mig_enabled: bool) -> Report:
+    """An XID by its rule. GI and CI count only where there are instances, and only for XIDs that one can own."""
+    rule = settings.rule(event.xid)
+    gi = _instance_id(event.gi) if mig_enabled and rule.scope is not XidScope.GPU else None
+    ci = _instance_id(event.ci) if gi is not None else None
+    where = "" if gi is None else f" in GPU instance {gi}" + ("" if ci is None else f", compute instance {ci}")
+    return Report(
+        kind=FaultKind.XID,
+        fault_class=rule.fault_class,
+        cause=f"XID {event.xid}: {rule.name}{where}",
+        source=rule.source,
+        code=event.xid,
+        gi=gi,
+        ci=ci,
+        action=rule.action,
+    )
+
+
+def _instance_id(value: int | None) -> int | None:
+    return None if value is None or value < 0 or value >= WHOLE_GPU else value
+
+
+def probe_failed(event: ProbeFailed, *, confirmed: bool) -> Report:
+    """A probe that gave no good answer: Suspect at first, Unhealthy once confirmed, over with the next good answer."""
+    what = "did not answer in time" if event.reason is ProbeReason.TIMEOUT else "answered with an error"
+    return Report(
+        kind=FaultKind.PROBE,
+        fault_class=FaultClass.RESET if confirmed else FaultClass.DEGRADED,
+        cause=f"NVML {what}" + (f" ({event.detail})" if event.detail else ""),
+        source="probe",
+        mig=event.mig,
+    )
+
+
+def lost(detail: str) -> Report:
+    """NVML says GPU_IS_LOST. That it answers again later proves nothing: only a reset or its return clears this."""
+    return Report(
+        kind=FaultKind.LOST,
+        fault_class=FaultClass.RESET,
+        cause="the GPU is lost" + (f" ({detail})" if detail else ""),
+        source="NVML",
+        action="reset the GPU or reboot the node",
+    )
+
+
+def removed() -> Report:
+    return Report(
+        kind=FaultKind.REMOVED,
+        fault_class=FaultClass.RESET,
+        cause="the GPU is gone: removed, or its driver is down",
+        source="discovery",
+        action="bring the GPU or its driver back",
+    )
+
+
+def ecc(event: EccSample, record: Record, settings: HealthSettings) -> Report | None:
+    """Uncorrected memory errors. An open memory XID says more exactly what happened and where: then they add nothing.
+
+    The counter can be read before the XID arrives: one sample makes Suspect, the next one confirms.
+    """
+    if event.volatile_uncorrected <= 0:
+        record.ecc_seen = False
+        return None
+    fault_class = settings.ecc_uncorrected
+    explained = any(f.kind is FaultKind.XID and f.code in MEMORY_XIDS for f in record.open.values())
+    if fault_class.blocks and (explained or not record.ecc_seen):
+        fault_class = FaultClass.CONTAINED
+    record.ecc_seen = True
+    return Report(
+        kind=FaultKind.ECC,
+        fault_class=fault_class,
+        cause=f"{event.volatile_uncorrected} uncorrected memory errors since the last reset",
+        source="NVML ECC counter",
+        action="reset the GPU",
+    )
+
+
+def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
+    """Row remapping (nvmlDeviceGetRemappedRows)."""
+    if event.pending:
+        yield Report(
+            kind=FaultKind.REMAP_PENDING,
+            fault_class=settings.row_remap_pending,
+            cause="a memory row remap waits for a reset",
+            source="NVML remapped rows",
+            action="reset the GPU when convenient",
+        )
+    if event.failure:
+        yield Report(
+            kind=FaultKind.REMAP_FAILURE,
+            fault_class=settings.row_remap_failure,
+            cause="a memory row remap failed",
+            source="NVML remapped rows",
+            action="have the board replaced",
+        )
+
+
+def nvlink(event: NvLinkSample, record: Record, settings: HealthSettings) -> Report | None:
+    """NVLinks that are down. One that ends at an NVSwitch has no other way to go; a direct one falls back to PCIe."""
+    if not event.down:
+        return None
+    down = sorted(set(event.down))
+    switched = bool(record.switch_links & set(down))
+    return Report(
+        kind=FaultKind.NVLINK,
+        fault_class=settings.nvswitch_link_down if switched else settings.nvlink_down,
+        cause=f"NVLink {', '.join(map(str, down))} down" + (" (to an NVSwitch)" if switched else ""),
+        source="NVML link state",
+        action="reset the GPU; check bridge, switch or cable",
+    )
+
+
+def recovery_action(event: RecoveryAction) -> Report | None:
+    """The driver's own word on what the GPU needs. A value newer than this table is taken for a wish to reset."""
+    if event.value == 0:
+        return None
+    fault_class, action = RECOVERY_ACTIONS.get(event.value, (FaultClass.RESET, "see the driver's documentation"))
+    return Report(
+        kind=FaultKind.RECOVERY_ACTION,
+        fault_class=fault_class,
+        cause=f"the driver asks for a recovery action ({event.value}): {action}",
+        source="NVML recovery action",
+        code=event.value,
+        action=action,
+    )

@@ -1,0 +1,370 @@
+"""The health state machine: ``HealthCore.apply(event, now_s)`` takes what was learned and gives back what changed.
+
+Each physical GPU has the set of its open faults. The state of each device on it (the GPU offered whole, each MIG
+device) follows from the faults that touch it, its probes and the clock handed in, and from nothing else: a later
+harmless XID cannot erase an earlier fatal one, because nothing overwrites. Replicas share their device's state.
+
+``now_s`` is in seconds of any clock that goes on over a restart of the process (unix time, CLOCK_BOOTTIME).
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agent.health.checkpoint import HealthSnapshot, freeze, thaw, validate
+from agent.health.events import (
+    BootChanged,
+    EccSample,
+    Event,
+    NvLinkSample,
+    ProbeFailed,
+    ProbeOk,
+    ProbeReason,
+    RecoveryAction,
+    RemapSample,
+    Removed,
+    ResetObserved,
+    Tick,
+    XidSeen,
+)
+from agent.health.faults import Fault, FaultKind
+from agent.health.intake import Report, ecc, lost, nvlink, probe_failed, recovery_action, remap, removed, xid
+from agent.health.records import MAX_FAULTS, Record, Unit, worse
+from agent.health.settings import HealthSettings
+from agent.health.states import DeviceHealth, HealthState, Transition
+from agent.health.xids import FaultClass
+from inventory.devices import Gpu
+from inventory.ids import GpuUuid, MigUuid
+
+
+class _Why(Struct, frozen=True):
+    """What explains a step towards Healthy; steps away from it are explained by their faults."""
+
+    reason: str
+    cause: str
+
+
+_NOTHING = _Why("Recovered", "nothing is wrong any more")
+
+
+class HealthCore:
+    """The health of all GPUs of one node. Not thread-safe; its owner calls it from one place."""
+
+    def __init__(self, settings: HealthSettings | None = None) -> None:
+        self.settings = settings or HealthSettings()
+        self._records: dict[GpuUuid, Record] = {}
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    def discovered(self, gpus: Iterable[Gpu], now_s: float) -> tuple[Transition, ...]:
+        """A full discovery: new GPUs are tracked, missing ones taken out, records of replaced boards dropped.
+
+        A board is replaced when its place on the PCI bus holds another UUID: only then do ``replace`` faults end.
+        """
+        found = list(gpus)
+        here = {gpu.uuid for gpu in found}
+        taken = {gpu.pci_bus_id for gpu in found}
+        changes: list[Transition] = []
+        for record in list(self._records.values()):
+            if record.uuid in here:
+                continue
+            if record.pci_bus_id in taken:
+                self.forget(record.uuid)
+            elif not record.has([FaultKind.REMOVED]):
+                changes += self.apply(Removed(record.uuid), now_s)
+        for gpu in found:
+            changes += self.track(gpu, now_s)
+        return tuple(changes)
+
+    def track(self, gpu: Gpu, now_s: float) -> tuple[Transition, ...]:
+        """``gpu`` is there, with these MIG devices. One that could not be read counts as lost."""
+        record = self._records.get(gpu.uuid)
+        if record is None:
+            record = self._records[gpu.uuid] = Record(uuid=gpu.uuid, units=[Unit(since_s=now_s)])
+        record.follow(gpu, now_s)
+        if not gpu.readable:
+            self._open(record, lost("discovery could not read it"), now_s)
+        elif record.has([FaultKind.REMOVED]):
+            self._clear(record, [FaultKind.REMOVED, FaultKind.LOST])
+        return self._settle(record, now_s, _Why("GpuBack", "the GPU is there again"))
+
+    def forget(self, gpu: GpuUuid) -> None:
+        """Drop all that is known of ``gpu``, ``replace`` faults included: the board is gone for good."""
+        self._records.pop(gpu, None)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event, now_s: float) -> tuple[Transition, ...]:
+        """Take in one event; the transitions it caused, in the order of GPUs and their devices. Never raises."""
+        match event:
+            case Tick():
+                return self._settle_all(now_s, _NOTHING)
+            case BootChanged():
+                self._rebooted()
+                return self._settle_all(now_s, _Why("Rebooted", "the node was rebooted"))
+        record = self._records.get(event.gpu)
+        if record is None:
+            if not isinstance(event, XidSeen):
+                return ()
+            # Seen before discovery named the GPU: keep what is known against it.
+            record = self._records[event.gpu] = Record(uuid=event.gpu, units=[Unit(since_s=now_s)])
+        return self._settle(record, now_s, self._take(record, event, now_s))
+
+    def _rebooted(self) -> None:
+        for record in self._records.values():
+            self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reboot()])
+            _start_over(record)
+
+    def _take(self, record: Record, event: Event, now_s: float) -> _Why:
+        """Open and clear faults as ``event`` says."""
+        match event:
+            case XidSeen():
+                self._open(record, xid(event, self.settings, mig_enabled=record.mig_enabled), now_s)
+            case ProbeOk():
+                return self._probe_ok(record, event)
+            case ProbeFailed():
+                self._probe_failed(record, event, now_s)
+            case EccSample():
+                self._open(record, ecc(event, record, self.settings), now_s)
+            case RemapSample():
+                if not event.pending:
+                    self._clear(record, [FaultKind.REMAP_PENDING])
+                for part in remap(event, self.settings):
+                    self._open(record, part, now_s)
+                return _Why("RowRemapped", "no row remap is pending any more")
+            case NvLinkSample():
+                report = nvlink(event, record, self.settings)
+                self._measure(record, FaultKind.NVLINK, report, now_s)
+                return _Why("NvLinkUp", "all NVLinks are up again")
+            case RecoveryAction():
+                self._measure(record, FaultKind.RECOVERY_ACTION, recovery_action(event), now_s)
+                return _Why("RecoveryActionNone", "the driver asks for no recovery action any more")
+            case ResetObserved():
+                self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
+                _start_over(record)
+                return _Why("ResetObserved", "a reset was observed")
+            case Removed():
+                self._open(record, removed(), now_s)
+        return _NOTHING
+
+    def _probe_ok(self, record: Record, event: ProbeOk) -> _Why:
+        unit = record.unit(event.mig)
+        if unit is not None:
+            unit.failed_probes = 0
+            if unit.state is HealthState.PROBATION:
+                unit.clean_probes += 1
+            self._drop(record, [f for f in record.open.values() if f.kind is FaultKind.PROBE and f.mig == event.mig])
+        return _Why("ProbeOk", "it answers again")
+
+    def _probe_failed(self, record: Record, event: ProbeFailed, now_s: float) -> None:
+        if event.reason is ProbeReason.LOST:
+            self._open(record, lost(event.detail), now_s)
+            return
+        unit = record.unit(event.mig)
+        if unit is None or not self.settings.enabled:
+            return
+        unit.failed_probes += 1
+        unit.clean_probes = 0
+        # On probation the first failure is enough.
+        limit = 1 if unit.state is HealthState.PROBATION else self.settings.failed_probes
+        self._open(record, probe_failed(event, confirmed=unit.failed_probes >= limit), now_s)
+
+    # -- the set of open faults ----------------------------------------------------------------------------------
+
+    def _open(self, record: Record, report: Report | None, now_s: float) -> None:
+        """Add a fault, or count another report of it. A report that explains nothing away never lowers a class."""
+        if report is None or not report.fault_class.opens:
+            return
+        if not self.settings.enabled and report.kind is not FaultKind.REMOVED:
+            return
+        fault = report.fault(now_s)
+        known = record.open.get(fault.key)
+        if known is None and len(record.open) >= MAX_FAULTS:
+            fault = report.overflow().fault(now_s)
+            known = record.open.get(fault.key)
+        if known is not None:
+            fault = replace(
+                fault,
+                fault_class=worse(known.fault_class, fault.fault_class),
+                since_s=known.since_s,
+                count=known.count + 1,
+            )
+        record.open[fault.key] = fault
+        # The same sample read once more is no news; the same XID sent once more is.
+        if known is None or fault.fault_class is not known.fault_class or fault.kind is FaultKind.XID:
+            record.restart_probation(fault, now_s)
+
+    def _measure(self, record: Record, kind: FaultKind, report: Report | None, now_s: float) -> None:
+        """A measured condition: gone when it is not measured, and no worse than it is measured now."""
+        known = next((fault for fault in record.open.values() if fault.kind is kind), None)
+        if report is None or not report.fault_class.opens:
+            self._clear(record, [kind])
+        elif known is not None:
+            record.open[known.key] = replace(known, fault_class=report.fault_class)
+        self._open(record, report, now_s)
+
+    def _clear(self, record: Record, kinds: Iterable[FaultKind]) -> None:
+        wanted = set(kinds)
+        self._drop(record, [fault for fault in record.open.values() if fault.kind in wanted])
+
+    def _drop(self, record: Record, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            record.open.pop(fault.key, None)
+
+    # -- states --------------------------------------------------------------------------------------------------
+
+    def _settle_all(self, now_s: float, why: _Why) -> tuple[Transition, ...]:
+        return tuple(change for record in self._records.values() for change in self._settle(record, now_s, why))
+
+    def _settle(self, record: Record, now_s: float, why: _Why) -> tuple[Transition, ...]:
+        """Bring each unit to the state that its faults, probes and the clock give."""
+        changes = [self._step(record, unit, now_s, why) for unit in record.units]
+        return tuple(change for change in changes if change is not None)
+
+    def _step(self, record: Record, unit: Unit, now_s: float, why: _Why) -> Transition | None:
+        faults = record.hitting(unit)
+        old, new = unit.state, self._state(unit, faults, now_s)
+        if new is old:
+            return None
+        passed = old is HealthState.PROBATION and new is not HealthState.UNHEALTHY
+        if new in (HealthState.UNHEALTHY, HealthState.SUSPECT) and not passed:
+            why = _explain(faults, new)
+        elif passed:
+            why = _Why(
+                "ProbationPassed",
+                f"{unit.clean_probes} clean probes in {now_s - (unit.probation_since_s or now_s):.1f} s of probation",
+            )
+        if new is HealthState.PROBATION:
+            unit.restart_probation(now_s)
+        else:
+            unit.probation_since_s = None
+            unit.clean_probes = 0
+        change = Transition(
+            gpu=record.uuid,
+            mig=unit.mig,
+            old=old,
+            new=new,
+            reason=why.reason,
+            cause=why.cause,
+            at_s=now_s,
+            age_s=max(0.0, now_s - unit.since_s),
+        )
+        unit.state, unit.since_s = new, now_s
+        record.remember(change)
+        return change
+
+    def _state(self, unit: Unit, faults: list[Fault], now_s: float) -> HealthState:
+        if any(fault.blocks for fault in faults):
+            return HealthState.UNHEALTHY
+        if unit.state is HealthState.UNHEALTHY:
+            return HealthState.PROBATION
+        if unit.state is HealthState.PROBATION and not self._passed(unit, now_s):
+            return HealthState.PROBATION
+        return HealthState.SUSPECT if faults else HealthState.HEALTHY
+
+    def _passed(self, unit: Unit, now_s: float) -> bool:
+        since_s = unit.probation_since_s
+        if since_s is None or now_s < since_s:
+            # A clock that went back: wait the whole time again rather than for ever.
+            unit.probation_since_s = since_s = now_s
+        return now_s - since_s >= self.settings.probation_s and unit.clean_probes >= self.settings.clean_probes
+
+    def next_deadline_s(self) -> float | None:
+        """When a Tick could end a probation that has its probes; None when no clock is running."""
+        ends = [
+            unit.probation_since_s + self.settings.probation_s
+            for record in self._records.values()
+            for unit in record.units
+            if unit.probation_since_s is not None and unit.clean_probes >= self.settings.clean_probes
+        ]
+        return min(ends, default=None)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def state(self, gpu: GpuUuid, mig: MigUuid | None = None) -> DeviceHealth:
+        """How a device stands. One that is not tracked is Unhealthy: nothing vouches for it."""
+        record = self._records.get(gpu)
+        unit = record.unit(mig) if record is not None else None
+        if record is None or unit is None:
+            return DeviceHealth(state=HealthState.UNHEALTHY, since_s=0.0)
+        return DeviceHealth(
+            state=unit.state,
+            since_s=unit.since_s,
+            faults=tuple(record.hitting(unit)),
+            clean_probes=unit.clean_probes,
+        )
+
+    def gpus(self) -> tuple[GpuUuid, ...]:
+        return tuple(self._records)
+
+    def faults(self, gpu: GpuUuid) -> tuple[Fault, ...]:
+        """Every open fault of the GPU, whatever it touches, oldest first."""
+        record = self._records.get(gpu)
+        return tuple(sorted(record.open.values(), key=lambda f: (f.since_s, f.key))) if record is not None else ()
+
+    def history(self, gpu: GpuUuid) -> tuple[Transition, ...]:
+        """The GPU's last transitions and its MIG devices', oldest first."""
+        record = self._records.get(gpu)
+        return tuple(record.history) if record is not None else ()
+
+    # -- configuration and checkpoint ----------------------------------------------------------------------------
+
+    def reconfigure(self, settings: HealthSettings, now_s: float) -> tuple[Transition, ...]:
+        """New settings: open faults are judged by the new table; what it calls harmless is cleared."""
+        self.settings = settings
+        for record in self._records.values():
+            for key, fault in list(record.open.items()):
+                fault_class = _judged(fault, settings)
+                if fault_class.opens:
+                    record.open[key] = replace(fault, fault_class=fault_class)
+                else:
+                    del record.open[key]
+        return self._settle_all(now_s, _Why("Reconfigured", "the configuration no longer counts it as a fault"))
+
+    def snapshot(self) -> HealthSnapshot:
+        """A copy of everything, in stable order."""
+        return HealthSnapshot(tuple(freeze(record) for record in self._records.values()))
+
+    def restore(self, snapshot: HealthSnapshot, *, same_boot: bool, now_s: float) -> tuple[Transition, ...]:
+        """Take up a checkpoint in place of everything known; after another boot, what a reboot clears is cleared."""
+        self._records = {gpu.uuid: thaw(gpu) for gpu in snapshot.gpus}
+        return () if same_boot else self.apply(BootChanged(), now_s)
+
+    def validate(self) -> None:
+        """Recompute the invariants of every GPU (see ``checkpoint.validate``)."""
+        for record in self._records.values():
+            validate(record)
+
+
+def _start_over(record: Record) -> None:
+    """A reset or reboot: counters that restart with the GPU restart here."""
+    record.ecc_seen = False
+    for unit in record.units:
+        unit.failed_probes = 0
+
+
+def _explain(faults: list[Fault], state: HealthState) -> _Why:
+    """The newest fault that by itself gives ``state``: that is what just happened."""
+    telling = [fault for fault in faults if fault.blocks is (state is HealthState.UNHEALTHY)]
+    newest = max(telling, key=lambda fault: (fault.last_s, fault.since_s))
+    return _Why(newest.reason, newest.cause)
+
+
+def _judged(fault: Fault, settings: HealthSettings) -> FaultClass:
+    """The class that ``settings`` give to a fault that is already open."""
+    if fault.kind is FaultKind.REMOVED:
+        return fault.fault_class
+    if not settings.enabled:
+        return FaultClass.NOTICE
+    match fault.kind:
+        case FaultKind.XID:
+            return settings.rule(fault.code).fault_class
+        case FaultKind.REMAP_PENDING:
+            return settings.row_remap_pending
+        case FaultKind.REMAP_FAILURE:
+            return settings.row_remap_failure
+        case FaultKind.ECC if not settings.ecc_uncorrected.opens:
+            return FaultClass.NOTICE
+    # Links and ECC are judged anew with their next sample.
+    return fault.fault_class

@@ -1,0 +1,110 @@
+"""What the core remembers of one physical GPU: its open faults, a unit for itself and one for each MIG device on it."""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct, field
+
+from agent.health.faults import Fault, FaultKey, FaultKind
+from agent.health.states import HealthState, Transition
+from agent.health.xids import FaultClass
+from inventory.devices import Gpu, RemoteType
+from inventory.ids import GpuUuid, MigUuid
+
+HISTORY_LENGTH = 32
+MAX_FAULTS = 64
+"""Beyond it further faults are merged into one that takes the whole GPU out: memory stays bounded, nothing is lost."""
+
+_RANK = {
+    FaultClass.NOTICE: 0,
+    FaultClass.APPLICATION: 0,
+    FaultClass.CONTAINED: 1,
+    FaultClass.DEGRADED: 1,
+    FaultClass.RESET: 2,
+    FaultClass.REBOOT: 3,
+    FaultClass.REPLACE: 4,
+}
+
+
+def worse(a: FaultClass, b: FaultClass) -> FaultClass:
+    """The class that is harder to leave; ``a`` among equals."""
+    return b if _RANK[b] > _RANK[a] else a
+
+
+class Unit(Struct, kw_only=True):
+    """One device with a state of its own: the GPU (``mig`` None) or a MIG device."""
+
+    mig: MigUuid | None = None
+    gi: int | None = None
+    ci: int | None = None
+    state: HealthState = HealthState.HEALTHY
+    since_s: float = 0.0
+    failed_probes: int = 0
+    clean_probes: int = 0
+    probation_since_s: float | None = None
+
+    def restart_probation(self, now_s: float) -> None:
+        self.probation_since_s = now_s
+        self.clean_probes = 0
+
+
+class Record(Struct, kw_only=True):
+    """One physical GPU. ``units`` always holds the GPU itself first."""
+
+    uuid: GpuUuid
+    pci_bus_id: str = ""
+    mig_enabled: bool = False
+    switch_links: frozenset[int] = frozenset()
+    ecc_seen: bool = False
+    """One sample with uncorrected errors has been seen that no XID explains; a second one confirms."""
+    open: dict[FaultKey, Fault] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=lambda: [Unit()])
+    history: list[Transition] = field(default_factory=list)
+
+    def unit(self, mig: MigUuid | None) -> Unit | None:
+        return next((unit for unit in self.units if unit.mig == mig), None)
+
+    def hitting(self, unit: Unit) -> list[Fault]:
+        """The open faults that touch ``unit``, worst first, oldest first among equals."""
+        faults = [fault for fault in self.open.values() if fault.hits(unit.mig, unit.gi, unit.ci)]
+        return sorted(faults, key=lambda fault: (-_RANK[fault.fault_class], fault.since_s, fault.key))
+
+    def has(self, kinds: Iterable[FaultKind]) -> bool:
+        wanted = set(kinds)
+        return any(fault.kind in wanted for fault in self.open.values())
+
+    def restart_probation(self, fault: Fault, now_s: float) -> None:
+        """Something new went wrong: whoever is on probation and touched by it starts that again."""
+        for unit in self.units:
+            if unit.state is HealthState.PROBATION and fault.hits(unit.mig, unit.gi, unit.ci):
+                unit.restart_probation(now_s)
+
+    def remember(self, transition: Transition) -> None:
+        self.history.append(transition)
+        del self.history[:-HISTORY_LENGTH]
+
+    def follow(self, gpu: Gpu, now_s: float) -> None:
+        """Take over what discovery says: where it sits, its switch links, and its MIG devices as units."""
+        self.pci_bus_id = gpu.pci_bus_id
+        self.mig_enabled = gpu.mig_enabled
+        self.switch_links = frozenset(link.link for link in gpu.nvlinks if link.remote_type is RemoteType.SWITCH) or (
+            self.switch_links if not gpu.readable else frozenset()
+        )
+        if not gpu.readable:
+            return  # a lost GPU cannot list its instances: those it had keep their units
+        self.units = [self.units[0], *self._instances(gpu, now_s)]
+        here = {unit.mig for unit in self.units}
+        for key in [key for key, fault in self.open.items() if fault.mig is not None and fault.mig not in here]:
+            del self.open[key]
+
+    def _instances(self, gpu: Gpu, now_s: float) -> Iterator[Unit]:
+        known = {unit.mig: unit for unit in self.units[1:]}
+        for mig in gpu.mig_instances:
+            unit = known.get(mig.uuid)
+            if unit is None:
+                unit = Unit(mig=mig.uuid, since_s=now_s)
+                # An instance made on a GPU that is on probation must not be a way around it.
+                if self.units[0].state is HealthState.PROBATION:
+                    unit.state = HealthState.PROBATION
+                    unit.restart_probation(self.units[0].probation_since_s or now_s)
+            unit.gi, unit.ci = mig.gi_id, mig.ci_id
+            yield unit

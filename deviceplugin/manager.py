@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from deviceplugin.choice import Chooser
+from deviceplugin.choice import Preferrer
 from deviceplugin.kubelet import KUBELET_SOCKET, RegistrationError, SocketIdentity, identify, register
 from deviceplugin.observer import Observer
 from deviceplugin.server import DevicePluginServer
@@ -53,10 +53,10 @@ class PluginManager:
     """Servers below ``folder`` (the kubelet's ``device-plugins``). ``clock`` is monotonic seconds."""
 
     def __init__(
-        self, folder: Path, chooser: Chooser, observer: Observer, clock: Callable[[], float] = time.monotonic
+        self, folder: Path, preferrer: Preferrer, observer: Observer, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder = folder
-        self._chooser = chooser
+        self._preferrer = preferrer
         self._observer = observer
         self._clock = clock
         self._desired: dict[ResourceName, ResourceView] = {}
@@ -133,7 +133,7 @@ class PluginManager:
     async def _replace(self, name: ResourceName, view: ResourceView, kubelet: SocketIdentity | None) -> _Slot | None:
         """A server on a fresh socket; the old one stops only after the new one registered, so no device flickers."""
         old = self._slots.get(name)
-        server = DevicePluginServer(view, self._chooser, self._observer)
+        server = DevicePluginServer(view, self._preferrer, self._observer)
         try:
             socket = await server.start(self._folder)
         except OSError as refused:

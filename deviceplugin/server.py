@@ -16,14 +16,14 @@ from typing import TypeVar
 
 import grpc
 import grpc.aio
-from inventory.preference import PreferenceError
 
 from deviceplugin import wire
 from deviceplugin.answer import AllocationError, answer, granted
-from deviceplugin.choice import Chooser
+from deviceplugin.choice import Preferrer
 from deviceplugin.observer import Observer
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
+from inventory.preference import PreferenceError
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
@@ -48,9 +48,9 @@ def options() -> pb.DevicePluginOptions:
 class DevicePluginServer(pb_grpc.DevicePluginServicer):
     """Serves one resource. ``update`` swaps the view; open ListAndWatch streams then send the new list."""
 
-    def __init__(self, view: ResourceView, chooser: Chooser, observer: Observer) -> None:
+    def __init__(self, view: ResourceView, preferrer: Preferrer, observer: Observer) -> None:
         self._view = view
-        self._chooser = chooser
+        self._preferrer = preferrer
         self._observer = observer
         self._changed = asyncio.Event()
         self._closing = False
@@ -81,7 +81,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
     async def start(self, folder: Path) -> Path:
         """Bind a fresh socket (mode 0600) in ``folder`` and serve. Raises OSError when it cannot be bound."""
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_REQUEST_BYTES)])
-        pb_grpc.add_DevicePluginServicer_to_server(self, server)  # type: ignore[no-untyped-call]  # generated code
+        pb_grpc.add_DevicePluginServicer_to_server(self, server)
         self.socket = _bind(server, folder)
         await server.start()
         self._server = server
@@ -103,10 +103,10 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
 
     # The kubelet's calls, in the order of a pod's life.
 
-    async def GetDevicePluginOptions(self, request: pb.Empty, context: object) -> pb.DevicePluginOptions:  # noqa: ARG002, N802 - the generated base names both
+    async def GetDevicePluginOptions(self, request: pb.Empty, context: object) -> pb.DevicePluginOptions:
         return options()
 
-    async def ListAndWatch(self, request: pb.Empty, context: object) -> AsyncIterator[pb.ListAndWatchResponse]:  # type: ignore[override]  # noqa: ARG002, N802
+    async def ListAndWatch(self, request: pb.Empty, context: object) -> AsyncIterator[pb.ListAndWatchResponse]:
         self.streams += 1
         self._observer.stream_opened(self.name)
         try:
@@ -120,14 +120,14 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             self.streams -= 1
             self._observer.stream_closed(self.name)
 
-    async def GetPreferredAllocation(  # type: ignore[override]  # noqa: N802
+    async def GetPreferredAllocation(
         self,
         request: pb.PreferredAllocationRequest,
         context: grpc.aio.ServicerContext[pb.PreferredAllocationRequest, pb.PreferredAllocationResponse],
     ) -> pb.PreferredAllocationResponse:
         async def respond() -> pb.PreferredAllocationResponse:
             chosen = [
-                await self._chooser.choose(
+                await self._preferrer.choose(
                     self._view, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
                 )
                 for one in request.container_requests
@@ -138,7 +138,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
 
         return await self._observed("GetPreferredAllocation", respond, context)
 
-    async def Allocate(  # type: ignore[override]  # noqa: N802
+    async def Allocate(
         self,
         request: pb.AllocateRequest,
         context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
@@ -155,7 +155,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
 
         return await self._observed("Allocate", respond, context)
 
-    async def PreStartContainer(self, request: object, context: object) -> pb.PreStartContainerResponse:  # type: ignore[override]  # noqa: ARG002, N802
+    async def PreStartContainer(self, request: object, context: object) -> pb.PreStartContainerResponse:
         return pb.PreStartContainerResponse()
 
     async def _observed(

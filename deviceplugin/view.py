@@ -8,12 +8,12 @@ from msgspec import structs
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.ids import DeviceId
 from inventory.layout import LogicalDevice, Resource
-from inventory.partition import ScoreTable
+from inventory.preference import Chooser
 from inventory.sharing import ReplicaPolicy
 
 
 class ResourceView:
-    """One resource, its devices' health, how to answer Allocate, and the link scores to prefer by.
+    """One resource, its devices' health, how to answer Allocate, and whom to prefer.
 
     ``unhealthy`` maps a device to the reason, one short line. Never mutated: build another one.
     """
@@ -25,14 +25,14 @@ class ResourceView:
         unhealthy: Mapping[DeviceId, str],
         spec: AllocationSpec,
         access: NodeAccess,
-        table: ScoreTable,
+        chooser: Chooser,
         policy: ReplicaPolicy,
     ) -> None:
         self.resource = resource
         self.unhealthy = unhealthy
         self.spec = spec
         self.access = access
-        self.table = table
+        self.chooser = chooser
         self.policy = policy
 
     @cached_property
@@ -50,6 +50,6 @@ class ResourceView:
             unhealthy={},
             spec=self.spec,
             access=self.access,
-            table=self.table,
+            chooser=self.chooser,
             policy=self.policy,
         )

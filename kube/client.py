@@ -1,0 +1,299 @@
+"""The API client: bytes over aiohttp, msgspec into the caller's struct.
+
+Each call returns the decoded object or raises one of ``kube.errors``. Bodies are any msgspec-encodable value. Nothing
+is retried here except one 401 after a token rotated: when to try again is the caller's decision.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from kube.clock import Clock, SystemClock
+from kube.config import ClusterConfig, TokenSource
+from kube.errors import UnavailableError, from_response, from_status
+from kube.objects import Metadata, ObjectMeta
+from kube.resources import Resource
+
+T = TypeVar("T")
+
+_JSON = "application/json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML, and every server since 1.16 takes it under this name
+_JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
+_PAGE = 500
+"""Items of one list page: bounds what is held undecoded."""
+
+_QUIET_S = 150.0
+"""A watch without a line for so long is dead: bookmarks come about once a minute."""
+
+
+class Listing(Struct, Generic[T], frozen=True):
+    """A list and the version from which a watch continues it."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class WatchEvent(Struct, Generic[T], frozen=True):
+    """One line of a watch: ADDED, MODIFIED, DELETED, or BOOKMARK, which carries no object, only how far we are."""
+
+    type: str
+    resource_version: str
+    object: T | None
+
+
+class _ListMeta(Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _RawList(Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _RawEvent(Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class Selection(Struct, frozen=True):
+    """Which objects of a kind: selectors in the API's own syntax, None for all."""
+
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+
+    def params(self) -> dict[str, str]:
+        named = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {key: value for key, value in named.items() if value is not None}
+
+
+EVERYTHING = Selection()
+
+
+class Client:
+    """Speaks to one API server. Open it with ``async with``; use it from one event loop."""
+
+    def __init__(
+        self, config: ClusterConfig, *, timeout_s: float = 10.0, user_agent: str = "tessera", clock: Clock | None = None
+    ) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._user_agent = user_agent
+        self._tokens = TokenSource(config, monotonic=(clock or SystemClock()).monotonic)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # False turns TLS off for http servers only: aiohttp ignores it there.
+        connector = aiohttp.TCPConnector(ssl=self._config.ssl_context() or True, limit=8)
+        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._user_agent})
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str | None = None) -> T:
+        return _decode(await self._request("GET", resource.path(name, namespace=namespace)), kind)
+
+    async def list_all(self, resource: Resource, kind: type[T], selection: Selection = EVERYTHING) -> Listing[T]:
+        """All objects, read page by page."""
+        items: list[T] = []
+        params = selection.params() | {"limit": str(_PAGE)}
+        while True:
+            path = resource.path(namespace=selection.namespace)
+            page = _decode(await self._request("GET", path, params=params), _RawList)
+            items += [_decode(bytes(raw), kind) for raw in page.items or ()]
+            if not page.metadata.continue_:
+                return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
+            params["continue"] = page.metadata.continue_
+
+    async def create(self, resource: Resource, body: Any, kind: type[T], *, namespace: str | None = None) -> T:
+        """POST. An object of that name is a ConflictError with reason AlreadyExists."""
+        return _decode(await self._request("POST", resource.path(namespace=namespace), body=body), kind)
+
+    async def update(
+        self, resource: Resource, name: str, body: Any, kind: type[T], *, namespace: str | None = None
+    ) -> T:
+        """PUT the whole object; a resourceVersion inside makes it conditional."""
+        return _decode(await self._request("PUT", resource.path(name, namespace=namespace), body=body), kind)
+
+    async def apply(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        kind: type[T],
+        *,
+        field_manager: str,
+        force: bool = False,
+        namespace: str | None = None,
+    ) -> T:
+        """Server-side apply: ``body`` is everything ``field_manager`` wants; what it said before and not now goes.
+
+        An object that is not there is created, unless ``body`` carries a uid (then: ConflictError). ``force`` takes
+        fields over from other managers instead of raising ConflictError.
+        """
+        params = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        path = resource.path(name, namespace=namespace)
+        return _decode(await self._request("PATCH", path, params=params, body=body, content_type=_APPLY), kind)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        name: str,
+        operations: list[dict[str, Any]],
+        kind: type[T],
+        *,
+        field_manager: str,
+        namespace: str | None = None,
+    ) -> T:
+        """RFC 6902. A ``test`` that fails is an InvalidError."""
+        path = resource.path(name, namespace=namespace)
+        params = {"fieldManager": field_manager}
+        raw = await self._request("PATCH", path, params=params, body=operations, content_type=_JSON_PATCH)
+        return _decode(raw, kind)
+
+    async def merge_patch(
+        self, resource: Resource, name: str, body: Any, kind: type[T], *, namespace: str | None = None
+    ) -> T:
+        """RFC 7386."""
+        path = resource.path(name, namespace=namespace)
+        return _decode(await self._request("PATCH", path, body=body, content_type=_MERGE_PATCH), kind)
+
+    async def delete(
+        self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None
+    ) -> None:
+        """DELETE; with ``uid`` only that very object (ConflictError otherwise)."""
+        body = {"preconditions": {"uid": uid}} if uid else None
+        await self._request("DELETE", resource.path(name, namespace=namespace), body=body)
+
+    async def watch(
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        resource_version: str,
+        selection: Selection = EVERYTHING,
+        timeout_s: int = 300,
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Changes after ``resource_version``, until the server ends the stream (normal, after about ``timeout_s``).
+
+        Raises ExpiredError where the version is too old, UnavailableError where the connection breaks.
+        """
+        params = selection.params() | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        path = resource.path(namespace=selection.namespace)
+        what = f"WATCH {path}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=_QUIET_S)
+        try:
+            async with self._open("GET", path, params=params, timeout=timeout) as response:
+                if response.status >= 400:  # noqa: PLR2004 - HTTP's own number
+                    raise from_response(what, response.status, await response.read())
+                async for line in _lines(response.content):
+                    yield _watch_event(what, line, kind)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(f"{what}: {_describe(error)}") from None
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = _JSON,
+    ) -> bytes:
+        """One call; the body of a success, or the error that the status stands for."""
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": content_type} if data is not None else {}
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        for attempt in (1, 2):
+            try:
+                async with self._open(
+                    method, path, params=params, data=data, headers=headers, timeout=timeout
+                ) as answer:
+                    raw = await answer.read()
+                    status, retry_after = answer.status, answer.headers.get("Retry-After")
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise UnavailableError(f"{method} {path}: {_describe(error)}") from None
+            if status == 401 and attempt == 1 and self._tokens.refused():  # noqa: PLR2004
+                continue
+            if status >= 400:  # noqa: PLR2004 - HTTP's own numbers
+                raise from_response(f"{method} {path}", status, raw, retry_after)
+            return raw
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: aiohttp.ClientTimeout,
+        params: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it inside `async with`")
+        sent = dict(headers or {}) | {"Accept": _JSON}
+        token = self._tokens.token()
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        return self._session.request(
+            method,
+            self._config.server + path,
+            params=params,
+            data=data,
+            headers=sent,
+            timeout=timeout,
+            server_hostname=self._config.tls_server_name,
+            allow_redirects=False,
+        )
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: the reader's own ``readline`` gives up at 64 KiB, and objects are larger."""
+    rest = bytearray()
+    async for chunk in stream.iter_any():
+        rest += chunk
+        *lines, last = rest.split(b"\n")
+        rest = last
+        for line in lines:
+            if line:
+                yield bytes(line)
+
+
+def _watch_event(what: str, line: bytes, kind: type[T]) -> WatchEvent[T]:
+    raw = _decode(line, _RawEvent)
+    body = bytes(raw.object)
+    if raw.type == "ERROR":
+        raise from_status(what, body)
+    meta: ObjectMeta = _decode(body, Metadata).metadata
+    obj = None if raw.type == "BOOKMARK" else _decode(body, kind)
+    return WatchEvent(type=raw.type, resource_version=meta.resource_version, object=obj)
+
+
+def _decode(raw: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        # An answer that is no such object comes from something between us and the server: it may pass.
+        raise UnavailableError(f"the answer is no {kind.__name__}: {error}") from None
+
+
+def _describe(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,44 @@
+"""Time as the loops of this room see it: handed in, so that tests need not wait."""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds, and a way to wait for them or for an event, whichever is first."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow; no meaning outside this process."""
+        ...
+
+    def wall(self) -> float:
+        """Unix seconds, for what people read."""
+        ...
+
+    async def wait(self, event: asyncio.Event, timeout_s: float | None) -> bool:
+        """Wait until ``event`` is set (True) or ``timeout_s`` have passed (False); None waits for the event alone."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    async def wait(self, event: asyncio.Event, timeout_s: float | None) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait that long on ``clock``."""
+    await clock.wait(asyncio.Event(), seconds)

@@ -1,0 +1,113 @@
+"""Writing the newest state of one thing, and only that.
+
+``put`` replaces whatever waits to be written and returns at once; ``run`` writes when the time has come. States that
+were overtaken while the server was away are never sent: only the latest one counts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from kube.backoff import Backoff
+from kube.clock import Clock
+from kube.errors import ForbiddenError, InvalidError, KubeError, UnavailableError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_HOPELESS_S = 30.0
+"""Least pause after an answer that only an administrator can change."""
+
+_REPEAT_LOG_S = 60.0
+
+
+class LatestWriter(Generic[T]):
+    """At most one write each ``min_interval_s``, retried with ``backoff``, and again ``resync_s`` after a success.
+
+    ``write`` gets the newest value; it raises KubeError to be tried again. ``name`` is for the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[T], Awaitable[None]],
+        *,
+        clock: Clock,
+        backoff: Backoff,
+        min_interval_s: float = 0.0,
+        resync_s: float | None = None,
+    ) -> None:
+        self._name = name
+        self._write = write
+        self._clock = clock
+        self._backoff = backoff
+        self._min_interval_s = min_interval_s
+        self._resync_s = resync_s
+        self._waiting: tuple[T] | None = None
+        self._written: tuple[T] | None = None
+        self._not_before_s = 0.0
+        self._resync_at_s: float | None = None
+        self._wake = asyncio.Event()
+        self._logged_at_s: float | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was put has been written."""
+        return self._waiting is None
+
+    def put(self, value: T) -> None:
+        """Want ``value`` written. Never blocks."""
+        self._waiting = (value,)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            now = self._clock.monotonic()
+            due_s = self._due(now)
+            if due_s is None or due_s > now:
+                self._wake.clear()
+                await self._clock.wait(self._wake, None if due_s is None else due_s - now)
+                continue
+            await self._attempt()
+
+    def _due(self, now: float) -> float | None:
+        """When the next write is to be made; None: when something is put."""
+        if self._waiting is not None:
+            return self._not_before_s
+        if self._resync_at_s is not None:
+            return max(self._resync_at_s, self._not_before_s, now if self._written is None else 0.0)
+        return None
+
+    async def _attempt(self) -> None:
+        chosen = self._waiting or self._written
+        assert chosen is not None, "nothing to write"
+        self._waiting = None
+        try:
+            await self._write(chosen[0])
+        except KubeError as error:
+            # A newer value may have come while this one was under way: it stays.
+            self._waiting = self._waiting or chosen
+            self._failed(error)
+            return
+        now = self._clock.monotonic()
+        if self._logged_at_s is not None:
+            log.info("%s: written again", self._name)
+        self._logged_at_s = None
+        self._backoff.reset()
+        self._written = chosen
+        self._not_before_s = now + self._min_interval_s
+        self._resync_at_s = None if self._resync_s is None else now + self._resync_s
+
+    def _failed(self, error: KubeError) -> None:
+        now = self._clock.monotonic()
+        pause_s = self._backoff.next()
+        if isinstance(error, UnavailableError) and error.retry_after_s is not None:
+            pause_s = max(pause_s, error.retry_after_s)
+        if isinstance(error, ForbiddenError | InvalidError):
+            pause_s = max(pause_s, _HOPELESS_S)
+        self._not_before_s = now + max(pause_s, self._min_interval_s)
+        if self._logged_at_s is None or now - self._logged_at_s >= _REPEAT_LOG_S:
+            self._logged_at_s = now
+            log.warning("%s: not written, trying again in %.0f s: %s", self._name, pause_s, error)

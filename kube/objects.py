@@ -1,0 +1,61 @@
+"""The few parts of every object that callers read, as structs; unknown fields are skipped when decoding."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class OwnerReference(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Who owns the object: garbage collection removes it with its owner. ``uid`` is what counts."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class ManagedFieldsEntry(Struct, frozen=True, rename="camel"):
+    """Which fields one manager owns; ``fields`` is the FieldsV1 tree (``f:metadata`` -> ``f:labels`` -> ...)."""
+
+    manager: str = ""
+    operation: str = ""
+    fields: dict[str, Any] = field(default_factory=dict, name="fieldsV1")
+
+
+class ObjectMeta(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What every object carries. Absent lists and maps read as empty."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class Metadata(Struct, frozen=True):
+    """Any object, reduced to its metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ObjectReference(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What an Event regards."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str = ""
+    namespace: str = ""
+
+
+def label_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
+    """Names of the managers that own label ``key``, sorted."""
+    owners = {
+        entry.manager
+        for entry in meta.managed_fields
+        if f"f:{key}" in entry.fields.get("f:metadata", {}).get("f:labels", {})
+    }
+    return tuple(sorted(owners))

@@ -1,0 +1,229 @@
+"""An API server in this process: real HTTP, real watches, outages on demand.
+
+async with FakeApiServer() as server:
+    server.create("nodes", "node-1", {...})
+    client = Client(server.config)
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from kube.config import ClusterConfig
+from kube.errors import KubeError
+from kube.resources import Resource
+from kube.testing.store import Change, Key, Store
+
+
+class Request(tuple[str, str, str]):
+    """(method, path, content type) of one call the server saw."""
+
+    __slots__ = ()
+
+    @property
+    def method(self) -> str:
+        return self[0]
+
+    @property
+    def path(self) -> str:
+        return self[1]
+
+
+class FakeApiServer:
+    """Serves every resource that is asked for, unless ``unknown`` names its plural (as if its CRD were missing)."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.requests: list[Request] = []
+        self.down = False
+        """True: every connection is cut without an answer."""
+        self.mute = False
+        """True: connections are taken and nothing is ever answered."""
+        self.refuse: Callable[[str, str], int | None] = lambda _method, _path: None
+        """Given method and path: a status to answer instead of serving, or None."""
+        self.unknown: set[str] = set()
+        self.token: str | None = None
+        """If set, the only bearer token that is let in."""
+        self._streams: set[asyncio.Transport] = set()
+        self._grown = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    @property
+    def config(self) -> ClusterConfig:
+        """How to reach it."""
+        return ClusterConfig(server=f"http://127.0.0.1:{self._port}", token=self.token)
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=16 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._notify()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def create(self, resource: Resource, name: str, body: dict[str, Any] | None = None, *, namespace: str = "") -> Any:
+        """Put an object there as another client would."""
+        return self._changed(self.store.create(_key(resource, name, namespace), body or {"metadata": {}}))
+
+    def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
+        self.store.delete(_key(resource, name, namespace))
+        self._notify()
+
+    def merge(self, resource: Resource, name: str, patch: dict[str, Any], *, manager: str = "test") -> Any:
+        """Change an object as another client would."""
+        return self._changed(self.store.merge_patch(_key(resource, name, ""), patch, manager))
+
+    def apply(self, resource: Resource, name: str, body: dict[str, Any], *, manager: str) -> Any:
+        """Apply as another manager would, by force."""
+        return self._changed(self.store.apply(_key(resource, name, ""), body, manager, force=True))
+
+    def get(self, resource: Resource, name: str, *, namespace: str = "") -> Any:
+        return self.store.get(_key(resource, name, namespace)).render()
+
+    def list_all(self, resource: Resource) -> list[Any]:
+        return self.store.list_all(resource.path(), "")
+
+    def seen(self, method: str, part: str) -> list[Request]:
+        """Calls of ``method`` whose path contains ``part``."""
+        return [request for request in self.requests if request.method == method and part in request.path]
+
+    def _changed(self, body: Any) -> Any:
+        self._notify()
+        return body
+
+    def _notify(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(Request((request.method, request.path, request.content_type)))
+        if self.down:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response(status=500)
+        if self.mute:
+            await self._closing.wait()
+        refused = self.refuse(request.method, request.path)
+        if refused is not None:
+            return _status(KubeError("refused by the test", status=refused, reason="Test"))
+        if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return _status(KubeError("Unauthorized", status=401, reason="Unauthorized"))
+        try:
+            return await self._serve(request)
+        except KubeError as error:
+            return _status(error)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        collection, namespace, name = parse_path(request.path)
+        if collection.rsplit("/", 1)[1] in self.unknown:
+            return _status(KubeError("the server could not find the requested resource", status=404, reason="NotFound"))
+        if name is None and request.method == "GET":
+            if request.query.get("watch") == "true":
+                return await self._watch(request, collection, namespace)
+            items = [item for item in self.store.list_all(collection, namespace) if _selected(request, item)]
+            return web.json_response({"metadata": {"resourceVersion": str(self.store.version)}, "items": items})
+        raw = await request.read()
+        body = json.loads(raw) if raw else {}
+        answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
+        self._notify()
+        return web.json_response(answer)
+
+    def _write(self, request: web.Request, key: Key, body: Any) -> Any:
+        manager = request.query.get("fieldManager", "test")
+        match request.method, request.content_type:
+            case "GET", _:
+                return self.store.get(key).render()
+            case "POST", _:
+                return self.store.create(key, body, manager)
+            case "PUT", _:
+                return self.store.update(key, body, manager)
+            case "DELETE", _:
+                self.store.delete(key, body.get("preconditions", {}).get("uid"))
+                return {"status": "Success"}
+            case "PATCH", "application/apply-patch+yaml":
+                return self.store.apply(key, body, manager, force=request.query.get("force") == "true")
+            case "PATCH", "application/json-patch+json":
+                return self.store.json_patch(key, body, manager)
+            case "PATCH", "application/merge-patch+json":
+                return self.store.merge_patch(key, body, manager)
+        raise KubeError("unsupported", status=415)
+
+    async def _watch(self, request: web.Request, collection: str, namespace: str) -> web.StreamResponse:
+        version = int(request.query.get("resourceVersion", "0"))
+        self.store.since(version)  # too old: a plain 410, before the stream starts
+        response = web.StreamResponse()
+        await response.prepare(request)
+        transport = request.transport
+        assert transport is not None
+        self._streams.add(transport)
+        try:
+            while not self._closing.is_set() and not transport.is_closing():
+                grown = self._grown
+                for change in self.store.since(version):
+                    version = change.version
+                    if _concerns(change, collection, namespace) and _selected(request, change.body):
+                        line = json.dumps({"type": change.type, "object": change.body})
+                        await response.write(line.encode() + b"\n")
+                await grown.wait()
+        finally:
+            self._streams.discard(transport)
+        return response
+
+    def cut(self) -> None:
+        """Go down and break the watches that are open."""
+        self.down = True
+        for transport in self._streams:
+            transport.abort()
+        self._notify()
+
+
+def parse_path(path: str) -> tuple[str, str, str | None]:
+    """(collection path without namespace, namespace, name) of an API URL."""
+    parts = path.strip("/").split("/")
+    head, rest = (parts[:2], parts[2:]) if parts[0] == "api" else (parts[:3], parts[3:])
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:  # noqa: PLR2004 - /namespaces/NAME/plural
+        namespace, rest = rest[1], rest[2:]
+    return "/" + "/".join([*head, rest[0]]), namespace, rest[1] if len(rest) > 1 else None
+
+
+def _key(resource: Resource, name: str, namespace: str) -> Key:
+    return resource.path(), namespace, name
+
+
+def _concerns(change: Change, collection: str, namespace: str) -> bool:
+    return change.collection == collection and namespace in ("", change.namespace)
+
+
+def _selected(request: web.Request, item: dict[str, Any]) -> bool:
+    """``a.b=c`` field selectors, as far as tests use them."""
+    for term in filter(None, request.query.get("fieldSelector", "").split(",")):
+        path, _, wanted = term.partition("=")
+        value: Any = item
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value != wanted:
+            return False
+    return True
+
+
+def _status(error: KubeError) -> web.Response:
+    status = error.status or 500
+    body = {"kind": "Status", "status": "Failure", "message": str(error), "reason": error.reason, "code": status}
+    return web.json_response(body, status=status)

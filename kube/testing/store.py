@@ -1,0 +1,269 @@
+"""The objects behind the fake API server: versions, uids, and who owns which field. Pure, no I/O.
+
+Server-side apply is the real one's rules for maps and scalars; a list is one value, owned as a whole. That is how CRDs
+without list types behave, and enough for labels.
+"""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube.errors import ConflictError, ExpiredError, InvalidError, NotFoundError
+
+Path = tuple[str, ...]
+Key = tuple[str, str, str]
+"""(collection path without namespace, namespace, name)"""
+
+_SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
+
+
+@dataclass
+class Manager:
+    """One managedFields entry: who, by what operation, which leaf paths."""
+
+    name: str
+    operation: str
+    paths: set[Path]
+
+
+@dataclass
+class Stored:
+    """One object and its field managers."""
+
+    body: dict[str, Any]
+    managers: list[Manager] = field(default_factory=list)
+
+    def render(self) -> dict[str, Any]:
+        """The object as a client sees it."""
+        body = copy.deepcopy(self.body)
+        body["metadata"]["managedFields"] = [
+            {"manager": m.name, "operation": m.operation, "fieldsV1": _fields(m.paths)}
+            for m in self.managers
+            if m.paths
+        ]
+        return body
+
+
+@dataclass(frozen=True)
+class Change:
+    """One entry of the watch log."""
+
+    version: int
+    type: str
+    collection: str
+    namespace: str
+    body: dict[str, Any]
+
+
+class Store:
+    """Everything the fake server holds."""
+
+    def __init__(self) -> None:
+        self.version = 100
+        self.objects: dict[Key, Stored] = {}
+        self.changes: list[Change] = []
+        self._uids = 0
+
+    def list_all(self, collection: str, namespace: str) -> list[dict[str, Any]]:
+        return [
+            stored.render()
+            for (where, space, _), stored in sorted(self.objects.items())
+            if where == collection and namespace in ("", space)
+        ]
+
+    def get(self, key: Key) -> Stored:
+        if key not in self.objects:
+            raise NotFoundError(f"{key[0]} {key[2]!r} not found", status=404, reason="NotFound")
+        return self.objects[key]
+
+    def create(self, key: Key, body: dict[str, Any], manager: str = "test") -> dict[str, Any]:
+        if key in self.objects:
+            raise ConflictError(f"{key[2]!r} already exists", status=409, reason="AlreadyExists")
+        stored = Stored(body=self._birth(key, body))
+        stored.managers.append(Manager(manager, "Update", set(_leaves(stored.body))))
+        return self._commit(key, stored, "ADDED")
+
+    def update(self, key: Key, body: dict[str, Any], manager: str = "test") -> dict[str, Any]:
+        stored = self.get(key)
+        meta = body.get("metadata", {})
+        _check(stored, meta.get("uid"), meta.get("resourceVersion"))
+        fresh = copy.deepcopy(body)
+        fresh["metadata"] = meta | {name: stored.body["metadata"][name] for name in ("uid", "name")}
+        fresh["metadata"].pop("managedFields", None)
+        return self._replace(key, stored, fresh, manager)
+
+    def merge_patch(self, key: Key, patch: dict[str, Any], manager: str = "test") -> dict[str, Any]:
+        stored = self.get(key)
+        _check(stored, patch.get("metadata", {}).get("uid"), patch.get("metadata", {}).get("resourceVersion"))
+        return self._replace(key, stored, _merge(stored.body, patch), manager)
+
+    def json_patch(self, key: Key, operations: list[dict[str, Any]], manager: str = "test") -> dict[str, Any]:
+        stored = self.get(key)
+        body = copy.deepcopy(stored.body)
+        for operation in operations:
+            _patch_one(body, operation)
+        return self._replace(key, stored, body, manager)
+
+    def apply(self, key: Key, body: dict[str, Any], manager: str, *, force: bool) -> dict[str, Any]:
+        wanted = set(_leaves(body))
+        uid = body.get("metadata", {}).get("uid")
+        if key not in self.objects:
+            if uid:
+                raise ConflictError(f"uid mismatch: {key[2]!r} is not there", status=409, reason="Conflict")
+            stored = Stored(body=self._birth(key, body), managers=[Manager(manager, "Apply", wanted)])
+            return self._commit(key, stored, "ADDED")
+        stored = self.get(key)
+        _check(stored, uid, body.get("metadata", {}).get("resourceVersion"))
+        before = copy.deepcopy(stored.body)
+        _settle_conflicts(stored, body, wanted, manager, force=force)
+        mine = next((m for m in stored.managers if (m.name, m.operation) == (manager, "Apply")), None)
+        if mine is None:
+            mine = Manager(manager, "Apply", set())
+            stored.managers.append(mine)
+        dropped, mine.paths = mine.paths - wanted, wanted
+        for path in wanted:
+            _set(stored.body, path, _at(body, path))
+        for path in dropped:
+            if not any(path in other.paths for other in stored.managers):
+                _unset(stored.body, path)
+        # As the real server: an apply that changes nothing writes nothing.
+        return stored.render() if stored.body == before else self._commit(key, stored, "MODIFIED")
+
+    def delete(self, key: Key, uid: str | None = None) -> None:
+        stored = self.get(key)
+        _check(stored, uid, None)
+        del self.objects[key]
+        self._log(key, stored, "DELETED")
+
+    def since(self, version: int) -> list[Change]:
+        """Changes after ``version``; ExpiredError if the log no longer reaches back so far."""
+        if self.changes and version < self.changes[0].version - 1:
+            raise ExpiredError("too old resource version", status=410, reason="Expired")
+        return [change for change in self.changes if change.version > version]
+
+    def compact(self) -> None:
+        """Forget the log, so that older watches must list again."""
+        self.version += 2  # something happened in between that nobody can be told any more
+        self.changes = [Change(self.version, "COMPACTED", "", "", {})]
+
+    def _birth(self, key: Key, body: dict[str, Any]) -> dict[str, Any]:
+        self._uids += 1
+        fresh = copy.deepcopy(body)
+        meta = fresh.setdefault("metadata", {})
+        meta.update(name=key[2], uid=f"uid-{self._uids}")
+        if key[1]:
+            meta["namespace"] = key[1]
+        return fresh
+
+    def _replace(self, key: Key, stored: Stored, body: dict[str, Any], manager: str) -> dict[str, Any]:
+        """A write that is not an apply: what it changes belongs to its manager alone afterwards."""
+        old, new = set(_leaves(stored.body)), set(_leaves(body))
+        changed = {path for path in new if path not in old or _at(body, path) != _at(stored.body, path)}
+        for other in stored.managers:
+            other.paths -= changed | (old - new)
+        mine = next((m for m in stored.managers if (m.name, m.operation) == (manager, "Update")), None)
+        if mine is None:
+            mine = Manager(manager, "Update", set())
+            stored.managers.append(mine)
+        mine.paths |= changed
+        stored.body = body
+        return self._commit(key, stored, "MODIFIED")
+
+    def _commit(self, key: Key, stored: Stored, change: str) -> dict[str, Any]:
+        self.objects[key] = stored
+        return self._log(key, stored, change)
+
+    def _log(self, key: Key, stored: Stored, change: str) -> dict[str, Any]:
+        self.version += 1
+        stored.body["metadata"]["resourceVersion"] = str(self.version)
+        rendered = stored.render()
+        self.changes.append(Change(self.version, change, key[0], key[1], rendered))
+        return rendered
+
+
+def _check(stored: Stored, uid: str | None, version: str | None) -> None:
+    meta = stored.body["metadata"]
+    if uid is not None and uid != meta["uid"]:
+        raise ConflictError(f"Precondition failed: UID in precondition: {uid}", status=409, reason="Conflict")
+    if version is not None and version != meta["resourceVersion"]:
+        raise ConflictError("the object has been modified", status=409, reason="Conflict")
+
+
+def _settle_conflicts(stored: Stored, body: dict[str, Any], wanted: set[Path], manager: str, *, force: bool) -> None:
+    for other in stored.managers:
+        if (other.name, other.operation) == (manager, "Apply"):
+            continue
+        taken = {path for path in wanted & other.paths if _at(stored.body, path) != _at(body, path)}
+        if taken and not force:
+            names = ", ".join(".".join(path) for path in sorted(taken))
+            raise ConflictError(f"conflict with {other.name!r}: {names}", status=409, reason="Conflict")
+        other.paths -= taken
+
+
+def _leaves(value: dict[str, Any], prefix: Path = ()) -> list[Path]:
+    """Paths of all scalars and lists, without what the server itself writes. An empty map owns nothing."""
+    found: list[Path] = []
+    for key, item in value.items():
+        if not prefix and key in ("apiVersion", "kind"):
+            continue
+        if prefix == ("metadata",) and key in _SYSTEM:
+            continue
+        path = (*prefix, key)
+        found += _leaves(item, path) if isinstance(item, dict) else [path]
+    return found
+
+
+def _fields(paths: set[Path]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in sorted(paths):
+        node = tree
+        for part in path:
+            node = node.setdefault(f"f:{part}", {})
+    return tree
+
+
+def _at(body: dict[str, Any], path: Path) -> Any:
+    value: Any = body
+    for part in path:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _set(body: dict[str, Any], path: Path, value: Any) -> None:
+    for part in path[:-1]:
+        body = body.setdefault(part, {})
+    body[path[-1]] = copy.deepcopy(value)
+
+
+def _unset(body: dict[str, Any], path: Path) -> None:
+    for part in path[:-1]:
+        body = body.get(part, {})
+    body.pop(path[-1], None)
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge(merged.get(key), value)
+    return merged
+
+
+def _patch_one(body: dict[str, Any], operation: dict[str, Any]) -> None:
+    """One RFC 6902 operation on maps: test, add, replace, remove."""
+    path = tuple(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+    present = path[-1] in (_at(body, path[:-1]) or {})
+    match operation["op"]:
+        case "test":
+            if not present or _at(body, path) != operation["value"]:
+                raise InvalidError(f"test of {operation['path']} failed", status=422, reason="Invalid")
+        case "add" | "replace":
+            _set(body, path, operation["value"])
+        case "remove" if present:
+            _unset(body, path)
+        case _:
+            raise InvalidError(f"{operation['op']} {operation['path']} is impossible", status=422, reason="Invalid")

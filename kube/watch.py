@@ -1,0 +1,82 @@
+"""Following a kind: list, then watch, for ever.
+
+The caller sees ``Listed`` whenever the whole truth is known anew (at start, and after a gap too old to be watched), so
+that what vanished in between is noticed; then ``Upserted`` and ``Deleted``. Outages are waited out here.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from kube.backoff import Backoff
+from kube.client import EVERYTHING, Client, Selection
+from kube.clock import Clock, sleep
+from kube.errors import ExpiredError, KubeError, UnavailableError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_SHORT_S = 1.0
+"""A watch that the server ends sooner than this is not taken up again at once: proxies do that when they are unwell."""
+
+
+class Listed(Struct, Generic[T], frozen=True):
+    """Everything there is now: forget what is not in it."""
+
+    items: tuple[T, ...]
+
+
+class Upserted(Struct, Generic[T], frozen=True):
+    """One object came or changed."""
+
+    item: T
+
+
+class Deleted(Struct, Generic[T], frozen=True):
+    """One object went; ``item`` is its last state."""
+
+    item: T
+
+
+async def follow(
+    client: Client,
+    resource: Resource,
+    kind: type[T],
+    *,
+    clock: Clock,
+    backoff: Backoff,
+    selection: Selection = EVERYTHING,
+) -> AsyncIterator[Listed[T] | Upserted[T] | Deleted[T]]:
+    """Yield changes until cancelled. Every KubeError is waited out: a watcher outlives missing rights and kinds."""
+    version: str | None = None
+    failing = False
+    while True:
+        try:
+            if version is None:
+                listing = await client.list_all(resource, kind, selection)
+                version = listing.resource_version
+                yield Listed(items=listing.items)
+            if failing:
+                log.info("following %s again", resource.plural)
+                failing = False
+            started_s = clock.monotonic()
+            async for event in client.watch(resource, kind, resource_version=version, selection=selection):
+                version = event.resource_version or version
+                backoff.reset()
+                if event.object is not None:
+                    yield Deleted(event.object) if event.type == "DELETED" else Upserted(event.object)
+            if clock.monotonic() - started_s < _SHORT_S:
+                await sleep(clock, backoff.next())
+        except ExpiredError:
+            version = None
+            # A server that always answers 410 must not be listed in a tight loop.
+            await sleep(clock, backoff.next())
+        except KubeError as error:
+            wanted = error.retry_after_s if isinstance(error, UnavailableError) else None
+            if not failing:
+                log.warning("cannot follow %s, trying on: %s", resource.plural, error)
+                failing = True
+            await sleep(clock, max(backoff.next(), wanted or 0.0))

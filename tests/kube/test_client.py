@@ -1,0 +1,187 @@
+"""The client against the fake API server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.client import Client, Selection
+from kube.config import ClusterConfig
+from kube.errors import (
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+    from_response,
+)
+from kube.objects import Metadata, label_managers
+from kube.resources import EVENTS, NODES, PODS
+from kube.testing import FakeApiServer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.create(NODES, "node-1", {"metadata": {"labels": {"a": "1"}}})
+        yield server
+
+
+@pytest.fixture
+async def client(server: FakeApiServer) -> AsyncIterator[Client]:
+    async with Client(server.config, timeout_s=2.0) as client:
+        yield client
+
+
+def labelled(labels: dict[str, str], *, uid: str | None = None) -> dict[str, Any]:
+    meta: dict[str, Any] = {"name": "node-1", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta | ({"uid": uid} if uid else {})}
+
+
+async def test_get_decodes_into_the_callers_struct(client: Client) -> None:
+    node = await client.get(NODES, "node-1", Metadata)
+    assert node.metadata.labels == {"a": "1"}
+    assert node.metadata.uid == "uid-1"
+
+
+async def test_apply_adds_and_a_later_apply_takes_back_what_it_no_longer_says(client: Client) -> None:
+    await client.apply(NODES, "node-1", labelled({"x": "1", "y": "2"}), Metadata, field_manager="me")
+    node = await client.apply(NODES, "node-1", labelled({"y": "3"}), Metadata, field_manager="me")
+    assert node.metadata.labels == {"a": "1", "y": "3"}
+    assert label_managers(node.metadata, "y") == ("me",)
+
+
+async def test_apply_conflicts_with_another_owner_unless_forced(client: Client) -> None:
+    with pytest.raises(ConflictError, match=r"metadata\.labels\.a"):
+        await client.apply(NODES, "node-1", labelled({"a": "2"}), Metadata, field_manager="me")
+    node = await client.apply(NODES, "node-1", labelled({"a": "2"}), Metadata, field_manager="me", force=True)
+    assert label_managers(node.metadata, "a") == ("me",)
+
+
+async def test_a_label_that_two_own_stays_when_one_drops_it(server: FakeApiServer, client: Client) -> None:
+    server.apply(NODES, "node-1", labelled({"x": "1"}), manager="other")
+    await client.apply(NODES, "node-1", labelled({"x": "1"}), Metadata, field_manager="me")
+    node = await client.apply(NODES, "node-1", labelled({}), Metadata, field_manager="me")
+    assert node.metadata.labels["x"] == "1"
+    assert label_managers(node.metadata, "x") == ("other",)
+
+
+async def test_apply_with_a_uid_never_creates(client: Client) -> None:
+    with pytest.raises(ConflictError):
+        await client.apply(NODES, "gone", labelled({}, uid="uid-9"), Metadata, field_manager="me")
+    with pytest.raises(ConflictError):
+        await client.apply(NODES, "node-1", labelled({}, uid="uid-9"), Metadata, field_manager="me")
+
+
+async def test_json_patch_with_a_test_fails_when_the_value_moved_on(client: Client) -> None:
+    steps: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/labels/a", "value": "0"},
+        {"op": "remove", "path": "/metadata/labels/a"},
+    ]
+    with pytest.raises(InvalidError):
+        await client.json_patch(NODES, "node-1", steps, Metadata, field_manager="me")
+    steps[0]["value"] = "1"
+    assert (await client.json_patch(NODES, "node-1", steps, Metadata, field_manager="me")).metadata.labels == {}
+
+
+async def test_create_update_merge_and_delete(client: Client) -> None:
+    made = await client.create(EVENTS, {"metadata": {"name": "e"}}, Metadata, namespace="default")
+    with pytest.raises(ConflictError) as caught:
+        await client.create(EVENTS, {"metadata": {"name": "e"}}, Metadata, namespace="default")
+    assert caught.value.reason == "AlreadyExists"
+    body = {"metadata": {"name": "e", "resourceVersion": made.metadata.resource_version, "labels": {"k": "v"}}}
+    changed = await client.update(EVENTS, "e", body, Metadata, namespace="default")
+    assert changed.metadata.labels == {"k": "v"}
+    with pytest.raises(ConflictError):
+        await client.update(EVENTS, "e", body, Metadata, namespace="default")
+    merged = await client.merge_patch(EVENTS, "e", {"metadata": {"labels": {"k": None}}}, Metadata, namespace="default")
+    assert merged.metadata.labels == {}
+    with pytest.raises(ConflictError):
+        await client.delete(EVENTS, "e", namespace="default", uid="uid-other")
+    await client.delete(EVENTS, "e", namespace="default", uid=made.metadata.uid)
+    with pytest.raises(NotFoundError):
+        await client.get(EVENTS, "e", Metadata, namespace="default")
+
+
+async def test_a_dead_connection_and_a_busy_server_are_both_unavailable(server: FakeApiServer, client: Client) -> None:
+    server.refuse = lambda _method, _path: 503
+    with pytest.raises(UnavailableError):
+        await client.get(NODES, "node-1", Metadata)
+    server.down = True
+    with pytest.raises(UnavailableError):
+        await client.get(NODES, "node-1", Metadata)
+
+
+async def test_a_server_that_never_answers_is_given_up(server: FakeApiServer) -> None:
+    server.mute = True
+    async with Client(server.config, timeout_s=0.05) as client:
+        with pytest.raises(UnavailableError):
+            await client.get(NODES, "node-1", Metadata)
+
+
+async def test_a_token_that_rotated_is_tried_once_more(server: FakeApiServer, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    config = ClusterConfig(server=server.config.server, token_file=file)
+    server.token = "old"
+    async with Client(config) as client:
+        await client.get(NODES, "node-1", Metadata)
+        file.write_text("new")
+        server.token = "new"
+        await client.get(NODES, "node-1", Metadata)
+        server.token = "newer"
+        with pytest.raises(ForbiddenError):
+            await client.get(NODES, "node-1", Metadata)
+
+
+async def test_a_watch_sees_changes_of_any_size_from_where_the_list_ended(
+    server: FakeApiServer, client: Client
+) -> None:
+    listing = await client.list_all(NODES, Metadata)
+    server.merge(NODES, "node-1", {"metadata": {"annotations": {"big": "x" * 300_000}}})
+    server.delete(NODES, "node-1")
+    seen = []
+    async for event in client.watch(NODES, Metadata, resource_version=listing.resource_version):
+        seen.append(event.type)
+        if event.type == "DELETED":
+            break
+    assert seen == ["MODIFIED", "DELETED"]
+
+
+async def test_a_watch_too_far_back_is_expired(server: FakeApiServer, client: Client) -> None:
+    listing = await client.list_all(NODES, Metadata)
+    server.store.compact()
+    server.merge(NODES, "node-1", {"metadata": {"labels": {"b": "1"}}})
+    with pytest.raises(ExpiredError):
+        async for _ in client.watch(NODES, Metadata, resource_version=listing.resource_version):
+            pass
+
+
+async def test_lists_take_selectors(server: FakeApiServer, client: Client) -> None:
+    for name, node in (("p", "node-1"), ("q", "node-2")):
+        server.create(PODS, name, {"metadata": {}, "spec": {"nodeName": node}}, namespace="default")
+    listing = await client.list_all(PODS, Metadata, Selection(field_selector="spec.nodeName=node-2"))
+    assert [pod.metadata.name for pod in listing.items] == ["q"]
+
+
+def test_an_error_body_that_is_no_status_is_cut() -> None:
+    error = from_response("GET /x", 502, b"<html>" + b"x" * 10_000)
+    assert isinstance(error, UnavailableError)
+    assert len(str(error)) < 400
+
+
+def test_retry_after_is_kept() -> None:
+    error = from_response("GET /x", 429, b"{}", "7")
+    assert isinstance(error, UnavailableError)
+    assert error.retry_after_s == 7.0
+
+
+def test_paths_are_quoted_and_namespaces_checked() -> None:
+    assert NODES.path("a/b") == "/api/v1/nodes/a%2Fb"
+    assert EVENTS.path("e", namespace="n") == "/apis/events.k8s.io/v1/namespaces/n/events/e"
+    with pytest.raises(ValueError, match="not namespaced"):
+        NODES.path(namespace="n")
+    with pytest.raises(ValueError, match="needs a namespace"):
+        PODS.path("p")

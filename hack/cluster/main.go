@@ -9,10 +9,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"sort"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -52,8 +50,6 @@ func main() {
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
 		}
-	case name == "pause":
-		pause()
 	case commands[name] != nil:
 		os.Exit(cli.Run(commands[name]()))
 	default:
@@ -61,15 +57,8 @@ func main() {
 	}
 }
 
-// pause waits for a signal, reaping nothing: it is for a sandbox of tests, not for production.
-func pause() {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
-	<-stop
-}
-
 func usage() {
-	names := []string{"etcd", "kubectl", "pause"}
+	names := []string{"etcd", "kubectl"}
 	for name := range commands {
 		names = append(names, name)
 	}

@@ -1,0 +1,1 @@
+"""What developers run: the real Kubernetes for tests, code generation, benchmarks."""

@@ -4,11 +4,12 @@ A simulated GPU has no files: its nodes map /dev/null to the name that the real 
 """
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from deviceplugin.cdi import EXTRA_NODES, DriverFiles
+from deviceplugin.cdi import EXTRA_NODES, DriverFiles, imex_channel_path
 from deviceplugin.strategy import DeviceAccess, DeviceNode, NodeAccess
 from inventory.devices import Gpu, MigInstance, Node
 
@@ -16,7 +17,10 @@ log = logging.getLogger(__name__)
 
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 NULL = "/dev/null"
-LIBRARY = re.compile(r"^\s*(lib(?:cuda|nvidia|nvcuvid|nvoptix)[\w.+-]*)\s.*=>\s*(\S+)$")
+# Not libcudart and the like: those are the toolkit's, and a container brings its own. Nor the container toolkit's.
+LIBRARY = re.compile(
+    r"^\s*(lib(?:cuda|cudadebugger|nvcuvid|nvoptix|nvidia-(?!container)[\w+-]+)\.so[\w.+-]*)\s.*=>\s*(/\S+)$"
+)
 BINARIES = (
     "nvidia-smi",
     "nvidia-debugdump",
@@ -71,15 +75,12 @@ class _Hosts:
         return not self._simulated and (self._root / path.lstrip("/")).exists()
 
 
-def extra_nodes(dev_root: Path) -> Mapping[str, Sequence[DeviceNode]]:
-    """The nodes of gdrcopy, gds and mofed that this host has."""
+def extra_nodes(dev_root: Path, imex_channels: Iterable[int], *, simulated: bool) -> Mapping[str, Sequence[DeviceNode]]:
+    """The nodes of IMEX channels, gdrcopy, gds and mofed that this host has; all of them where GPUs are simulated."""
+    hosts = _Hosts(dev_root, simulated=simulated)
+    wanted = {**EXTRA_NODES, "imex-channel": tuple(imex_channel_path(n) for n in imex_channels)}
     return {
-        cls: tuple(
-            DeviceNode(str(dev_root / path.lstrip("/")), path)
-            for path in paths
-            if (dev_root / path.lstrip("/")).exists()
-        )
-        for cls, paths in EXTRA_NODES.items()
+        cls: tuple(hosts.node(path) for path in paths if simulated or hosts.has(path)) for cls, paths in wanted.items()
     }
 
 
@@ -88,7 +89,9 @@ def driver_files(ldconfig_output: str, driver_root: Path, hook_path: Path) -> Dr
 
     A soname path is bound as it is: the mount follows the link on the host, so the container needs no links made.
     """
-    libraries = [match[2] for line in ldconfig_output.splitlines() if (match := LIBRARY.match(line))]
+    listed = (match[2] for line in ldconfig_output.splitlines() if (match := LIBRARY.match(line)))
+    # The cache may be older than the files. A link counts as there: it may lead to a place that only the host has.
+    libraries = [path for path in listed if os.path.lexists(driver_root / path.lstrip("/"))]
     programs = [f"/usr/bin/{name}" for name in BINARIES if (driver_root / "usr/bin" / name).exists()]
     inside = sorted({*libraries, *programs})
     return DriverFiles(

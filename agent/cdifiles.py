@@ -5,21 +5,35 @@ restart while the agent is away still need them.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from agent.access import driver_files, extra_nodes
 from agent.files import write_atomically
-from deviceplugin.cdi import DriverFiles, file_name, rename_kind, specs
+from deviceplugin.cdi import DriverFiles, device_names, file_name, rename_kind, specs
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 
 log = logging.getLogger(__name__)
 
 PROGRAM_TIMEOUT_S = 30.0
+
+
+class _GeneratedDevice(Struct):
+    name: str
+
+
+class _Generated(Struct):
+    """As much of a generated spec as we rely on."""
+
+    devices: list[_GeneratedDevice]
 
 
 class CdiFiles:
@@ -51,13 +65,19 @@ class CdiFiles:
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
         if not spec.uses_cdi:
             return {}
+        extra = extra_nodes(self._dev_root, spec.imex_channels, simulated=self._simulated)
         if self._simulated:
-            return specs(spec, access, DriverFiles(), {})
+            return specs(spec, access, DriverFiles(), extra)
         generated = await self._generate(spec)
-        driver = DriverFiles() if generated is not None else await self._driver_files()
-        documents = specs(spec, access, driver, extra_nodes(self._dev_root))
-        if generated is not None:
-            documents[file_name("gpu")] = generated
+        if generated is None:
+            return specs(spec, access, await self._driver_files(), extra)
+        documents = specs(spec, access, DriverFiles(), extra)
+        unnamed = device_names(documents[file_name("gpu")]) - device_names(generated)
+        if unnamed:
+            # An answer that names a device without a spec fails the container: ours knows them all.
+            log.warning("nvidia-ctk left devices out", extra={"devices": ",".join(sorted(unnamed))})
+            return specs(spec, access, await self._driver_files(), extra)
+        documents[file_name("gpu")] = generated
         return documents
 
     async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
@@ -77,10 +97,11 @@ class CdiFiles:
             return None
         try:
             document = msgspec.json.decode(output, type=dict[str, Any])
-        except msgspec.DecodeError as wrong:
+            msgspec.convert(document, type=_Generated)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
             log.warning("nvidia-ctk printed no spec", extra={"error": str(wrong)})
             return None
-        return rename_kind(document, "gpu") if document.get("devices") else None
+        return rename_kind(document, "gpu") if document["devices"] else None
 
     async def _driver_files(self) -> DriverFiles:
         output = await run_program("ldconfig", "-r", str(self._driver_root), "-p")
@@ -93,7 +114,11 @@ async def run_program(*words: str) -> bytes | None:
     """What a program printed; None, and one warning, when it is missing, fails or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
     except OSError as missing:
         log.warning("cannot run", extra={"program": words[0], "error": str(missing)})
@@ -102,10 +127,14 @@ async def run_program(*words: str) -> bytes | None:
         async with asyncio.timeout(PROGRAM_TIMEOUT_S):
             output, errors = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         log.warning("took too long", extra={"program": words[0], "timeout_s": PROGRAM_TIMEOUT_S})
         return None
+    finally:
+        if process.returncode is None:
+            # The whole session: a child of the program would keep our pipes open.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     if process.returncode != 0:
         log.warning("failed", extra={"program": words[0], "error": errors.decode(errors="replace")[-200:]})
         return None

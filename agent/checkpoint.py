@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from agent.files import write_atomically
+from agent.health.checkpoint import HealthSnapshot
 from inventory.devices import Node
+from inventory.ids import GpuUuid
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +22,13 @@ MAX_BYTES = 4 << 20
 
 
 class Checkpoint(Struct, frozen=True):
-    """``health`` is the health core's own snapshot, opaque here."""
+    """``energy_mj`` are the GPUs' energy counters when it was saved: a smaller one later shows a reset."""
 
     version: int
     boot_id: str
     node: Node
-    health: msgspec.Raw = msgspec.Raw(b"null")
+    health: HealthSnapshot = HealthSnapshot(())
+    energy_mj: dict[GpuUuid, int] = {}
 
 
 def save(state_dir: Path, checkpoint: Checkpoint) -> None:

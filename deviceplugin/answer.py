@@ -110,11 +110,14 @@ def _qualified(spec: AllocationSpec, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _envs(spec: AllocationSpec, names: Sequence[str]) -> dict[str, str]:
-    envs = {VISIBLE_DEVICES: ",".join(names)}
+    envs: dict[str, str] = {}
+    if DeviceListStrategy.ENVVAR in spec.strategies:
+        envs[VISIBLE_DEVICES] = ",".join(names)
+        if spec.imex_channels:
+            envs["NVIDIA_IMEX_CHANNELS"] = ",".join(str(channel) for channel in spec.imex_channels)
     if DeviceListStrategy.VOLUME_MOUNTS in spec.strategies:
+        # Beside envvar it takes the variable over: the path says that the mounts are the list.
         envs[VISIBLE_DEVICES] = VOLUME_ROOT
-    elif spec.imex_channels:
-        envs["NVIDIA_IMEX_CHANNELS"] = ",".join(str(channel) for channel in spec.imex_channels)
     for name, wanted in (("GDRCOPY", spec.gdrcopy), ("GDS", spec.gds), ("MOFED", spec.mofed)):
         if wanted:
             envs[f"NVIDIA_{name}"] = "enabled"

@@ -47,22 +47,28 @@ def specs(
 ) -> dict[str, Spec]:
     """File name to content, for every class that ``spec`` can name in an answer. Empty without a CDI strategy.
 
-    ``extra`` holds the nodes found on this host for the classes imex-channel, gdrcopy, gds and mofed.
+    ``extra`` holds the nodes found on this host for the classes imex-channel, gdrcopy, gds and mofed; what is not
+    there is left out, as a host path that is missing fails the container.
     """
     if not spec.uses_cdi:
         return {}
     documents = {"gpu": gpu_spec(spec, access, driver)}
     if spec.imex_channels:
+        found = {node.container_path: node for node in extra.get("imex-channel", ())}
         channels = [
-            _device(str(n), [DeviceNode(path, path)])
-            for n in spec.imex_channels
-            for path in (f"/dev/nvidia-caps-imex-channels/channel{n}",)
+            _device(str(channel), [found[path]] if path in found else [])
+            for channel, path in ((n, imex_channel_path(n)) for n in spec.imex_channels)
         ]
         documents["imex-channel"] = _document("imex-channel", channels, {})
     for cls, wanted in (("gdrcopy", spec.gdrcopy), ("gds", spec.gds), ("mofed", spec.mofed)):
         if wanted:
             documents[cls] = _document(cls, [_device("all", extra.get(cls, ()))], {})
     return {file_name(cls): document for cls, document in documents.items()}
+
+
+def imex_channel_path(channel: int) -> str:
+    """The device file of an IMEX channel."""
+    return f"/dev/nvidia-caps-imex-channels/channel{channel}"
 
 
 def gpu_spec(spec: AllocationSpec, access: NodeAccess, driver: DriverFiles) -> Spec:
@@ -84,6 +90,11 @@ def gpu_spec(spec: AllocationSpec, access: NodeAccess, driver: DriverFiles) -> S
     return _document("gpu", devices, edits)
 
 
+def device_names(document: Spec) -> set[str]:
+    """The names that a spec defines, without vendor and class."""
+    return {device["name"] for device in document["devices"]}
+
+
 def rename_kind(document: Mapping[str, Any], cls: str) -> Spec:
     """A spec generated elsewhere (nvidia-ctk), under the kind that our answers name."""
     return {**document, "kind": f"{CDI_VENDOR}/{cls}"}
@@ -100,7 +111,10 @@ def _document(cls: str, devices: Sequence[Spec], edits: Spec) -> Spec:
 
 
 def _device(name: str, nodes: Iterable[DeviceNode]) -> Spec:
-    return {"name": name, "containerEdits": {"deviceNodes": _nodes(nodes)}}
+    listed = _nodes(nodes)
+    # A device without edits makes the whole file invalid, and leaving the device out would fail every container that
+    # was given its name: one that has no files on this host gets an edit without effect.
+    return {"name": name, "containerEdits": {"deviceNodes": listed} if listed else {"env": [NO_SECOND_INJECTION]}}
 
 
 def _nodes(nodes: Iterable[DeviceNode]) -> list[dict[str, str]]:

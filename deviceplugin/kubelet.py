@@ -16,7 +16,6 @@ from inventory.ids import ResourceName
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
-KUBELET_SOCKET = "kubelet.sock"
 REGISTER_TIMEOUT_S = 5.0
 
 
@@ -41,10 +40,13 @@ class RegistrationError(Exception):
     """The kubelet refused or did not answer: try again later."""
 
 
-async def register(folder: Path, resource: ResourceName, endpoint: str) -> None:
-    """Announce ``resource``, served at ``folder/endpoint``. Raises RegistrationError."""
+async def register(socket: Path, resource: ResourceName, endpoint: str) -> None:
+    """Tell the kubelet at ``socket`` that ``endpoint``, a file beside it, serves ``resource``.
+
+    Raises RegistrationError.
+    """
     request = pb.RegisterRequest(version=wire.VERSION, endpoint=endpoint, resource_name=resource, options=options())
-    async with grpc.aio.insecure_channel(f"unix:{folder / KUBELET_SOCKET}") as channel:
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         stub = pb_grpc.RegistrationStub(channel)
         try:
             await stub.Register(request, timeout=REGISTER_TIMEOUT_S)

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from deviceplugin.choice import Preferrer
-from deviceplugin.kubelet import KUBELET_SOCKET, RegistrationError, SocketIdentity, identify, register
+from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
 from deviceplugin.observer import Observer
 from deviceplugin.server import DevicePluginServer
 from deviceplugin.view import ResourceView
@@ -50,17 +50,29 @@ class _Slot:
 
 
 class PluginManager:
-    """Servers below ``folder`` (the kubelet's ``device-plugins``). ``clock`` is monotonic seconds."""
+    """Servers below ``folder`` (the kubelet's ``device-plugins``), registered at ``kubelet_socket``.
+
+    ``kubelet_socket`` None: serve, register with nobody. ``clock`` is monotonic seconds.
+    """
 
     def __init__(
-        self, folder: Path, preferrer: Preferrer, observer: Observer, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        kubelet_socket: Path | None,
+        preferrer: Preferrer,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
+        self._kubelet_socket = kubelet_socket
         self._preferrer = preferrer
         self._observer = observer
         self._clock = clock
         self._desired: dict[ResourceName, ResourceView] = {}
         self._slots: dict[ResourceName, _Slot] = {}
+        self._ending: set[DevicePluginServer] = set()
+        self._refused: dict[ResourceName, str] = {}
+        self._kubelet: SocketIdentity | None = None
         self._wake = asyncio.Event()
 
     def apply(self, views: Iterable[ResourceView]) -> None:
@@ -78,7 +90,7 @@ class PluginManager:
             ServerStatus(
                 resource=name,
                 socket=str(slot.server.socket or ""),
-                registered=slot.registered_with is not None,
+                registered=self._is_registered(slot),
                 streams=slot.server.streams,
                 last_error=slot.last_error,
             )
@@ -88,7 +100,12 @@ class PluginManager:
     @property
     def ready(self) -> bool:
         """Whether every desired resource is registered with the kubelet that runs now."""
-        return self._desired.keys() == self._slots.keys() and all(s.registered_with for s in self._slots.values())
+        if self._desired.keys() != self._slots.keys():
+            return False
+        return self._kubelet_socket is None or all(map(self._is_registered, self._slots.values()))
+
+    def _is_registered(self, slot: _Slot) -> bool:
+        return self._kubelet is not None and slot.registered_with == self._kubelet
 
     async def run(self) -> None:
         """Mend until cancelled."""
@@ -103,7 +120,7 @@ class PluginManager:
 
     async def mend(self) -> None:
         """One pass: a server for each desired resource, registered with the present kubelet; none for the others."""
-        kubelet = identify(self._folder / KUBELET_SOCKET)
+        kubelet = self._kubelet = self._identify_kubelet()
         for name in [name for name in self._slots if name not in self._desired]:
             await self._retire(name)
         for name, view in tuple(self._desired.items()):
@@ -114,14 +131,25 @@ class PluginManager:
                 await self._register(name, slot, kubelet)
 
     async def close(self) -> None:
-        """End all streams, remove all sockets."""
+        """End all streams, remove all sockets. Cancel ``run`` before, or it serves them anew."""
         slots, self._slots = self._slots, {}
-        await asyncio.gather(*(slot.server.stop() for slot in slots.values()))
+        servers = {slot.server for slot in slots.values()} | self._ending
+        await asyncio.gather(*map(self._end, servers))
+
+    async def _end(self, server: DevicePluginServer) -> None:
+        """Stop a server. Cancelled on the way, it is left to ``close``."""
+        self._ending.add(server)
+        await server.stop()
+        self._ending.discard(server)
+
+    def _identify_kubelet(self) -> SocketIdentity | None:
+        return None if self._kubelet_socket is None else identify(self._kubelet_socket)
 
     def _pause_s(self) -> float:
-        """Until the next look: the poll, or a retry that is due earlier."""
-        due = [slot.retry_at - self._clock() for slot in self._slots.values() if slot.registered_with is None]
-        return max(0.01, min([POLL_S, *due]))
+        """Until the next look: the poll, or a retry that falls due earlier."""
+        due = (slot.retry_at - self._clock() for slot in self._slots.values() if not self._is_registered(slot))
+        # What was due before this look could not be done in it: no kubelet is there, and only the poll will tell.
+        return min([POLL_S, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
 
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
@@ -137,30 +165,35 @@ class PluginManager:
         try:
             socket = await server.start(self._folder)
         except OSError as refused:
-            log.warning("cannot serve", extra={"resource": name, "error": str(refused)})
+            if self._refused.get(name) != str(refused):
+                log.warning("cannot serve", extra={"resource": name, "error": str(refused)})
+            self._refused[name] = str(refused)
             return old
+        self._refused.pop(name, None)
         slot = _Slot(server)
         slot.identity = identify(socket)
         self._slots[name] = slot
         log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
         if old is not None:
+            self._ending.add(old.server)
             if kubelet is not None:
                 await self._register(name, slot, kubelet)
-            await old.server.stop()
+            await self._end(old.server)
         # The desired view may have changed while this waited.
         server.update(self._desired.get(name, view))
         return slot
 
     async def _register(self, name: ResourceName, slot: _Slot, kubelet: SocketIdentity) -> None:
-        if slot.server.socket is None or self._clock() < slot.retry_at:
+        if self._kubelet_socket is None or slot.server.socket is None or self._clock() < slot.retry_at:
             return
         try:
-            await register(self._folder, name, slot.server.socket.name)
+            await register(self._kubelet_socket, name, slot.server.socket.name)
         except RegistrationError as failed:
+            if slot.last_error != str(failed):
+                log.warning("registration failed", extra={"resource": name, "error": str(failed)})
             slot.last_error = str(failed)
             slot.retry_at = self._clock() + slot.retry_delay_s
             slot.retry_delay_s = min(slot.retry_delay_s * 2, LONGEST_RETRY_S)
-            log.warning("registration failed", extra={"resource": name, "error": str(failed)})
             self._observer.registered(name, str(failed))
             return
         slot.registered_with = kubelet
@@ -173,7 +206,7 @@ class PluginManager:
         """Tell the kubelet that nothing is left (there is no unregister), then stop."""
         slot = self._slots.pop(name)
         slot.server.empty()
-        await slot.server.stop()
+        await self._end(slot.server)
         log.info("no longer advertised", extra={"resource": name})
 
 

@@ -34,6 +34,8 @@ Response = TypeVar("Response")
 
 MAX_SOCKET_PATH_BYTES = 107
 MAX_REQUEST_BYTES = 4 << 20
+MAX_CONTAINERS = 64
+"""Containers in one request. The kubelet names one; thousands would hold the loop for seconds."""
 STOP_GRACE_S = 0.5
 
 
@@ -126,6 +128,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         context: grpc.aio.ServicerContext[pb.PreferredAllocationRequest, pb.PreferredAllocationResponse],
     ) -> pb.PreferredAllocationResponse:
         async def respond() -> pb.PreferredAllocationResponse:
+            _check_containers(len(request.container_requests))
             chosen = [
                 await self._preferrer.choose(
                     self._view, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
@@ -144,6 +147,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
     ) -> pb.AllocateResponse:
         async def respond() -> pb.AllocateResponse:
+            _check_containers(len(request.container_requests))
             view = self._view
             responses = []
             for one in request.container_requests:
@@ -177,16 +181,31 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             self._observer.called(self.name, method, time.monotonic() - start, error)
 
 
+def _check_containers(count: int) -> None:
+    if count > MAX_CONTAINERS:
+        raise AllocationError(f"found {count} containers in one request, expected {MAX_CONTAINERS} at most")
+
+
+def _draw(folder: Path) -> Path:
+    # Always as long: a folder either has room for every socket or for none.
+    return folder / f"tessera-{secrets.randbelow(10**8):08d}.sock"
+
+
 def _bind(server: grpc.aio.Server, folder: Path) -> Path:
     """A fresh ``tessera-<n>.sock``: n is drawn, so that neither an earlier server nor another agent owns the path."""
-    path = folder / f"tessera-{secrets.randbelow(10**8)}.sock"
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
-        raise SocketPathError(f"{path}: found {len(os.fsencode(path))} bytes, expected {MAX_SOCKET_PATH_BYTES} at most")
+    path = _draw(folder)
+    while path.exists():  # gRPC would unlink whatever stands there
+        path = _draw(folder)
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise SocketPathError(
+            f"{folder}: sockets in this folder have paths of {length} bytes, expected {MAX_SOCKET_PATH_BYTES} at most"
+        )
     before = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as refused:
-        raise OSError(f"{path}: {refused}") from refused
+        raise OSError(f"{folder}: cannot bind a socket: {refused}") from refused
     finally:
         os.umask(before)
     return path

@@ -16,8 +16,8 @@ from inventory.ids import GpuUuid, MigUuid
 class Probe(Struct, frozen=True):
     """What one look found. None: this GPU does not tell.
 
-    ``energy_mj`` restarts at a reset. ``mig_errors`` holds the instances that did not answer as themselves, with why;
-    ``mig_uuids`` is None when MIG mode is off.
+    ``energy_mj`` restarts at a reset. ``mig_uuids`` are the instances that exist (None when
+    MIG mode is off), ``mig_errors`` those of the last discovery that did not answer as themselves, with why.
     """
 
     recovery_action: int | None = None
@@ -28,6 +28,7 @@ class Probe(Struct, frozen=True):
     energy_mj: int | None = None
     mig_uuids: tuple[str, ...] | None = None
     mig_errors: dict[MigUuid, str] = {}
+    mig_answered: tuple[MigUuid, ...] = ()
 
 
 class Look(Struct, frozen=True):
@@ -43,11 +44,13 @@ def look(handle: Any, gpu: Gpu) -> Look:
 
     Raises GpuLost when a new handle does not help, DriverUnavailable, CallFailed.
     """
-    try:
-        return Look(read(handle, gpu), handle, renewed=False)
-    except GpuLost:
-        fresh = renew(gpu.uuid)
-        return Look(read(fresh, gpu), fresh, renewed=True)
+    if handle is not None:
+        try:
+            return Look(read(handle, gpu), handle, renewed=False)
+        except GpuLost:
+            pass
+    fresh = renew(gpu.uuid)
+    return Look(read(fresh, gpu), fresh, renewed=True)
 
 
 def renew(uuid: GpuUuid) -> Any:
@@ -67,6 +70,7 @@ def read(handle: Any, gpu: Gpu) -> Probe:
     rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     mode = ask(pynvml.nvmlDeviceGetMigMode, handle) if gpu.mig_capable else None
     mig_on = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    errors = _probe_instances(handle, gpu) if mig_on else {}
     return Probe(
         recovery_action=read_recovery_action(handle),
         ecc_uncorrected=ask(
@@ -84,7 +88,8 @@ def read(handle: Any, gpu: Gpu) -> Probe:
         ),
         energy_mj=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
         mig_uuids=read_instance_uuids(handle) if mig_on else None,
-        mig_errors=_probe_instances(handle, gpu) if mig_on else {},
+        mig_errors=errors,
+        mig_answered=tuple(mig.uuid for mig in gpu.mig_instances if mig_on and mig.uuid not in errors),
     )
 
 

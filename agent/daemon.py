@@ -1,0 +1,344 @@
+"""The node agent: what it learns goes into one ``Picture``; its changes go out to kubelet, API server and disk.
+
+Start: the checkpoint of this boot is served at once, then NVML is asked and the difference mended. Each task below runs
+for ever; one that ends takes the process down, so that its supervisor starts it anew.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+
+from agent import checkpoint
+from agent.access import node_access
+from agent.cdifiles import CdiFiles
+from agent.checkpoint import Checkpoint
+from agent.config.settings import Settings
+from agent.endpoints import Endpoints
+from agent.health.events import BootChanged, Event, Tick, XidSeen
+from agent.health.states import HealthState, Transition
+from agent.metrics import AgentMetrics
+from agent.monitor import GpuMonitor
+from agent.nvml.driver import Discovery, Driver, Versions
+from agent.nvml.worker import XidEvent
+from agent.outlet import Outlet
+from agent.picture import Choices, Picture
+from agent.podresources import HolderWatch, PodResources
+from agent.report import HeldDevice, NodeReport, device_reports
+from agent.resets import ResetDetector
+from deviceplugin.choice import Preferrer
+from deviceplugin.manager import PluginManager, sweep
+from deviceplugin.strategy import NodeAccess
+from inventory import __version__
+from inventory.devices import Node
+from inventory.ids import GpuUuid, ResourceName
+
+log = logging.getLogger(__name__)
+
+SAVE_INTERVAL_S = 60.0
+SAVE_PAUSE_S = 1.0
+
+
+class Restart(Exception):  # noqa: N818 - a request to the process, not an error
+    """The process must execute itself anew: the driver library it has loaded is not the driver's any more."""
+
+
+def choices_of(settings: Settings) -> Choices:
+    return Choices(
+        layout=settings.layout,
+        allocation=settings.allocation,
+        replica_policy=settings.replica_policy,
+        health=settings.health,
+    )
+
+
+class _Observer:
+    """Metrics, and a look at pod resources soon after each Allocate."""
+
+    def __init__(self, metrics: AgentMetrics, allocated: Callable[[], None]) -> None:
+        self.registered = metrics.registered
+        self.stream_opened = metrics.stream_opened
+        self.stream_closed = metrics.stream_closed
+        self._metrics = metrics
+        self._allocated = allocated
+
+    def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
+        self._metrics.called(resource, method, duration_s, error)
+        if method == "Allocate" and error is None:
+            self._allocated()
+
+
+class Agent:
+    """One node's agent. ``clock`` gives seconds since the epoch and never jumps."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        outlet: Outlet,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._outlet = outlet
+        self._simulated = settings.simulate is not None
+        self._clock = clock
+        self._boot_id = checkpoint.read_boot_id(settings.proc_root)
+        self.metrics = AgentMetrics()
+        choices = choices_of(settings)
+        self.picture = Picture(settings.node_name, choices)
+        self._restored = self._restore()
+        self._cdi = CdiFiles(
+            settings.cdi_dir,
+            driver_root=settings.driver.driver_root,
+            dev_root=settings.driver.dev_root,
+            hook_path=settings.driver.cdi_hook_path,
+            simulated=self._simulated,
+        )
+        self.holders = HolderWatch(
+            PodResources(settings.kubelet_dir / "pod-resources"), self.picture.device_ids, self._publish
+        )
+        observer = _Observer(self.metrics, self.holders.nudge)
+        self.manager = PluginManager(settings.device_plugins_dir, settings.registration_socket, Preferrer(), observer)
+        self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
+        self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
+        self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready)
+        self._dirty = asyncio.Event()
+        self._tick: asyncio.TimerHandle | None = None
+        self._restart = asyncio.Event()
+        self._problems: tuple[str, ...] = ()
+
+    # Life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
+        await self.endpoints.start(self._settings.metrics_address, self._settings.state_dir)
+        sweep(self._settings.device_plugins_dir)
+        self._serve()
+        names = {
+            "device-plugin": self.manager.run(),
+            "gpus": self.monitor.run(),
+            "pod-resources": self.holders.run(),
+            "api-server": self._outlet.run(),
+            "checkpoint": self._save_for_ever(),
+            "link-scores": self._fill_scores(),
+        }
+        tasks = [asyncio.create_task(one, name=name) for name, one in names.items()]
+        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._restart.wait())]
+        try:
+            done, _ = await asyncio.wait({*tasks, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if self._restart.is_set():
+                raise Restart
+        finally:
+            await self._end([*tasks, *ends])
+
+    async def _end(self, tasks: Iterable["asyncio.Task[object]"]) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.manager.close()
+        self._save()
+        await self.endpoints.stop()
+        log.info("stopped")
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Take new settings into use; only what they change is touched."""
+        self._settings = settings
+        choices = choices_of(settings)
+        transitions = self.picture.reconfigured(choices, self._clock())
+        self.monitor.settings = choices.health
+        self._tell(transitions)
+        self.monitor.rescan()
+        self._serve()
+
+    # What the monitor tells (see monitor.Listener)
+
+    async def discovered(self, discovery: Discovery) -> None:
+        node, now_s = discovery.node, self._clock()
+        if self._restored is not None and self._restored.node.driver_version != node.driver_version:
+            # Another driver reset the GPUs when it was loaded.
+            self._tell(self.picture.apply(BootChanged(), now_s))
+        self._restored = None
+        self.metrics.driver_up(up=True)
+        access = self._access(node)
+        try:
+            changed = await self._cdi.write(self.picture.choices.allocation, access)
+        except OSError as failed:
+            log.warning("CDI specs not written", extra={"error": str(failed)})
+            changed = ()
+        if changed:
+            log.info("CDI specs written", extra={"files": ",".join(changed)})
+        differs = node != self.picture.node
+        self._tell(self.picture.discovered(node, access, now_s))
+        self._complain((*discovery.problems, *self.picture.layout.problems))
+        if differs:
+            log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
+        self._serve()
+
+    def health(self, event: Event) -> None:
+        if isinstance(event, XidSeen):
+            self.metrics.xid(event.gpu, event.xid)
+            log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
+        transitions = self.picture.apply(event, self._clock())
+        if transitions:
+            self._tell(transitions)
+            self._serve()
+        self._schedule_tick()
+
+    def at_ease(self, gpu: GpuUuid) -> bool:
+        return self.picture.health.state(gpu).state is HealthState.HEALTHY
+
+    def driver_gone(self, reason: str) -> None:
+        self.metrics.driver_up(up=False)
+        log.warning("no driver: serving what is known, and waiting for it", extra={"error": reason})
+
+    def driver_swapped(self, old: Versions, new: Versions) -> None:
+        log.warning("the driver was changed: starting anew", extra={"old": old.driver, "new": new.driver})
+        self._restart.set()
+
+    # Out
+
+    def _serve(self) -> None:
+        """The picture has changed: kubelet first, since pods wait for it."""
+        self.manager.apply(self.picture.views())
+        self._dirty.set()
+        self._schedule_tick()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._outlet.publish(self.picture, self.holders.holders)
+        self.metrics.states({one.uuid: HealthState(one.state) for one in device_reports(self.picture)})
+        self.metrics.devices(
+            (
+                resource.name,
+                {
+                    "inventory": len(resource.devices),
+                    "advertised": len(resource.devices) - len(self.picture.unhealthy(resource)),
+                    "allocatable": len(self.holders.allocatable.get(resource.name, ())),
+                },
+            )
+            for resource in self.picture.layout.resources
+        )
+
+    def _tell(self, transitions: Iterable[Transition]) -> None:
+        for change in transitions:
+            level = logging.INFO if change.new.advertised_healthy else logging.WARNING
+            log.log(
+                level,
+                "health",
+                extra={
+                    "gpu": change.gpu,
+                    "mig": change.mig,
+                    "old": change.old.value,
+                    "new": change.new.value,
+                    "reason": change.reason,
+                    "cause": change.cause,
+                    "after_s": round(change.age_s, 1),
+                },
+            )
+            self.metrics.transition(change)
+            self._outlet.transition(change)
+
+    def _complain(self, problems: tuple[str, ...]) -> None:
+        """Say each problem when it is new, not at each discovery."""
+        for problem in problems:
+            if problem not in self._problems:
+                log.warning("not advertised", extra={"problem": problem})
+                self._outlet.problem(problem)
+        self._problems = problems
+
+    def _schedule_tick(self) -> None:
+        """Probation and the like end at a moment, not at an event."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        deadline_s = self.picture.health.next_deadline_s()
+        if deadline_s is not None:
+            delay_s = max(0.0, deadline_s - self._clock())
+            self._tick = asyncio.get_running_loop().call_later(delay_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._tick = None
+        self.health(Tick())
+
+    async def _fill_scores(self) -> None:
+        """Work out preferred sets ahead of the first request, a little at a time, whenever the links are new ones."""
+        links = None
+        while True:
+            if links is not self.picture.links:
+                links = self.picture.links
+                for _ in links.fill():
+                    await asyncio.sleep(0)
+            await asyncio.sleep(SAVE_PAUSE_S)
+
+    def report(self) -> NodeReport:
+        """For a person on the node (``tessera node``)."""
+        health = self.picture.health
+        gpus = self.picture.node.gpus
+        return NodeReport(
+            version=__version__,
+            now_s=self._clock(),
+            simulated=self._simulated,
+            driver_up=self.monitor.session_open,
+            node=self.picture.node,
+            resources=self.picture.layout.resources,
+            problems=self._problems,
+            servers=self.manager.status(),
+            health=device_reports(self.picture),
+            faults=tuple(fault for gpu in gpus for fault in health.faults(gpu.uuid)),
+            history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
+            holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
+        )
+
+    def _unready(self) -> str | None:
+        if self.manager.ready:
+            return None
+        waiting = [status.resource for status in self.manager.status() if not status.registered]
+        return f"not registered with the kubelet: {', '.join(waiting) or 'nothing served yet'}"
+
+    # NVML and the disk
+
+    def _driver(self, on_xid: Callable[[GpuUuid, XidEvent], None]) -> Driver:
+        return Driver(self._settings.node_name, self._settings.sys_root, on_xid)
+
+    def _restore(self) -> Checkpoint | None:
+        found = checkpoint.load(self._settings.state_dir, boot_id=self._boot_id, node_name=self._settings.node_name)
+        if found is None:
+            return None
+        now_s = self._clock()
+        self.picture.health.restore(found.health, same_boot=True, now_s=now_s)
+        self.picture.discovered(found.node, self._access(found.node), now_s)
+        log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
+        return found
+
+    def _access(self, node: Node) -> NodeAccess:
+        settings = self._settings
+        return node_access(
+            node, dev_root=settings.driver.dev_root, proc_root=settings.proc_root, simulated=self._simulated
+        )
+
+    async def _save_for_ever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SAVE_INTERVAL_S):
+                    await self._dirty.wait()
+            self._dirty.clear()
+            self._save()
+            await asyncio.sleep(SAVE_PAUSE_S)
+
+    def _save(self) -> None:
+        if self.picture.node == Node(name=self._settings.node_name):
+            return
+        content = Checkpoint(
+            version=checkpoint.VERSION,
+            boot_id=self._boot_id,
+            node=self.picture.node,
+            health=self.picture.health.snapshot(),
+            energy_mj=self._resets.energy_mj,
+        )
+        try:
+            checkpoint.save(self._settings.state_dir, content)
+        except OSError as failed:
+            log.warning("checkpoint not saved", extra={"error": str(failed)})

@@ -1,0 +1,226 @@
+"""``tessera-agent``: from the command line to a running ``daemon.Agent``, and out again within two seconds.
+
+Exit codes: 0 stopped as asked, 1 could not go on, 2 command line, environment, configuration or fleet file is wrong.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+from msgspec import structs
+
+from agent.clock import SteadyClock
+from agent.config import ConfigError, LoadedConfig, Settings, changed, load, load_or_last_good, parse_args, remember
+from agent.daemon import Agent, Restart
+from agent.log import configure
+from agent.outlet import NoOutlet, Outlet
+
+log = logging.getLogger(__name__)
+
+CONFIG_POLL_S = 2.0
+STOP_WITHIN_S = 1.8
+
+
+class StateDirInUse(OSError):  # noqa: N818 - a state, not a mistake
+    """Another agent works in this state folder."""
+
+
+def main() -> None:
+    """The console script."""
+    # Whatever hangs in a driver call hangs in a daemon thread: leave without waiting for it.
+    code = run(sys.argv[1:], os.environ)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(argv: list[str], env: Mapping[str, str]) -> int:
+    """The exit code of an agent that was started with ``argv`` (without the program's name) and ``env``."""
+    flags = parse_args(argv)
+    try:
+        config = load_or_last_good(None, env, flags)
+        settings = _with_simulated_trees(config.settings)
+        configure(settings.logging)
+        lock = _claim(settings.state_dir)
+    except (ConfigError, StateDirInUse) as wrong:
+        sys.stderr.write(f"tessera-agent: {wrong}\n")
+        return 2 if isinstance(wrong, ConfigError) else 1
+    for warning in config.warnings:
+        log.warning("config", extra={"problem": warning})
+    with lock:
+        return _serve(settings, config, env, flags)
+
+
+def _serve(settings: Settings, config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]) -> int:
+    try:
+        stop_simulation = _simulate(settings)
+    except ValueError as wrong:
+        sys.stderr.write(f"tessera-agent: {wrong}\n")
+        return 2
+    try:
+        asyncio.run(_Process(settings, config, env, flags).run())
+    except Restart:
+        logging.shutdown()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves, anew
+    except OSError as failed:
+        log.error("cannot go on", extra={"error": str(failed)})  # noqa: TRY400 - the traceback says no more
+        return 1
+    finally:
+        stop_simulation()
+    return 0
+
+
+class _Process:
+    """Signals and the config file around an Agent."""
+
+    def __init__(
+        self, settings: Settings, config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._config = config
+        self._env = env
+        self._flags = flags
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        outlet = make_outlet(self._settings)
+        agent = Agent(self._settings, outlet, SteadyClock())
+        if self._config.rejected is not None:
+            log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
+            outlet.problem(str(self._config.rejected))
+        self._remember(self._config)
+        follow = asyncio.create_task(self._follow_config(agent, outlet))
+        try:
+            await agent.run(self._stop)
+        finally:
+            follow.cancel()
+            await asyncio.gather(follow, return_exceptions=True)
+
+    def _on_stop(self) -> None:
+        log.info("stopping")
+        self._stop.set()
+        # A last resort: whatever hangs, the process ends.
+        timer = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
+
+    async def _follow_config(self, agent: Agent, outlet: Outlet) -> None:
+        """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled)."""
+        seen = self._identity()
+        while True:
+            try:
+                async with asyncio.timeout(CONFIG_POLL_S):
+                    await self._reload.wait()
+            except TimeoutError:
+                if self._identity() == seen:
+                    continue
+            self._reload.clear()
+            seen = self._identity()
+            self._take_up(agent, outlet)
+
+    def _take_up(self, agent: Agent, outlet: Outlet) -> None:
+        """Read everything anew; a bad file leaves the old settings in use."""
+        try:
+            config = load(None, self._env, self._flags)
+        except ConfigError as wrong:
+            log.error("config rejected, the old one stays", extra={"problem": str(wrong)})  # noqa: TRY400
+            outlet.problem(f"config rejected, the old one stays: {wrong}")
+            agent.metrics.reloaded(str(wrong))
+            return
+        settings = _with_simulated_trees(config.settings)
+        changes = changed(self._settings, settings)
+        if changes.restart_needed:
+            log.warning("config", extra={"problem": f"only a restart changes {', '.join(changes.restart_needed)}"})
+        for warning in config.warnings:
+            log.warning("config", extra={"problem": warning})
+        self._settings = settings
+        configure(settings.logging)
+        agent.reconfigure(settings)
+        agent.metrics.reloaded(None)
+        self._remember(config)
+        log.info("config reloaded", extra={"changed": ",".join(sorted(changes.concerns)) or "nothing"})
+
+    def _remember(self, config: LoadedConfig) -> None:
+        if config.text is None or config.rejected is not None:
+            return
+        try:
+            remember(self._settings.state_dir, config.text)
+        except OSError as failed:
+            log.warning("config not kept", extra={"error": str(failed)})
+
+    def _identity(self) -> tuple[int, int, int] | None:
+        path = self._flags.get("--config") or self._env.get("TESSERA_CONFIG") or self._env.get("CONFIG_FILE")
+        if not path:
+            return None
+        try:
+            found = Path(path).stat()
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino, found.st_mtime_ns)
+
+
+def make_outlet(settings: Settings) -> Outlet:
+    """The API server, or nothing for ``--kubeconfig none``. Raises OSError where the kubeconfig cannot be used."""
+    if not settings.use_api_server:
+        return NoOutlet()
+    from agent.apioutlet import ApiOutlet
+
+    return ApiOutlet(settings)
+
+
+def _claim(state_dir: Path) -> IO[str]:
+    """The state folder, for this process alone as long as the answer is open. Raises StateDirInUse."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (state_dir / "agent.lock").open("w")
+    except OSError as failed:
+        raise StateDirInUse(f"--state-dir: {failed}") from failed
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise StateDirInUse(f"--state-dir: {state_dir} is in use by another agent") from None
+    return lock
+
+
+def _with_simulated_trees(settings: Settings) -> Settings:
+    """Simulated hardware brings its own /sys and /proc, unless others are named."""
+    if settings.simulate is None:
+        return settings
+    trees = settings.state_dir / "simulated"
+    plain = Settings(node_name=settings.node_name)
+    return structs.replace(
+        settings,
+        sys_root=trees / "sys" if settings.sys_root == plain.sys_root else settings.sys_root,
+        proc_root=trees / "proc" if settings.proc_root == plain.proc_root else settings.proc_root,
+    )
+
+
+def _simulate(settings: Settings) -> Callable[[], None]:
+    """Put simulated GPUs behind pynvml where asked; what ends them. Raises ValueError for a bad fleet file."""
+    if settings.simulate is None:
+        return lambda: None
+    import simulator
+
+    simulation = simulator.install(
+        settings.simulate,
+        settings.node_name,
+        settings.state_dir,
+        sys_root=settings.sys_root,
+        proc_root=settings.proc_root,
+    )
+    simulation.serve(settings.state_dir / "sim.sock")
+    return simulation.close

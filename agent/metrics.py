@@ -1,0 +1,129 @@
+"""The agent's own figures for Prometheus: what it serves, to whom, how fast, and how its devices' health moves.
+
+Every label's values are bounded by the node's hardware and configuration; nothing here grows with time or with pods.
+"""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from agent.health.states import HealthState, Transition
+from inventory import __version__
+from inventory.ids import ResourceName
+
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
+
+
+class AgentMetrics:
+    """One registry of its own, so that tests and several agents in one process do not meet. Is a plugin Observer."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        r = self.registry
+        Gauge("tessera_agent_info", "Version of the agent.", ["version"], registry=r).labels(__version__).set(1)
+        self._registrations = Counter(
+            "tessera_agent_registrations_total",
+            "Registrations with the kubelet.",
+            ["resource", "result"],
+            registry=r,
+        )
+        self._streams = Gauge(
+            "tessera_agent_list_and_watch_streams", "Open ListAndWatch streams.", ["resource"], registry=r
+        )
+        self._calls = Counter(
+            "tessera_agent_calls_total",
+            "Allocate and GetPreferredAllocation calls answered.",
+            ["resource", "method", "result"],
+            registry=r,
+        )
+        self._latency = Histogram(
+            "tessera_agent_call_duration_seconds",
+            "Time from request to answer.",
+            ["method"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=r,
+        )
+        self._devices = Gauge(
+            "tessera_agent_devices",
+            "Devices by resource: in the inventory, advertised as Healthy, and allocatable in the kubelet's own view. "
+            "They differ for long only when something is wrong.",
+            ["resource", "view"],
+            registry=r,
+        )
+        self._transitions = Counter(
+            "tessera_agent_health_transitions_total",
+            "Changes of a device's health state.",
+            ["from_state", "to_state", "reason"],
+            registry=r,
+        )
+        self._health = Gauge(
+            "tessera_gpu_device_health", "1 for the state that the device is in.", ["uuid", "state"], registry=r
+        )
+        self._xids = Counter(
+            "tessera_gpu_xid_total", "XID events since the agent started.", ["uuid", "xid"], registry=r
+        )
+        self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.", registry=r)
+        self._reloads = Counter("tessera_agent_config_reloads_total", "Reloads of the config.", ["result"], registry=r)
+        self._shown: dict[ResourceName, set[str]] = {}
+        self._states: dict[str, HealthState] = {}
+
+    # The plugin room's Observer.
+
+    def registered(self, resource: ResourceName, error: str | None) -> None:
+        self._registrations.labels(resource, _result(error)).inc()
+
+    def stream_opened(self, resource: ResourceName) -> None:
+        self._streams.labels(resource).inc()
+
+    def stream_closed(self, resource: ResourceName) -> None:
+        self._streams.labels(resource).dec()
+
+    def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
+        self._calls.labels(resource, method, _result(error)).inc()
+        self._latency.labels(method).observe(duration_s)
+
+    # The daemon's own.
+
+    def devices(self, counts: Iterable[tuple[ResourceName, dict[str, int]]]) -> None:
+        """Set the device counts by resource and view; resources that are no longer there lose their series."""
+        shown: dict[ResourceName, set[str]] = {}
+        for resource, views in counts:
+            for view, number in views.items():
+                self._devices.labels(resource, view).set(number)
+                shown.setdefault(resource, set()).add(view)
+        for resource, gone in self._shown.items():
+            for view in gone - shown.get(resource, set()):
+                self._devices.remove(resource, view)
+        self._shown = shown
+
+    def transition(self, change: Transition) -> None:
+        self._transitions.labels(change.old.value, change.new.value, change.reason).inc()
+
+    def states(self, states: dict[str, HealthState]) -> None:
+        """The state of every device, by UUID; devices that are gone lose their series."""
+        for uuid in self._states.keys() - states.keys():
+            for state in HealthState:
+                self._health.remove(uuid, state.value)
+        for uuid, current in states.items():
+            if self._states.get(uuid) is not current:
+                for state in HealthState:
+                    self._health.labels(uuid, state.value).set(state is current)
+        self._states = dict(states)
+
+    def xid(self, uuid: str, xid: int) -> None:
+        self._xids.labels(uuid, xid).inc()
+
+    def driver_up(self, *, up: bool) -> None:
+        self._driver.set(up)
+
+    def reloaded(self, error: str | None) -> None:
+        self._reloads.labels(_result(error)).inc()
+
+    def exposition(self) -> bytes:
+        """The text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+
+def _result(error: str | None) -> str:
+    return "ok" if error is None else "error"

@@ -1,0 +1,190 @@
+"""Follows the hardware: opens NVML, finds the GPUs, probes them, hears their XIDs, and tells a listener.
+
+Whatever fails here is somebody's health, never an exception: a driver that is absent, goes away, hangs or comes back as
+another version; a GPU that is lost, reset, removed or added; MIG instances that appear and vanish.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from agent.health.events import (
+    EccSample,
+    Event,
+    NvLinkSample,
+    ProbeFailed,
+    ProbeOk,
+    ProbeReason,
+    RecoveryAction,
+    RemapSample,
+    ResetObserved,
+    XidSeen,
+)
+from agent.health.settings import HealthSettings
+from agent.nvml.driver import Discovery, Driver, Sighting, Versions
+from agent.nvml.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
+from agent.nvml.probe import Probe
+from agent.nvml.worker import XidEvent
+from agent.resets import ResetDetector
+from agent.tasks import TaskSet
+from inventory.devices import Gpu, Node
+from inventory.ids import GpuUuid
+
+log = logging.getLogger(__name__)
+
+RESCAN_S = 5.0
+ANXIOUS_PROBE_S = 1.0
+
+
+class Listener(Protocol):
+    """What the monitor tells. All on the event loop."""
+
+    async def discovered(self, discovery: Discovery) -> None:
+        """A full look at the node."""
+
+    def health(self, event: Event) -> None: ...
+
+    def at_ease(self, gpu: GpuUuid) -> bool:
+        """Whether this GPU is Healthy: the others are probed each second."""
+
+    def driver_gone(self, reason: str) -> None:
+        """There is no driver, or no longer; called once each time it goes."""
+
+    def driver_swapped(self, old: Versions, new: Versions) -> None:
+        """The driver was upgraded under us. A loaded library cannot be swapped: the process must start anew."""
+
+
+class GpuMonitor:
+    """One node's hardware. ``known`` is the last good picture, for GPUs that cannot be read any more."""
+
+    def __init__(
+        self,
+        open_driver: Callable[[Callable[[GpuUuid, XidEvent], None]], Driver],
+        listener: Listener,
+        resets: ResetDetector,
+        settings: HealthSettings,
+        known: Node,
+    ) -> None:
+        self._open_driver = open_driver
+        self._listener = listener
+        self._resets = resets
+        self.settings = settings
+        self._known: tuple[Gpu, ...] = known.gpus
+        self._versions: Versions | None = None
+        self._rescan = asyncio.Event()
+        self._kicks: dict[GpuUuid, asyncio.Event] = {}
+        self.session_open = False
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        complained = False
+        while True:
+            driver = self._open_driver(self._xid)
+            try:
+                versions = await driver.open()
+                complained = False
+                if self._versions not in {None, versions} and self._versions is not None:
+                    self._listener.driver_swapped(self._versions, versions)
+                self._versions = versions
+                await self._session(driver)
+            except NvmlError as failed:
+                if not complained:
+                    self._listener.driver_gone(str(failed))
+                complained = True
+            finally:
+                self.session_open = False
+                await driver.close()
+            await asyncio.sleep(RESCAN_S if complained else 0)
+
+    def rescan(self) -> None:
+        """Look at the whole node again, soon."""
+        self._rescan.set()
+
+    async def _session(self, driver: Driver) -> None:
+        """One NVML session, until the driver goes away (raises DriverUnavailable) or stops answering (CallTimedOut)."""
+        count = -1
+        async with TaskSet() as probes:
+            while True:
+                now = await driver.count()
+                if now != count or self._rescan.is_set():
+                    self._rescan.clear()
+                    count = now
+                    await self._discover(driver)
+                    await probes.replace({gpu.uuid: self._probe_for_ever(driver, gpu.uuid) for gpu in self._known})
+                await probes.wait(self._rescan, RESCAN_S)
+
+    async def _discover(self, driver: Driver) -> None:
+        discovery = await driver.discover(self._known)
+        if not discovery.node.gpus and not discovery.problems and self._known == ():
+            log.info("the driver lists no GPU: waiting for one", extra={"driver": driver.versions.driver})
+        self._known = discovery.node.gpus
+        self.session_open = True
+        await self._listener.discovered(discovery)
+        await driver.watch()
+
+    def _xid(self, gpu: GpuUuid, event: XidEvent) -> None:
+        self._listener.health(XidSeen(gpu=gpu, xid=event.xid, gi=event.gi, ci=event.ci))
+        kick = self._kicks.get(gpu)
+        if kick is not None:
+            kick.set()
+
+    async def _probe_for_ever(self, driver: Driver, gpu: GpuUuid) -> None:
+        kick = self._kicks[gpu] = asyncio.Event()
+        while True:
+            kick.clear()
+            await self._probe(driver, gpu)
+            pause_s = self.settings.probe_interval_s
+            if not self._listener.at_ease(gpu):
+                pause_s = min(pause_s, ANXIOUS_PROBE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await kick.wait()
+
+    async def _probe(self, driver: Driver, gpu: GpuUuid) -> None:
+        """One look, told as health events. Raises DriverUnavailable: that is no matter of one GPU."""
+        try:
+            sighting = await driver.probe(gpu, self.settings.probe_timeout_s)
+        except DriverUnavailable:
+            raise
+        except NvmlError as failed:
+            self._listener.health(ProbeFailed(gpu=gpu, reason=_reason(failed), detail=str(failed)))
+            return
+        reset = self._resets.observe(gpu, sighting.probe, renewed=sighting.reset)
+        for event in events_of(gpu, sighting.probe, reset=reset):
+            self._listener.health(event)
+        if reset or self._instances_differ(gpu, sighting):
+            self.rescan()
+
+    def _instances_differ(self, uuid: GpuUuid, sighting: Sighting) -> bool:
+        """Whether the GPU's MIG mode or instances are others than in the last discovery, or it is readable again."""
+        gpu = next((gpu for gpu in self._known if gpu.uuid == uuid), None)
+        if gpu is None or not gpu.readable:
+            return True
+        known = tuple(str(mig.uuid) for mig in gpu.mig_instances) if gpu.mig_enabled else None
+        return known != sighting.probe.mig_uuids
+
+
+def events_of(gpu: GpuUuid, probe: Probe, *, reset: bool) -> Iterator[Event]:
+    """A probe as health events: a reset first, since what follows is measured after it; the verdict last."""
+    if reset:
+        yield ResetObserved(gpu)
+    if probe.recovery_action is not None:
+        yield RecoveryAction(gpu, probe.recovery_action)
+    if probe.ecc_uncorrected is not None:
+        yield EccSample(gpu, probe.ecc_uncorrected)
+    if probe.remap_pending is not None and probe.remap_failure is not None:
+        yield RemapSample(gpu, pending=probe.remap_pending, failure=probe.remap_failure)
+    yield NvLinkSample(gpu, probe.nvlinks_down)
+    for mig, error in probe.mig_errors.items():
+        yield ProbeFailed(gpu=gpu, mig=mig, reason=ProbeReason.ERROR, detail=error)
+    for mig in probe.mig_answered:
+        yield ProbeOk(gpu, mig)
+    yield ProbeOk(gpu)
+
+
+def _reason(failed: NvmlError) -> ProbeReason:
+    if isinstance(failed, GpuLost):
+        return ProbeReason.LOST
+    return ProbeReason.TIMEOUT if isinstance(failed, CallTimedOut) else ProbeReason.ERROR

@@ -1,0 +1,39 @@
+"""Where the daemon's state goes beside kubelet: the API server, or nowhere."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from agent.health.states import Transition
+from agent.picture import Picture
+from agent.podresources import Holder
+from inventory.ids import DeviceId
+
+
+class Outlet(Protocol):
+    """All but ``run`` return at once; what cannot be written now is written later, the latest state wins."""
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
+        """The state to show from now on: node labels and the GpuNode object."""
+
+    def transition(self, change: Transition) -> None:
+        """A device changed its health state."""
+
+    def problem(self, text: str) -> None:
+        """Something that was asked for is not so; one line for an administrator."""
+
+
+class NoOutlet:
+    """``--kubeconfig none``: the agent serves its kubelet and nobody else."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None: ...
+
+    def transition(self, change: Transition) -> None: ...
+
+    def problem(self, text: str) -> None: ...

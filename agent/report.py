@@ -1,0 +1,64 @@
+"""What the agent tells a person on its node: the answer of its local socket, read by ``tessera node``.
+
+The structs are the interface: the CLI decodes with them, ``-o json`` prints them as they are.
+"""
+
+from msgspec import Struct
+
+from agent.health.faults import Fault
+from agent.health.states import DeviceHealth, Transition
+from agent.picture import Picture
+from agent.podresources import Holder
+from deviceplugin.manager import ServerStatus
+from inventory.devices import Node
+from inventory.ids import DeviceId
+from inventory.layout import Resource
+
+
+class DeviceReport(Struct, frozen=True):
+    """One GPU or MIG instance as health sees it."""
+
+    uuid: str
+    gpu_index: int
+    mig: str | None
+    state: str
+    since_s: float
+    reason: str
+
+
+class HeldDevice(Struct, frozen=True):
+    device: DeviceId
+    holder: Holder
+
+
+class NodeReport(Struct, frozen=True):
+    """Everything ``tessera node`` shows. Times are seconds since the epoch; ``now_s`` is the agent's own."""
+
+    version: str
+    now_s: float
+    simulated: bool
+    driver_up: bool
+    node: Node
+    resources: tuple[Resource, ...] = ()
+    problems: tuple[str, ...] = ()
+    servers: tuple[ServerStatus, ...] = ()
+    health: tuple[DeviceReport, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    history: tuple[Transition, ...] = ()
+    holders: tuple[HeldDevice, ...] = ()
+
+
+def device_reports(picture: Picture) -> tuple[DeviceReport, ...]:
+    """Every GPU, each followed by its MIG instances."""
+    found = []
+    for gpu in picture.node.gpus:
+        found.append(_device(gpu.uuid, gpu.index, None, picture.health.state(gpu.uuid)))
+        found += [
+            _device(mig.uuid, gpu.index, mig.profile, picture.health.state(gpu.uuid, mig.uuid))
+            for mig in gpu.mig_instances
+        ]
+    return tuple(found)
+
+
+def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> DeviceReport:
+    return DeviceReport(uuid, index, mig, health.state.value, health.since_s, health.reason)

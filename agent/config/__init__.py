@@ -1,0 +1,30 @@
+"""The agent's configuration: flags, environment and file in, one frozen ``Settings`` out.
+
+``table`` lists every setting; ``load`` reads them; ``sections`` reads what is more than a value; ``changes`` says
+what a reload touches; ``lastgood`` keeps the configuration that was last in use.
+"""
+
+from agent.config.arguments import parse_args
+from agent.config.changes import Changes, Concern, changed
+from agent.config.errors import ConfigError
+from agent.config.lastgood import last_good, remember
+from agent.config.load import LoadedConfig, load, load_or_last_good
+from agent.config.settings import Address, LogFormat, LogLevel, LogSettings, Settings
+
+__all__ = [
+    "Address",
+    "Changes",
+    "Concern",
+    "ConfigError",
+    "LoadedConfig",
+    "LogFormat",
+    "LogLevel",
+    "LogSettings",
+    "Settings",
+    "changed",
+    "last_good",
+    "load",
+    "load_or_last_good",
+    "parse_args",
+    "remember",
+]

@@ -1,0 +1,61 @@
+"""The command line, built from the table. Values stay text: they are read together with environment and file."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from agent.config.parsers import BOOL
+from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS, Option
+from inventory import __version__
+
+_EXAMPLES = """\
+examples:
+  tessera-agent --config /etc/tessera/config.yaml
+  tessera-agent --simulate fleet.yaml --node-name node-1 --kubelet-dir /tmp/kubelet --kubeconfig none
+  TESSERA_LOG_LEVEL=debug tessera-agent --device-list-strategy cdi-cri
+
+A flag wins over its variable TESSERA_<FLAG>, that over NVIDIA's variables, those over the config file.
+"""
+
+
+def parse_args(argv: Sequence[str]) -> Mapping[str, str]:
+    """The flags given, by name, as text; a flag given more than once is joined by commas.
+
+    Prints and exits 0 for --help and --version, 2 for what is no flag of ours.
+    """
+    parsed = vars(_parser().parse_args(list(argv)))
+    return {name: ",".join(texts) for name, texts in parsed.items() if texts}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tessera-agent",
+        description="Finds this node's GPUs, shares them, advertises them to kubelet, and watches their health.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--version", action="version", version=f"tessera-agent {__version__}")
+    nvidia = parser.add_argument_group("NVIDIA's device plugin's flags")
+    aliases: dict[str, list[str]] = {}
+    for alias, flag in FLAG_ALIASES.items():
+        aliases.setdefault(flag, []).append(alias)
+    for option in OPTIONS:
+        if option.flag:
+            _add(nvidia if option in NVIDIA else parser, option, aliases.get(option.flag, []))
+    return parser
+
+
+def _add(group: argparse._ActionsContainer, option: Option, aliases: list[str]) -> None:
+    names = (option.flag, *aliases)
+    text = option.help + (f" (default: {option.default})" if option.default else "")
+    if option.parser is BOOL:
+        group.add_argument(*names, dest=option.flag, help=text, nargs="?", const=("true",), metavar="BOOL", type=_one)
+    elif option.parser.many:
+        group.add_argument(*names, dest=option.flag, help=text, action="extend", metavar="LIST", type=_one)
+    else:
+        group.add_argument(*names, dest=option.flag, help=text, metavar="VALUE", type=_one)
+
+
+def _one(text: str) -> tuple[str, ...]:
+    return (text,)

@@ -1,0 +1,202 @@
+"""The parts of a config file that are more than one value: what is advertised, who shares it, what XIDs mean.
+
+Grammar and rules of ``resources`` and ``sharing`` are NVIDIA's (device plugin, config API v1). What its plugin parses
+and then ignores (``resources``, ``rename``, ``devices``) works here.
+"""
+
+import re
+from typing import Any
+
+from agent.config.parsers import BOOL, TEXT, Parser, integer, one_of
+from agent.config.reader import Place, Reader
+from agent.config.tree import Kind
+from agent.health.settings import XidOverride
+from agent.health.xids import FaultClass, XidScope
+from inventory.ids import ResourceName
+from inventory.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
+
+PREFIX = "nvidia.com/"
+MAX_NAME = 63
+MAX_REPLICAS = 4096
+"""Kubelet holds every replica as a device; more than this is a slip of the finger."""
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_DEVICE = re.compile(rf"\d{{1,4}}(:\d{{1,4}})?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+")
+_SHARING_KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
+_ENTRY_KEYS = ("name", "rename", "devices", "replicas")
+
+
+def _version(place: Place, _: dict[str, Any]) -> None:
+    if place.node.kind is not Kind.STRING or place.node.text not in ("", "v1"):
+        raise place.error("v1")
+
+
+def _name(place: Place) -> ResourceName:
+    """A resource name; NVIDIA's prefix is added where it is missing."""
+    text: str = place.value(TEXT)
+    name = text if text.startswith(PREFIX) else PREFIX + text
+    if len(name) > MAX_NAME:
+        raise place.error(f"at most {MAX_NAME} characters with {PREFIX}", f"{len(name)} characters")
+    if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)):
+        raise place.error(f"{PREFIX} and a DNS subdomain (lower case letters, digits, - and .)")
+    return ResourceName(name)
+
+
+def _required(place: Place, fields: dict[str, Place], key: str) -> Place:
+    if key not in fields:
+        raise place.error(f"the key {key}", "none")
+    return fields[key]
+
+
+# -- resources ---------------------------------------------------------------------------------------------------
+
+
+def _patterns(target: str) -> Reader:
+    def read(place: Place, values: dict[str, Any]) -> None:
+        patterns: list[ResourcePattern] = []
+        for item in place.items():
+            fields = item.fields(("pattern", "name"))
+            pattern: str = _required(item, fields, "pattern").value(TEXT)
+            if not pattern:
+                raise fields["pattern"].error("a pattern, e.g. * for everything")
+            if any(known.pattern == pattern for known in patterns):
+                fields["pattern"].warn("the pattern stands above already: this one never matches")
+            patterns.append(ResourcePattern(pattern, _name(_required(item, fields, "name"))))
+        if patterns:
+            values[target] = tuple(patterns)
+
+    return read
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------
+
+
+def _time_slicing(place: Place, values: dict[str, Any]) -> None:
+    values["layout.replication"] = read_replication(place, SharingMode.TIME_SLICING, one_by_default=False)
+
+
+def _mps(place: Place, _: dict[str, Any]) -> None:
+    # Time slices in place of MPS would promise limits that nobody keeps. The section reads like timeSlicing's, so
+    # honouring it is one call: read_replication(place, SharingMode.MPS, one_by_default=True).
+    raise place.error("timeSlicing: this version does not start MPS daemons")
+
+
+def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -> Replication:
+    """A section of ``sharing``. ``one_by_default``: requests above one fail unless the file says otherwise."""
+    fields = place.fields(_SHARING_KEYS)
+    resources = _required(place, fields, "resources")
+    entries = [(item, _entry(item)) for item in resources.items()]
+    if not entries:
+        raise resources.error("at least one resource", "an empty list")
+    _refuse_overlaps(entries)
+    return Replication(
+        mode=mode,
+        rename_by_default=_flag(fields, "renameByDefault", default=False),
+        fail_requests_greater_than_one=_flag(fields, "failRequestsGreaterThanOne", default=one_by_default),
+        resources=tuple(entry for _, entry in entries),
+    )
+
+
+def _flag(fields: dict[str, Place], key: str, *, default: bool) -> bool:
+    return bool(fields[key].value(BOOL)) if key in fields else default
+
+
+def _entry(item: Place) -> ReplicatedResource:
+    fields = item.fields(_ENTRY_KEYS)
+    return ReplicatedResource(
+        name=_name(_required(item, fields, "name")),
+        replicas=_required(item, fields, "replicas").value(integer(2, MAX_REPLICAS)),
+        rename=_name(fields["rename"]) if "rename" in fields else None,
+        devices=_selector(fields["devices"]) if "devices" in fields else DeviceSelector(),
+    )
+
+
+_DEVICES = "all, a count, or a list of indexes (0), MIG indexes (0:1) and UUIDs"
+
+
+def _selector(place: Place) -> DeviceSelector:
+    """``all``, a count, or a list of devices."""
+    if place.node.kind is Kind.STRING and place.node.text == "all":
+        return DeviceSelector()
+    if place.node.kind is Kind.INT:
+        return DeviceSelector(count=place.value(integer(1, 9999)))
+    if place.node.kind is not Kind.LIST:
+        raise place.error(_DEVICES)
+    refs: list[str] = []
+    for item in place.items():
+        if item.node.kind not in (Kind.INT, Kind.STRING) or not _DEVICE.fullmatch(item.node.text):
+            raise item.error("an index (0), a MIG index (0:1) or a UUID")
+        if item.node.text in refs:
+            raise item.error("each device once", f"{item.node.text} twice")
+        refs.append(item.node.text)
+    if not refs:
+        raise place.error(_DEVICES, "an empty list")
+    return DeviceSelector(refs=tuple(refs))
+
+
+def _refuse_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
+    """Two entries for one device: which one is meant? Only what the file alone shows; UUIDs are compared as written."""
+    for position, (place, entry) in enumerate(entries):
+        for earlier_place, earlier in entries[:position]:
+            if earlier.name != entry.name:
+                continue
+            shared = _shared_device(earlier.devices, entry.devices)
+            if shared:
+                raise place.error(
+                    f"devices that the entry in line {earlier_place.node.line} does not have",
+                    f"{shared} of {entry.name}",
+                )
+
+
+def _shared_device(a: DeviceSelector, b: DeviceSelector) -> str:
+    """What both selectors surely have, in words; empty when the file does not show any."""
+    if a.is_all or b.is_all:
+        return "all devices"
+    if a.count is not None and b.count is not None:
+        return "the first devices"
+    if a.count is not None or b.count is not None:
+        count = a.count if a.count is not None else b.count or 0
+        # The first devices of a resource need not be the GPUs of those indexes, but GPU 0 always comes first.
+        return "device 0" if count > 0 and "0" in (*a.refs, *b.refs) else ""
+    for ref in b.refs:
+        gpu = ref.partition(":")[0]
+        if ref in a.refs or gpu in a.refs:
+            return f"device {ref}"
+        inside = next((other for other in a.refs if other.startswith(f"{ref}:")), None)
+        if inside is not None:
+            return f"device {inside}"
+    return ""
+
+
+# -- health ------------------------------------------------------------------------------------------------------
+
+_CLASS: Parser = one_of(FaultClass)
+_SCOPE: Parser = one_of(XidScope)
+
+
+def _xids(place: Place, values: dict[str, Any]) -> None:
+    overrides: dict[int, XidOverride] = {}
+    for key, item in place.children():
+        if not re.fullmatch(r"\d{1,9}", key):
+            raise item.error("an XID as the key", repr(key[:40]))
+        if item.is_null:
+            continue
+        fields = item.fields(("class", "scope", "action"))
+        overrides[int(key)] = XidOverride(
+            fault_class=fields["class"].value(_CLASS) if "class" in fields else None,
+            scope=fields["scope"].value(_SCOPE) if "scope" in fields else None,
+            action=fields["action"].value(TEXT) if "action" in fields else None,
+        )
+    values["health.xids"] = overrides
+
+
+SPECIAL: dict[str, Reader] = {
+    "version": _version,
+    "resources.gpus": _patterns("layout.gpu_patterns"),
+    "resources.mig": _patterns("layout.mig_patterns"),
+    "sharing.timeSlicing": _time_slicing,
+    "sharing.mps": _mps,
+    "health.xids": _xids,
+}
+"""The readers of what is no plain setting, by key path."""

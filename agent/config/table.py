@@ -1,0 +1,397 @@
+"""Every setting, one row each: where it can be given, what it means. Flags, environment, file and docs follow this."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from agent.config.parsers import (
+    ADDRESS,
+    BOOL,
+    DURATION,
+    FAULT_CLASS,
+    IMEX_CHANNELS,
+    PATH,
+    TEXT,
+    WORDS,
+    Parser,
+    integer,
+    one_of,
+    seconds,
+    some_of,
+    xids,
+)
+from agent.config.settings import LogFormat, LogLevel
+from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
+from inventory.sharing import MigStrategy, ReplicaPolicy
+
+
+class Option(Struct, frozen=True, kw_only=True):
+    """One setting. ``target`` is its place in Settings; without one it is read, checked and has no effect.
+
+    ``flag`` is the command-line flag; the variable TESSERA_<FLAG> goes with it. ``env`` are NVIDIA's names, ``paths``
+    the keys in the config file, the first of each being the usual one. ``default`` is text for people.
+    """
+
+    target: str = ""
+    parser: Parser
+    default: str
+    help: str
+    flag: str = ""
+    env: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    empty_counts: bool = False
+    """An environment variable that is set and empty is a value, not nothing."""
+
+    @property
+    def name(self) -> str:
+        """What messages and the reference call it."""
+        return self.flag or self.paths[0] if self.flag or self.paths else self.env[0]
+
+    @property
+    def tessera_env(self) -> str | None:
+        return f"TESSERA_{self.flag.removeprefix('--').upper().replace('-', '_')}" if self.flag else None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables, strongest first."""
+        return (*([self.tessera_env] if self.tessera_env else []), *self.env)
+
+
+def _own(flag: str, target: str, parser: Parser, default: str, text: str, **more: Any) -> Option:
+    return Option(flag=flag, target=target, parser=parser, default=default, help=text, **more)
+
+
+PROCESS: tuple[Option, ...] = (
+    Option(
+        flag="--config",
+        target="config_file",
+        parser=PATH,
+        default="",
+        help="configuration file: NVIDIA's device plugin's (version v1) as it is, our sections beside it",
+        env=("CONFIG_FILE",),
+    ),
+    _own("--node-name", "node_name", TEXT, "the host's name", "this node's name in Kubernetes", env=("NODE_NAME",)),
+    _own("--simulate", "simulate", PATH, "", "fleet file: simulated GPUs instead of the machine's own"),
+    _own("--kubelet-dir", "kubelet_dir", PATH, "/var/lib/kubelet", "kubelet's folder"),
+    Option(
+        flag="--kubelet-socket",
+        target="kubelet_socket",
+        parser=TEXT,
+        default="device-plugins/kubelet.sock in the kubelet's folder",
+        help="where to register; empty: do not register",
+        env=("KUBELET_SOCKET",),
+        empty_counts=True,
+    ),
+    _own("--cdi-dir", "cdi_dir", PATH, "/var/run/cdi", "where CDI spec files are written"),
+    _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),
+    _own("--metrics-address", "metrics_address", ADDRESS, "0.0.0.0:9400", "metrics and health checks; none: neither"),
+    _own("--kubeconfig", "kubeconfig", PATH, "in-cluster", "kubeconfig; none: run without an API server"),
+    _own("--sys-root", "sys_root", PATH, "/sys", "where sysfs is: a recorded tree may stand in"),
+    _own("--proc-root", "proc_root", PATH, "/proc", "where procfs is: a recorded tree may stand in"),
+)
+"""What only flags and environment decide."""
+
+NVIDIA: tuple[Option, ...] = (
+    Option(
+        flag="--mig-strategy",
+        target="layout.mig_strategy",
+        parser=one_of(MigStrategy),
+        default="none",
+        help="how MIG instances become resources",
+        env=("MIG_STRATEGY",),
+        paths=("flags.migStrategy",),
+    ),
+    Option(
+        flag="--fail-on-init-error",
+        target="fail_on_init_error",
+        parser=BOOL,
+        default="true",
+        help="accepted; without GPUs or driver the agent waits for them either way",
+        env=("FAIL_ON_INIT_ERROR",),
+        paths=("flags.failOnInitError",),
+    ),
+    Option(
+        flag="--driver-root",
+        target="driver.driver_root",
+        parser=PATH,
+        default="/",
+        help="the driver's root folder on the host",
+        env=("NVIDIA_DRIVER_ROOT",),
+        paths=("flags.nvidiaDriverRoot",),
+    ),
+    Option(
+        flag="--dev-root",
+        target="driver.dev_root",
+        parser=PATH,
+        default="the driver root",
+        help="the folder on the host below which /dev is",
+        env=("NVIDIA_DEV_ROOT",),
+        paths=("flags.nvidiaDevRoot",),
+    ),
+    Option(
+        flag="--driver-root-ctr-path",
+        target="driver.container_driver_root",
+        parser=PATH,
+        default="/driver-root",
+        help="where the agent sees the driver root",
+        env=("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
+        paths=("flags.plugin.containerDriverRoot",),
+    ),
+    Option(
+        flag="--pass-device-specs",
+        target="allocation.pass_device_specs",
+        parser=BOOL,
+        default="false",
+        help="also hand over the device nodes themselves",
+        env=("PASS_DEVICE_SPECS",),
+        paths=("flags.plugin.passDeviceSpecs",),
+    ),
+    Option(
+        flag="--device-list-strategy",
+        target="allocation.strategies",
+        parser=some_of(DeviceListStrategy),
+        default="envvar",
+        help="how the container runtime learns a container's devices",
+        env=("DEVICE_LIST_STRATEGY",),
+        paths=("flags.plugin.deviceListStrategy",),
+    ),
+    Option(
+        flag="--device-id-strategy",
+        target="allocation.device_id",
+        parser=one_of(DeviceIdStrategy),
+        default="uuid",
+        help="what names a device inside the container",
+        env=("DEVICE_ID_STRATEGY",),
+        paths=("flags.plugin.deviceIDStrategy",),
+    ),
+    Option(
+        flag="--shared-devices-allocation-policy",
+        target="replica_policy",
+        parser=one_of(ReplicaPolicy),
+        default="distributed",
+        help="where the next replica comes from: the GPU with the fewest taken, or the most",
+        env=("SHARED_DEVICES_ALLOCATION_POLICY",),
+        paths=("flags.plugin.sharedDevicesAllocationPolicy",),
+    ),
+    Option(
+        flag="--cdi-annotation-prefix",
+        target="allocation.cdi_annotation_prefix",
+        parser=TEXT,
+        default="cdi.k8s.io/",
+        help="prefix of the annotation of cdi-annotations",
+        env=("CDI_ANNOTATION_PREFIX",),
+        paths=("flags.plugin.cdiAnnotationPrefix",),
+    ),
+    Option(
+        flag="--nvidia-cdi-hook-path",
+        target="driver.cdi_hook_path",
+        parser=PATH,
+        default="/usr/bin/nvidia-ctk",
+        help="the CDI hook program on the host",
+        env=("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
+        paths=("flags.plugin.nvidiaCDIHookPath", "flags.plugin.nvidiaCTKPath"),
+    ),
+    Option(
+        flag="--cdi-feature-flags",
+        target="driver.cdi_feature_flags",
+        parser=WORDS,
+        default="",
+        help="feature flags for nvidia-ctk when it generates the CDI specs",
+        env=("CDI_FEATURE_FLAGS",),
+        paths=("flags.plugin.cdiFeatureFlags",),
+    ),
+    Option(
+        flag="--cdi-disable-hooks",
+        target="driver.cdi_disable_hooks",
+        parser=WORDS,
+        default="",
+        help="CDI hooks to leave out; all: every one",
+        env=("CDI_DISABLE_HOOKS",),
+        paths=("flags.plugin.cdiDisableHooks",),
+    ),
+    Option(
+        flag="--gdrcopy-enabled",
+        target="allocation.gdrcopy",
+        parser=BOOL,
+        default="false",
+        help="containers also get GDRCopy",
+        env=("GDRCOPY_ENABLED",),
+        paths=("flags.gdrcopyEnabled",),
+    ),
+    Option(
+        flag="--gds-enabled",
+        target="allocation.gds",
+        parser=BOOL,
+        default="false",
+        help="containers also get GPUDirect Storage",
+        env=("GDS_ENABLED",),
+        paths=("flags.gdsEnabled",),
+    ),
+    Option(
+        flag="--mofed-enabled",
+        target="allocation.mofed",
+        parser=BOOL,
+        default="false",
+        help="containers also get the InfiniBand devices",
+        env=("MOFED_ENABLED",),
+        paths=("flags.mofedEnabled",),
+    ),
+    Option(
+        flag="--imex-channel-ids",
+        target="allocation.imex_channels",
+        parser=IMEX_CHANNELS,
+        default="",
+        help="IMEX channels for every container; only 0 exists",
+        env=("IMEX_CHANNEL_IDS",),
+        paths=("imex.channelIDs",),
+    ),
+    Option(
+        flag="--imex-required",
+        target="imex_required",
+        parser=BOOL,
+        default="false",
+        help="missing IMEX channels are an error",
+        env=("IMEX_REQUIRED",),
+        paths=("imex.required",),
+    ),
+    Option(
+        target="labels.no_timestamp",
+        parser=BOOL,
+        default="false",
+        help="leave out the label nvidia.com/gfd.timestamp",
+        env=("GFD_NO_TIMESTAMP",),
+        paths=("flags.gfd.noTimestamp",),
+    ),
+    Option(
+        target="labels.sleep_interval_s",
+        parser=DURATION,
+        default="60s",
+        help="how often labels are compared with what they should be",
+        env=("GFD_SLEEP_INTERVAL",),
+        paths=("flags.gfd.sleepInterval",),
+    ),
+    Option(
+        target="labels.machine_type_file",
+        parser=PATH,
+        default="class/dmi/id/product_name in the sysfs root",
+        help="file that holds the value of nvidia.com/gpu.machine",
+        env=("GFD_MACHINE_TYPE_FILE",),
+        paths=("flags.gfd.machineTypeFile",),
+    ),
+    Option(
+        target="health.disabled_xids",
+        parser=xids("all", "xids"),
+        default="",
+        help="XIDs that never count; xids: none counts; all: no health check of any kind",
+        env=("DP_DISABLE_HEALTHCHECKS",),
+        paths=("health.disabledXids",),
+    ),
+    Option(
+        target="health.enabled_xids",
+        parser=xids("all", "xids"),
+        default="",
+        help="XIDs that count although they are disabled or the program's own fault",
+        env=("DP_ENABLE_HEALTHCHECKS",),
+        paths=("health.enabledXids",),
+    ),
+    Option(parser=TEXT, default="", help="no effect: MPS is not started", env=("MPS_ROOT",), paths=("flags.mpsRoot",)),
+    Option(
+        parser=TEXT,
+        default="",
+        help="no effect: the driver library is always NVML",
+        env=("DEVICE_DISCOVERY_STRATEGY",),
+        paths=("flags.deviceDiscoveryStrategy",),
+    ),
+    Option(
+        parser=BOOL,
+        default="",
+        help="no effect: labels are written on the Node itself",
+        env=("GFD_USE_NODE_FEATURE_API",),
+        paths=("flags.useNodeFeatureAPI",),
+    ),
+    Option(
+        parser=BOOL,
+        default="",
+        help="no effect: labels are kept for as long as the agent runs",
+        env=("GFD_ONESHOT",),
+        paths=("flags.gfd.oneshot",),
+    ),
+    Option(
+        parser=TEXT,
+        default="",
+        help="no effect: labels are written on the Node itself",
+        env=("GFD_OUTPUT_FILE",),
+        paths=("flags.gfd.outputFile",),
+    ),
+)
+"""NVIDIA's settings, under their names."""
+
+
+def _key(path: str, target: str, parser: Parser, default: str, text: str) -> Option:
+    return Option(paths=(path,), target=target, parser=parser, default=default, help=text)
+
+
+OWN: tuple[Option, ...] = (
+    _key("health.enabled", "health.enabled", BOOL, "true", "false: only a GPU that is gone is taken out"),
+    _key(
+        "health.probationSeconds",
+        "health.probation_s",
+        seconds(0, 86400),
+        "10",
+        "how long a GPU must do well after repair",
+    ),
+    _key(
+        "health.cleanProbes", "health.clean_probes", integer(1, 1000), "3", "good answers in a row that probation takes"
+    ),
+    _key("health.failedProbes", "health.failed_probes", integer(1, 1000), "3", "bad answers in a row before Unhealthy"),
+    _key(
+        "health.probeIntervalSeconds", "health.probe_interval_s", seconds(0.1, 3600), "5", "how often each GPU is asked"
+    ),
+    _key("health.probeTimeoutSeconds", "health.probe_timeout_s", seconds(0.1, 600), "2", "how long an answer may take"),
+    _key("health.unknownXids", "health.unknown_xids", FAULT_CLASS, "reset", "class of XIDs the table does not have"),
+    _key("health.eccUncorrected", "health.ecc_uncorrected", FAULT_CLASS, "reset", "class of uncorrected memory errors"),
+    _key(
+        "health.rowRemapPending", "health.row_remap_pending", FAULT_CLASS, "contained", "class of a pending row remap"
+    ),
+    _key("health.rowRemapFailure", "health.row_remap_failure", FAULT_CLASS, "replace", "class of a failed row remap"),
+    _key("health.nvlinkDown", "health.nvlink_down", FAULT_CLASS, "degraded", "class of a direct NVLink that is down"),
+    _key(
+        "health.nvswitchLinkDown",
+        "health.nvswitch_link_down",
+        FAULT_CLASS,
+        "reset",
+        "class of an NVLink to an NVSwitch that is down",
+    ),
+    Option(
+        flag="--log-format",
+        target="logging.format",
+        parser=one_of(LogFormat),
+        default="logfmt",
+        help="how log lines are written",
+        paths=("logging.format",),
+    ),
+    Option(
+        flag="--log-level",
+        target="logging.level",
+        parser=one_of(LogLevel),
+        default="info",
+        help="the least severe line that is written",
+        paths=("logging.level",),
+    ),
+    _key("labels.enabled", "labels.enabled", BOOL, "true", "false: write no node labels"),
+    _key("events.enabled", "events.enabled", BOOL, "true", "false: write no Kubernetes Events"),
+)
+"""Our own sections of the config file, at its top level."""
+
+OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
+BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
+OWN_SECTIONS = ("health", "logging", "labels", "events")
+"""An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
+FLAG_ALIASES = {
+    "--config-file": "--config",
+    "--nvidia-driver-root": "--driver-root",
+    "--nvidia-dev-root": "--dev-root",
+    "--container-driver-root": "--driver-root-ctr-path",
+    "--nvidia-ctk-path": "--nvidia-cdi-hook-path",
+}
+"""NVIDIA's other names of the same flags."""

@@ -1,0 +1,123 @@
+"""A config file as a tree of nodes that know their lines. YAML and JSON both become this; nothing here parses."""
+
+import math
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agent.config.errors import ConfigError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_NODES = 20_000
+"""Counted with every alias expanded, so that a small file cannot stand for a huge one."""
+
+SHOWN = 60
+"""Characters of a user's own text repeated in a message."""
+
+
+class Kind(StrEnum):
+    """What a node is, in words fit for messages."""
+
+    NULL = "nothing"
+    BOOL = "a boolean"
+    INT = "an integer"
+    FLOAT = "a number"
+    STRING = "a string"
+    LIST = "a list"
+    MAP = "a section"
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """One value. ``text`` holds a scalar as written, ``items`` a list's values, ``entries`` a section's.
+
+    ``size`` counts the node and all below it.
+    """
+
+    kind: Kind
+    line: int
+    text: str = ""
+    items: tuple["Node", ...] = ()
+    entries: dict[str, "Node"] = {}
+    size: int = 1
+
+    def describe(self) -> str:
+        """The value in a few words, for messages."""
+        if self.kind in (Kind.NULL, Kind.LIST, Kind.MAP):
+            return self.kind.value
+        shown = self.text if len(self.text) <= SHOWN else self.text[:SHOWN] + "..."
+        return repr(shown) if self.kind is Kind.STRING else shown
+
+
+def scalar(text: str, line: int) -> Node:
+    """A plain (unquoted) scalar, resolved as YAML 1.1 does where it matters here; anything else is a string."""
+    return Node(kind=_kind(text), line=line, text=text)
+
+
+_BOOLS = {
+    **dict.fromkeys(("true", "yes", "on"), "true"),
+    **dict.fromkeys(("false", "no", "off"), "false"),
+}
+
+
+def as_bool(text: str) -> bool | None:
+    """YAML 1.1's booleans, in the three spellings of case it allows."""
+    known = _BOOLS.get(text.lower()) if text in (text.lower(), text.upper(), text.capitalize()) else None
+    return None if known is None else known == "true"
+
+
+def _kind(text: str) -> Kind:
+    if text in ("", "~", "null", "Null", "NULL"):
+        return Kind.NULL
+    if as_bool(text) is not None:
+        return Kind.BOOL
+    try:
+        int(text)
+    except ValueError:
+        pass
+    else:
+        return Kind.INT if "_" not in text and len(text) < SHOWN else Kind.STRING
+    try:
+        number = float(text)
+    except ValueError:
+        return Kind.STRING
+    # `nan`, `inf` and `1_0.0` are Python's, not YAML's.
+    return Kind.FLOAT if math.isfinite(number) and "_" not in text else Kind.STRING
+
+
+class Builder:
+    """Puts nodes together under the limits. Both parsers use it, so both refuse the same things."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def error(self, line: int, found: str, expected: str, key: str = "") -> ConfigError:
+        return ConfigError(f"{self.file}:{line}", key, found, expected)
+
+    def check_depth(self, depth: int, line: int) -> None:
+        if depth > MAX_DEPTH:
+            raise self.error(line, f"more than {MAX_DEPTH} levels", "a flatter file")
+
+    def sequence(self, items: list[Node], line: int) -> Node:
+        return Node(kind=Kind.LIST, line=line, items=tuple(items), size=self._size(items, line))
+
+    def mapping(self, pairs: list[tuple[Node, Node]], line: int) -> Node:
+        """A section. Keys are strings and unique: what a second one would mean differs from parser to parser."""
+        entries: dict[str, Node] = {}
+        for key, value in pairs:
+            if key.kind in (Kind.LIST, Kind.MAP):
+                raise self.error(key.line, f"{key.kind} as a key", "a word")
+            if key.text == "<<":
+                raise self.error(key.line, "a merge key (<<)", "the keys themselves")
+            if key.text in entries:
+                raise self.error(key.line, "the key twice", "it once", key.text[:SHOWN])
+            # Messages point at the key: a section's own first line is the one below it, an alias's is elsewhere.
+            entries[key.text] = value if value.line == key.line else replace(value, line=key.line)
+        return Node(kind=Kind.MAP, line=line, entries=entries, size=self._size(list(entries.values()), line))
+
+    def _size(self, children: list[Node], line: int) -> int:
+        size = 1 + sum(child.size for child in children)
+        if size > MAX_NODES:
+            raise self.error(line, f"more than {MAX_NODES} values", "a smaller file")
+        return size

@@ -1,0 +1,104 @@
+"""YAML with line numbers, from the parser's events: no recursion, no object construction, aliases counted in full.
+
+The only module that imports the YAML parser, and itself imported only when a file is not JSON: most of an agent's
+life needs neither.
+"""
+
+from collections.abc import Iterator
+
+import yaml
+from msgspec import Struct, field
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from agent.config.tree import Builder, Kind, Node, scalar
+
+
+class _Open(Struct):
+    """A list or section whose end has not come yet."""
+
+    is_map: bool
+    line: int
+    anchor: str | None
+    children: list[Node] = field(default_factory=list)
+
+
+def parse_yaml(text: str, file: str) -> Node:
+    """The tree of the one document in ``text``; an empty one is null. Raises ConfigError."""
+    build = Builder(file)
+    try:
+        return _tree(_events(text), build)
+    except yaml.MarkedYAMLError as wrong:
+        mark = wrong.problem_mark or wrong.context_mark
+        line = mark.line + 1 if mark else 1
+        raise build.error(line, f"no YAML ({wrong.problem or wrong.context})", "valid YAML or JSON") from None
+    except yaml.YAMLError:
+        # A reader's error: a character that YAML forbids. It carries no line.
+        raise build.error(1, "characters that YAML does not allow", "valid YAML or JSON") from None
+
+
+def _events(text: str) -> Iterator[Event]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    yield from yaml.parse(text, Loader=loader)
+
+
+def _tree(events: Iterator[Event], build: Builder) -> Node:
+    root: Node | None = None
+    stack: list[_Open] = []
+    anchors: dict[str, Node] = {}
+    documents = 0
+    for event in events:
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise build.error(line, "a second document", "one document")
+        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+            _refuse_tag(event, build, line)
+            build.check_depth(len(stack), line)
+            stack.append(_Open(isinstance(event, MappingStartEvent), line, event.anchor))
+        elif isinstance(event, (MappingEndEvent, SequenceEndEvent, NodeEvent)):
+            node, anchor = _finished(event, stack, anchors, build, line)
+            if anchor:
+                anchors[anchor] = node
+            if stack:
+                stack[-1].children.append(node)
+            else:
+                root = node
+    return root or Node(kind=Kind.NULL, line=1)
+
+
+def _finished(
+    event: Event, stack: list[_Open], anchors: dict[str, Node], build: Builder, line: int
+) -> tuple[Node, str | None]:
+    """The node that ``event`` completes, and the anchor it is known by."""
+    if isinstance(event, AliasEvent):
+        # An anchor is known once its node is complete, so an alias inside its own node ends here too.
+        node = anchors.get(event.anchor or "")
+        if node is None:
+            raise build.error(line, f"the alias *{event.anchor}", "an anchor before it")
+        return node, None
+    if isinstance(event, ScalarEvent):
+        _refuse_tag(event, build, line)
+        if event.implicit[0]:
+            return scalar(event.value, line), event.anchor
+        return Node(kind=Kind.STRING, line=line, text=event.value), event.anchor
+    done = stack.pop()
+    if not done.is_map:
+        return build.sequence(done.children, done.line), done.anchor
+    pairs = list(zip(done.children[::2], done.children[1::2], strict=True))
+    return build.mapping(pairs, done.line), done.anchor
+
+
+def _refuse_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent, build: Builder, line: int) -> None:
+    if event.tag is not None and event.tag not in ("!", "tag:yaml.org,2002:str"):
+        raise build.error(line, f"the tag {event.tag[:40]}", "no tag")

@@ -1,0 +1,146 @@
+"""The control socket: orders for a running simulation, one JSON object a line, one answer a line.
+
+One daemon thread serves every connection from a selector. Whatever arrives is answered with an error line at worst:
+lines and connections are bounded, a client that does not read is dropped.
+"""
+
+import contextlib
+import json
+import logging
+import selectors
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from simulator.hardware import OrderError
+from simulator.orders import Order, Status, parse_order
+from simulator.reading import InputError, Reader, Source
+from simulator.simulation import Simulation
+from simulator.status import describe
+
+log = logging.getLogger(__name__)
+
+SOCKET_FILE = "sim.sock"
+
+LINE_LIMIT = 64 * 1024
+MOST_CONNECTIONS = 16
+SEND_TIMEOUT_S = 1.0
+
+
+def read_request(line: bytes | str, gpus: int) -> Order:
+    """The order in a line. Raises InputError."""
+    source = Source("order")
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"order: found no JSON, expected one JSON object on one line ({error})") from None
+    return parse_order(value, gpus, Reader(None, source))
+
+
+class ControlServer:
+    """The socket of one simulation, served until ``close``."""
+
+    def __init__(self, path: Path, simulation: Simulation) -> None:
+        """Bind (0600, replacing what is there) and start serving. Raises OSError."""
+        self._path = path
+        self._simulation = simulation
+        self._selector = selectors.DefaultSelector()
+        self._buffers: dict[socket.socket, bytes] = {}
+        self._listener = _listen(path)
+        self._inode = path.stat().st_ino
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="simulator-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving and remove the socket, unless another server has put its own there."""
+        self._wake.close()
+        self._thread.join()
+        for connection in [*self._buffers, self._listener, self._woken]:
+            connection.close()
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                peer = key.fileobj
+                if peer is self._woken:
+                    return
+                if peer is self._listener:
+                    self._accept()
+                elif isinstance(peer, socket.socket):
+                    self._receive(peer)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            log.warning("simulator control: %s", error)
+            return
+        if len(self._buffers) >= MOST_CONNECTIONS:
+            connection.close()
+            return
+        connection.settimeout(SEND_TIMEOUT_S)
+        self._buffers[connection] = b""
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._buffers[connection]
+        connection.close()
+
+    def _receive(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(LINE_LIMIT)
+            *lines, rest = (self._buffers[connection] + data).split(b"\n")
+            for line in lines:
+                connection.sendall(self._answer(line) + b"\n")
+            if len(rest) > LINE_LIMIT:
+                connection.sendall(b'{"error": "order: found too long a line, expected at most 64 KiB"}\n')
+                data = b""
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        self._buffers[connection] = rest
+
+    def _answer(self, line: bytes) -> bytes:
+        try:
+            answer = self._obey(line)
+        except (InputError, OrderError) as error:
+            answer = {"error": str(error)}
+        except Exception as error:
+            log.exception("simulator control")
+            answer = {"error": f"order: {type(error).__name__}: {error}"}
+        return json.dumps(answer).encode()
+
+    def _obey(self, line: bytes) -> dict[str, Any]:
+        simulation = self._simulation
+        order = read_request(line, len(simulation.node.gpus))
+        simulation.order(order)
+        if isinstance(order, Status):
+            return {"ok": True, "live": True, "status": describe(simulation.hardware, simulation.now())}
+        return {"ok": True, "live": True}
+
+
+def _listen(path: Path) -> socket.socket:
+    """A listening socket at the path, 0600 before anyone can find it there."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    try:
+        listener.bind(str(new))
+        new.chmod(0o600)
+        listener.listen(MOST_CONNECTIONS)
+        new.replace(path)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

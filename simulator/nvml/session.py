@@ -1,0 +1,242 @@
+"""One process's use of NVML: initialised or not, its event sets and samples, and the view of a device in a call.
+
+Functions are registered by their C name with one of four decorators, which make the checks that all NVML functions
+make in the same order: initialised, driver loaded, handle valid, (slow calls take their time), GPU there and alive.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+from uuid import UUID, uuid5
+
+from simulator import migstate, telemetry
+from simulator.eventsets import EventSet
+from simulator.fleet import GpuSpec
+from simulator.hardware import GpuState, Hardware
+from simulator.migprofiles import MigProfile
+from simulator.migstate import ComputeInstance, GpuInstance
+from simulator.nvml import codes
+from simulator.nvml.arguments import Handle, Kind, unpack
+from simulator.nvml.codes import NvmlError
+from simulator.orders import EVERY_CALL
+from simulator.products import Product
+from simulator.simulation import Simulation
+
+MIG_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
+"""Name space of MIG device UUIDs: a hash of the GPU's UUID and the two instance ids, so the same each time."""
+
+
+class Session:
+    """What the process holds of NVML. Every method may be called from any thread."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.lock = threading.Lock()
+        self.initialised = 0
+        self.event_sets: dict[int, EventSet] = {}
+        self.samples: dict[int, Any] = {}
+        self._serial = 0
+
+    @property
+    def hardware(self) -> Hardware:
+        """The state at this moment."""
+        return self.simulation.hardware
+
+    def next_serial(self) -> int:
+        """A serial for an event set or a sample."""
+        with self.lock:
+            self._serial += 1
+            return self._serial
+
+    def check(self) -> None:
+        """What every call checks first."""
+        if not self.initialised:
+            raise NvmlError(codes.UNINITIALIZED)
+        if not self.hardware.driver_up:
+            raise NvmlError(codes.DRIVER_NOT_LOADED)
+
+    def delay(self, call: str, gpu: int | None = None) -> None:
+        """Take as long as the call is said to take, on that GPU or everywhere."""
+        tables = [self.hardware.slow]
+        if gpu is not None and gpu < len(self.hardware.gpus):
+            tables.append(self.hardware.gpus[gpu].slow)
+        seconds = max(max(table.get(call, 0.0), table.get(EVERY_CALL, 0.0)) for table in tables)
+        if seconds > 0:
+            self.simulation.pause(seconds)
+
+    def present(self) -> list[int]:
+        """GPUs in NVML's index order."""
+        return [i for i, gpu in enumerate(self.hardware.gpus) if gpu.present]
+
+    def open_gpu(self, index: int) -> Handle:
+        """A handle of the present epoch. Raises GPU_IS_LOST for a lost GPU."""
+        gpu = self.hardware.gpus[index]
+        if gpu.lost:
+            raise NvmlError(codes.GPU_IS_LOST)
+        return Handle(Kind.GPU, index, gpu.epoch)
+
+
+class Device:
+    """A device during one call: the GPU, or a part of it that the handle named. The state is one snapshot."""
+
+    __slots__ = ("ci", "gi", "handle", "session", "spec", "state", "t")
+
+    def __init__(self, session: Session, handle: Handle) -> None:
+        """Raises GPU_IS_LOST for a lost or removed GPU and for a handle of an older epoch."""
+        if handle.gpu >= len(session.hardware.gpus):
+            raise NvmlError(codes.INVALID_ARGUMENT)
+        self.session = session
+        self.handle = handle
+        self.spec: GpuSpec = session.simulation.node.gpus[handle.gpu]
+        self.state: GpuState = session.hardware.gpus[handle.gpu]
+        self.t = session.simulation.now()
+        self.gi: GpuInstance | None = None
+        self.ci: ComputeInstance | None = None
+        if not self.state.present or self.state.lost or self.state.epoch & 0xFFFFF != handle.epoch:
+            raise NvmlError(codes.GPU_IS_LOST)
+        if handle.kind != Kind.GPU:
+            self._find_instance()
+
+    def _find_instance(self) -> None:
+        serial = self.handle.serial
+        for gi in self.state.mig.instances:
+            if self.handle.kind == Kind.GPU_INSTANCE:
+                if gi.serial == serial:
+                    self.gi = gi
+                    return
+                continue
+            for ci in gi.computes:
+                if ci.serial == serial:
+                    self.gi, self.ci = gi, ci
+                    return
+        raise NvmlError(codes.NOT_FOUND if self.handle.kind == Kind.MIG_DEVICE else codes.INVALID_ARGUMENT)
+
+    @property
+    def index(self) -> int:
+        """The GPU's index in the fleet (NVML's own index shifts when others are removed)."""
+        return self.handle.gpu
+
+    @property
+    def product(self) -> Product:
+        """The board's product."""
+        return self.spec.product
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether the handle is a MIG device's."""
+        return self.handle.kind == Kind.MIG_DEVICE
+
+    @property
+    def instance(self) -> tuple[GpuInstance, ComputeInstance]:
+        """The MIG device's two instances. Raises INVALID_ARGUMENT for a GPU."""
+        if self.gi is None or self.ci is None:
+            raise NvmlError(codes.INVALID_ARGUMENT)
+        return self.gi, self.ci
+
+    @property
+    def profile(self) -> MigProfile:
+        """The profile of the GPU instance."""
+        assert self.gi is not None
+        return migstate.profile_of(self.product, self.gi)
+
+    @property
+    def gpu_handle(self) -> Handle:
+        """The whole GPU's handle."""
+        return Handle(Kind.GPU, self.index, self.state.epoch)
+
+    def activity(self) -> telemetry.Activity:
+        """What the GPU, or the GPU instance behind the handle, does now."""
+        loads = self.state.loads
+        if self.gi is not None:
+            loads = tuple(load for load in loads if load.gi == self.gi.id)
+        return telemetry.activity(loads, self.product, self.state.limit_w, self.t)
+
+    def mig_uuid(self, gi: GpuInstance, ci: ComputeInstance) -> str:
+        """The UUID of one of the GPU's MIG devices."""
+        return f"MIG-{uuid5(MIG_NAMESPACE, f'{self.spec.uuid}/{gi.id}/{ci.id}')}"
+
+    def refuse_mig_mode(self) -> None:
+        """NOT_SUPPORTED while MIG mode is on: figures of the whole GPU that the driver does not give then."""
+        if self.state.mig.enabled:
+            raise NvmlError(codes.NOT_SUPPORTED)
+
+    def need(self, supported: object) -> None:
+        """NOT_SUPPORTED unless the board has it."""
+        if not supported:
+            raise NvmlError(codes.NOT_SUPPORTED)
+
+    def change(self, step: Callable[[GpuState, float], GpuState]) -> None:
+        """Change this GPU's state; refuses with RESET_REQUIRED while the GPU waits for a reset."""
+        if self.state.recovery:
+            raise NvmlError(codes.RESET_REQUIRED)
+        self.session.simulation.change_gpu(self.index, step)
+
+
+Body = Callable[..., bytes | None]
+
+FUNCTIONS: dict[str, Body] = {}
+"""Every simulated function by its C name; the first argument is the session."""
+
+MigHandles = Literal["refuse", "parent", "own"]
+"""What a function does with a MIG device's handle: NOT_SUPPORTED, the parent's answer, or its own."""
+
+
+def bare(function: Body) -> Body:
+    """Register a function that makes its own checks: ``function(session, *arguments)``."""
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def on_system(function: Body) -> Body:
+    """Register a function without a device: ``function(session, *arguments)``."""
+    name = function.__name__
+
+    def body(session: Session, *arguments: Any) -> bytes | None:
+        session.delay(name)
+        session.check()
+        return function(session, *arguments)
+
+    FUNCTIONS[name] = body
+    return function
+
+
+def _on_handle(function: Body, kinds: tuple[Kind, ...], mig: MigHandles) -> Body:
+    name = function.__name__
+
+    def body(session: Session, argument: Any, *arguments: Any) -> bytes | None:
+        session.check()
+        handle = unpack(argument)
+        if handle.kind not in kinds:
+            raise NvmlError(codes.INVALID_ARGUMENT)
+        session.delay(name, handle.gpu)
+        session.check()
+        device = Device(session, handle)
+        if handle.kind == Kind.MIG_DEVICE:
+            if mig == "refuse":
+                raise NvmlError(codes.NOT_SUPPORTED)
+            if mig == "parent":
+                device = Device(session, device.gpu_handle)
+        return function(device, *arguments)
+
+    FUNCTIONS[name] = body
+    return function
+
+
+def on_device(mig: MigHandles = "refuse") -> Callable[[Body], Body]:
+    """Register a function of a device: ``function(device, *arguments)``."""
+    return lambda function: _on_handle(function, (Kind.GPU, Kind.MIG_DEVICE), mig)
+
+
+def on_gpu_instance(function: Body) -> Body:
+    """Register a function of a GPU instance: ``function(device, *arguments)`` with ``device.gi`` set."""
+    return _on_handle(function, (Kind.GPU_INSTANCE,), "own")
+
+
+def on_compute_instance(function: Body) -> Body:
+    """Register a function of a compute instance: ``function(device, *arguments)`` with ``gi`` and ``ci`` set."""
+    return _on_handle(function, (Kind.COMPUTE_INSTANCE,), "own")
+
+
+def alias(name: str, of: str) -> None:
+    """Register a second C name of a function."""
+    FUNCTIONS[name] = FUNCTIONS[of]

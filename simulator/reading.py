@@ -1,0 +1,179 @@
+"""Reading a user's data strictly: every mistake becomes one line that says where, what was found, what was expected.
+
+The fleet file and the orders of the control socket go through the same readers: a ``Reader`` is a plain value with
+the path that led to it, and, for a file, the line of each path.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+Key = str | int
+KeyPath = tuple[Key, ...]
+
+FOUND_LIMIT = 60
+"""Longest quotation of a wrong value in a message."""
+
+
+class InputError(ValueError):
+    """A value that a person or a program gave is wrong; the text is one line, fit to be shown as it is."""
+
+
+class Source:
+    """Where values came from: a name for messages, and the line of each path where the source is a file."""
+
+    __slots__ = ("lines", "name")
+
+    def __init__(self, name: str, lines: dict[KeyPath, int] | None = None) -> None:
+        self.name = name
+        self.lines = lines or {}
+
+    def place(self, path: KeyPath) -> str:
+        """``file:line`` of a path, or the bare name; a missing key is placed at its parent."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        line = self.lines.get(path)
+        return self.name if line is None else f"{self.name}:{line}"
+
+
+class Reader:
+    """One value on its way from a source into a struct."""
+
+    __slots__ = ("path", "source", "value")
+
+    def __init__(self, value: Any, source: Source, path: KeyPath = ()) -> None:
+        self.value = value
+        self.source = source
+        self.path = path
+
+    def where(self) -> str:
+        """The key path as people write it: ``nodes[0].gpus``."""
+        text = ""
+        for key in self.path:
+            text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+        return text or "the whole document"
+
+    def fail(self, expected: str) -> NoReturn:
+        """Raise InputError: this value is not what it should be."""
+        found = "nothing" if self.value is None else repr(self.value)
+        if len(found) > FOUND_LIMIT:
+            found = found[: FOUND_LIMIT - 3] + "..."
+        raise InputError(f"{self.source.place(self.path)}: {self.where()}: found {found}, expected {expected}")
+
+    def mapping(self, keys: Collection[str]) -> "Reader":
+        """Check that this is a mapping with no keys but these."""
+        if not isinstance(self.value, dict):
+            self.fail(f"a mapping with {', '.join(keys)}")
+        for key in self.value:
+            if key not in keys:
+                unknown = Reader(self.value[key], self.source, (*self.path, str(key)))
+                place = self.source.place(unknown.path)
+                raise InputError(
+                    f"{place}: {unknown.where()}: found the key {key!r}, expected one of {', '.join(keys)}"
+                )
+        return self
+
+    def get(self, key: str) -> "Reader | None":
+        """The value under a key; None where it is absent or null."""
+        value = self.value.get(key)
+        return None if value is None else Reader(value, self.source, (*self.path, key))
+
+    def need(self, key: str, expected: str) -> "Reader":
+        """The value under a key that must be there."""
+        found = self.get(key)
+        if found is None:
+            Reader(None, self.source, (*self.path, key)).fail(expected)
+        return found
+
+    def items(self, expected: str) -> list["Reader"]:
+        """The elements of a list."""
+        if not isinstance(self.value, list):
+            self.fail(expected)
+        return [Reader(value, self.source, (*self.path, i)) for i, value in enumerate(self.value)]
+
+    def entries(self, expected: str) -> Iterator[tuple[Any, "Reader"]]:
+        """The keys and values of a mapping with free keys."""
+        if not isinstance(self.value, dict):
+            self.fail(expected)
+        for key, value in self.value.items():
+            yield key, Reader(value, self.source, (*self.path, key if isinstance(key, int) else str(key)))
+
+    def integer(self, least: int, most: int, expected: str | None = None) -> int:
+        """A whole number within bounds (both inclusive)."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int) or not least <= self.value <= most:
+            self.fail(expected or f"a whole number from {least} to {most}")
+        return self.value
+
+    def number(self, least: float, most: float) -> float:
+        """A number within bounds (both inclusive)."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not least <= self.value <= most:
+            self.fail(f"a number from {least:g} to {most:g}")
+        return float(self.value)
+
+    def text(self, expected: str = "a text", most: int = 253) -> str:
+        """A non-empty text of bounded length."""
+        if not isinstance(self.value, str) or not 0 < len(self.value) <= most or "\0" in self.value:
+            self.fail(expected)
+        return self.value
+
+    def word(self, words: Collection[str]) -> str:
+        """One of a few words."""
+        if not isinstance(self.value, str) or self.value not in words:
+            self.fail("one of " + ", ".join(words))
+        return self.value
+
+    def truth(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            self.fail("true or false")
+        return self.value
+
+
+def read_yaml(path: Path) -> Reader:
+    """The document of a YAML (or JSON) file, as plain values with their lines.
+
+    Raises InputError for a file that cannot be read, is no YAML, or repeats a key.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise InputError(f"{path}: cannot be read: {reason}") from error
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    lines: dict[KeyPath, int] = {}
+    try:
+        node = yaml.compose(text, Loader=loader)
+        value = None if node is None else _plain(node, (), lines, path)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise InputError(f"{place}: {problem}") from error
+    return Reader(value, Source(str(path), lines))
+
+
+def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int], file: Path) -> Any:
+    """A YAML node as a plain value; fills in the line of every path below it."""
+    import yaml
+    from yaml.constructor import SafeConstructor
+
+    construct: Callable[[Any], Any] = SafeConstructor().construct_object
+    lines[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(child, (*path, i), lines, file) for i, child in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return construct(node)
+    own = [construct(key) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    for i, key in enumerate(own):
+        if key in own[:i]:
+            raise InputError(f"{file}:{node.value[i][0].start_mark.line + 1}: found the key {key!r} twice")
+    SafeConstructor().flatten_mapping(node)  # merge keys: merged pairs come first, so own ones win
+    result = {}
+    for key_node, child in node.value:
+        key = construct(key_node) if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
+        step = key if isinstance(key, int | str) else str(key)
+        result[key] = _plain(child, (*path, step), lines, file)
+        lines[*path, step] = key_node.start_mark.line + 1
+    return result

@@ -24,7 +24,7 @@ from agent.nvml.worker import XidEvent
 from agent.outlet import Outlet
 from agent.picture import Choices, Picture
 from agent.podresources import HolderWatch, PodResources
-from agent.report import HeldDevice, NodeReport, device_reports
+from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.resets import ResetDetector
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
@@ -287,7 +287,7 @@ class Agent:
             problems=self._problems,
             servers=self.manager.status(),
             health=device_reports(self.picture),
-            faults=tuple(fault for gpu in gpus for fault in health.faults(gpu.uuid)),
+            faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
             holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
         )

@@ -11,7 +11,7 @@ from agent.picture import Picture
 from agent.podresources import Holder
 from deviceplugin.manager import ServerStatus
 from inventory.devices import Node
-from inventory.ids import DeviceId
+from inventory.ids import DeviceId, GpuUuid
 from inventory.layout import Resource
 
 
@@ -24,6 +24,13 @@ class DeviceReport(Struct, frozen=True):
     state: str
     since_s: float
     reason: str
+
+
+class GpuFaults(Struct, frozen=True):
+    """Every open fault of one GPU, oldest first, whatever of it they touch."""
+
+    uuid: GpuUuid
+    faults: tuple[Fault, ...]
 
 
 class HeldDevice(Struct, frozen=True):
@@ -43,7 +50,7 @@ class NodeReport(Struct, frozen=True):
     problems: tuple[str, ...] = ()
     servers: tuple[ServerStatus, ...] = ()
     health: tuple[DeviceReport, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[GpuFaults, ...] = ()
     history: tuple[Transition, ...] = ()
     holders: tuple[HeldDevice, ...] = ()
 

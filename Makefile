@@ -1,0 +1,76 @@
+# What developers and CI run. Each target sets up what it needs, says what it does, and is quick when nothing is to be done.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := inventory agent deviceplugin kube simulator cli hack tests
+
+.PHONY: help setup quick demo test check lint types fast conformance e2e gpu bench proto crds clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## .venv with the locked packages and the console scripts
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is missing (Debian 12: apt-get install python3.11 python3.11-venv)"; exit 2; }
+	@echo "setup: a virtual environment in $(VENV), packages locked with hashes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+quick: setup ## the first minute: the agent on simulated GPUs against a kubelet stand-in; no root, no Go
+	@$(BIN)/python -m hack.quick
+
+demo: setup ## a real Kubernetes with pods that get GPUs; root, Debian 12 or newer
+	@$(BIN)/python -m hack.demo
+
+test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
+
+check: lint types fast ## the fast tier: lint, types, imports, unit and property tests
+
+lint: setup
+	@echo "check: ruff, import rules"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 3
+
+types: setup
+	@echo "check: mypy --strict"
+	@$(BIN)/mypy
+
+fast: setup
+	@echo "check: fast tests"
+	@$(BIN)/pytest -q -m "not e2e and not conformance and not gpu and not bench"
+
+conformance: setup ## other systems' own cases (the corpus: ../shared, or TESSERA_SHARED)
+	@echo "conformance: other systems' cases"
+	@$(BIN)/pytest -q -m conformance tests/conformance
+
+e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run compiles them)
+	@$(BIN)/python -m hack.cluster build all
+	@echo "e2e: a real Kubernetes"
+	@$(BIN)/pytest -q -m e2e
+
+gpu: setup ## on a machine with a real NVIDIA GPU
+	@$(BIN)/pytest -q -m gpu tests
+
+bench: setup ## measures, prints ratios
+	@$(BIN)/python -m hack.bench
+
+proto: setup ## regenerate kubeletapi/ from proto/
+	@PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m hack.proto
+	@echo "proto: kubeletapi/ is up to date"
+
+crds: setup ## regenerate the chart's CRDs from the typed structs
+	@$(BIN)/python -m hack.crds
+
+lock: setup ## resolve and lock the packages anew
+	@$(BIN)/python -m hack.lock
+
+clean: ## remove what setup and the tests made in this folder
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

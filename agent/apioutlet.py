@@ -1,0 +1,115 @@
+"""The daemon's state, told to the API server: labels, GpuNode, Events. Glue between ``Picture`` and ``publisher``."""
+
+import logging
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent import gpunode, labels
+from agent.config.settings import LabelSettings, Settings
+from agent.gpunode import HealthView
+from agent.health.states import DeviceHealth, Transition
+from agent.picture import Picture
+from agent.podresources import Holder
+from agent.publisher import EventType, KubePublisher
+from inventory.ids import DeviceId
+from kube import config
+from kube.clock import Clock, SystemClock
+from kube.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+class NoCluster(OSError):  # noqa: N818 - a state, not a mistake
+    """The kubeconfig or service account cannot be used; one line says why."""
+
+
+class ApiOutlet:
+    """An ``Outlet`` to the cluster that ``settings.kubeconfig`` (or the service account) names. Raises NoCluster."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        try:
+            cluster = config.load(None if settings.kubeconfig is None else str(settings.kubeconfig))
+        except ConfigError as wrong:
+            raise NoCluster(f"{wrong} (an agent without an API server: --kubeconfig none)") from None
+        self._publisher = KubePublisher(cluster, node_name=settings.node_name, clock=self._clock, random=random.random)
+        self._stamp = _Stamp(settings.labels)
+
+    async def run(self) -> None:
+        await self._publisher.run()
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
+        if not picture.node.gpus and not picture.node.driver_version:
+            # Nothing is known yet: what an earlier agent published still holds.
+            return
+        settings = self._settings.labels
+        found = (
+            labels.labels(
+                picture.node,
+                picture.layout,
+                picture.choices.layout,
+                machine_type=read_machine_type(settings.machine_type_file),
+                timestamp_s=self._stamp.at(self._clock.wall()),
+            )
+            if settings.enabled
+            else {}
+        )
+        self._publisher.publish_labels(found)
+        self._publisher.publish_gpunode(
+            gpunode.build(node=picture.node, layout=picture.layout, health=health_views(picture), holders=holders)
+        )
+
+    def transition(self, change: Transition) -> None:
+        device = f"GPU {change.gpu}" + (f" MIG {change.mig}" if change.mig else "")
+        note = f"{device}: {change.old.value} -> {change.new.value} after {change.age_s:.0f} s: {change.cause}"
+        kind: EventType = "Normal" if change.new.advertised_healthy else "Warning"
+        self._event(reason=change.reason, action=f"Gpu{change.new.value}", note=note, kind=kind)
+
+    def problem(self, text: str) -> None:
+        self._event(reason="NotAsConfigured", action="Advertise", note=text, kind="Warning")
+
+    def _event(self, *, reason: str, action: str, note: str, kind: EventType) -> None:
+        if self._settings.events.enabled:
+            self._publisher.event(reason=reason, action=action, note=note, type_=kind)
+
+
+class _Stamp:
+    """When the labels were last made anew: a timestamp that moves once in ``sleepInterval``, not with each write."""
+
+    def __init__(self, settings: LabelSettings) -> None:
+        self._settings = settings
+        self._last_s: float | None = None
+
+    def at(self, now_s: float) -> int | None:
+        """Seconds since the epoch for the gfd.timestamp label; None where none is wanted."""
+        if self._settings.no_timestamp:
+            return None
+        interval_s = self._settings.sleep_interval_s
+        if self._last_s is None or (math.isfinite(interval_s) and now_s - self._last_s >= interval_s):
+            self._last_s = now_s
+        return int(self._last_s)
+
+
+def read_machine_type(path: Path) -> str:
+    """The machine's name as its firmware gives it; ``unknown`` where there is none."""
+    try:
+        return path.read_text(errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def health_views(picture: Picture) -> dict[str, HealthView]:
+    """By UUID of each GPU and MIG instance."""
+    views: dict[str, HealthView] = {}
+    for gpu in picture.node.gpus:
+        views[gpu.uuid] = _view(picture.health.state(gpu.uuid))
+        views.update((mig.uuid, _view(picture.health.state(gpu.uuid, mig.uuid))) for mig in gpu.mig_instances)
+    return views
+
+
+def _view(health: DeviceHealth) -> HealthView:
+    reasons = tuple(fault.cause for fault in health.faults)
+    return HealthView(state=health.state.value, reasons=reasons, since_s=health.since_s)

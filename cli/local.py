@@ -1,0 +1,49 @@
+"""Asking a process on this machine over its Unix socket."""
+
+import http.client
+import socket
+from pathlib import Path
+
+import click
+
+DEFAULT_STATE_DIR = Path("/var/lib/tessera")
+TIMEOUT_S = 10.0
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_STATE_DIR,
+    envvar="TESSERA_STATE_DIR",
+    show_default=True,
+    help="The agent's state folder.",
+)
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
+)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(TIMEOUT_S)
+        self.sock.connect(str(self._path))
+
+
+def fetch(path: Path, resource: str) -> bytes:
+    """GET ``resource`` from the HTTP server behind the socket. Raises click.ClickException with one line."""
+    connection = _UnixConnection(path)
+    try:
+        connection.request("GET", resource)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as failed:
+        raise click.ClickException(f"{path}: {failed}: is the agent running there (see --state-dir)?") from None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise click.ClickException(f"{path}: the agent answered {answer.status}: {body[:200].decode(errors='replace')}")
+    return body

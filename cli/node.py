@@ -1,0 +1,54 @@
+"""``tessera node``: the local agent's report, as tables or as JSON."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console, RenderableType
+
+from agent.report import NodeReport
+from cli import tables
+from cli.local import fetch, output_option, state_dir_option
+
+SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
+    "gpus": tables.gpus,
+    "links": tables.links,
+    "partitions": tables.partitions,
+    "resources": tables.resources,
+    "holders": tables.holders,
+    "health": tables.health,
+    "history": tables.history,
+}
+
+
+@click.command()
+@click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
+@state_dir_option
+@output_option
+def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
+    """What this node's agent knows: GPUs, links, partitions, resources, who holds what, health and its history.
+
+    \b
+    Examples:
+      tessera node                     everything there is to tell
+      tessera node links               the link matrix alone
+      tessera node health history      what is wrong, and how it came about
+      tessera node -o json             for programs (the whole report)
+    """
+    body = fetch(state_dir / "agent.sock", "/v1/node")
+    if output == "json":
+        click.echo(msgspec.json.format(body).decode())
+        return
+    try:
+        report = msgspec.json.decode(body, type=NodeReport)
+    except msgspec.MsgspecError as wrong:
+        raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
+    # In a pipe there is no terminal width to fit into, and nothing should be cut off.
+    console = Console() if Console().is_terminal else Console(width=200, no_color=True)
+    if not sections:
+        console.print(tables.headline(report))
+    for name in sections or SECTIONS:
+        rendered = SECTIONS[name](report)
+        if rendered is not None:
+            console.print(rendered)

@@ -46,6 +46,7 @@ class LatestWriter(Generic[T]):
         self._resync_s = resync_s
         self._waiting: tuple[T] | None = None
         self._written: tuple[T] | None = None
+        self._writing = False
         self._not_before_s = 0.0
         self._resync_at_s: float | None = None
         self._wake = asyncio.Event()
@@ -54,7 +55,7 @@ class LatestWriter(Generic[T]):
     @property
     def settled(self) -> bool:
         """Whether everything that was put has been written."""
-        return self._waiting is None
+        return self._waiting is None and not self._writing
 
     def put(self, value: T) -> None:
         """Want ``value`` written. Never blocks."""
@@ -84,6 +85,7 @@ class LatestWriter(Generic[T]):
         chosen = self._waiting or self._written
         assert chosen is not None, "nothing to write"
         self._waiting = None
+        self._writing = True
         try:
             await self._write(chosen[0])
         except KubeError as error:
@@ -91,6 +93,8 @@ class LatestWriter(Generic[T]):
             self._waiting = self._waiting or chosen
             self._failed(error)
             return
+        finally:
+            self._writing = False
         now = self._clock.monotonic()
         if self._logged_at_s is not None:
             log.info("%s: written again", self._name)

@@ -1,0 +1,63 @@
+"""The tables in the documentation, from the tables the agent works by: ``python -m agent.config.reference``.
+
+A page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
+stale.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from agent.config.table import NVIDIA, OWN, PROCESS, Option
+from agent.health.xids import XIDS
+
+PAGES = ("docs/configuration.md", "docs/health.md")
+_MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _code(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words if word)
+
+
+def _settings(options: Iterable[Option]) -> str:
+    return _markdown(
+        ("config key", "flag", "environment", "default", "meaning", "values"),
+        [
+            (
+                _code(option.paths),
+                _code([option.flag]),
+                _code(option.variables),
+                option.default,
+                option.help,
+                option.parser.expected if option.target else "",
+            )
+            for option in options
+        ],
+    )
+
+
+def _xids() -> str:
+    return _markdown(
+        ("XID", "what happened", "class", "scope", "what to do", "source"),
+        [
+            (str(rule.xid), rule.name, rule.fault_class, rule.scope, rule.action, rule.source)
+            for rule in sorted(XIDS.values(), key=lambda rule: rule.xid)
+        ],
+    )
+
+
+def rewritten(page: str) -> str:
+    """``page`` with each marked table as it should be."""
+    tables = {"process": _settings(PROCESS), "nvidia": _settings(NVIDIA), "own": _settings(OWN), "xids": _xids()}
+    return _MARKED.sub(lambda match: match[1] + tables[match[2]] + match[3], page)
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        path = Path(name)
+        path.write_text(rewritten(path.read_text()))

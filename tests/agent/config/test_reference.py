@@ -1,0 +1,27 @@
+"""The documentation's tables are the agent's."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.config.load import parse
+from agent.config.reference import PAGES, rewritten
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_tables_in_the_docs_are_current(name: str) -> None:
+    page = (ROOT / name).read_text()
+    assert "<!-- table: " in page
+    assert rewritten(page) == page, f"{name} is stale: run python -m agent.config.reference"
+
+
+def test_the_examples_in_the_docs_are_accepted() -> None:
+    examples = [
+        text for name in PAGES for text in re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+    ]
+    assert len(examples) >= 2
+    for text in examples:
+        assert parse(text)[1] == ()

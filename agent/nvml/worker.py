@@ -127,7 +127,7 @@ class GpuWorker:
             if error.value != pynvml.NVML_ERROR_TIMEOUT:
                 # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
                 # The next probe says what happened, and a recovered GPU is watched anew.
-                log.info("no more events from %s: %s", self._thread.name, error)
+                log.debug("no more events from %s: %s", self._thread.name, error)
                 self._events = None
             return
         if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:

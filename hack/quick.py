@@ -1,0 +1,97 @@
+"""The first minute with Tessera: ``make quick``. No root, no Go, no cluster.
+
+The real agent runs on simulated GPUs (NVML's C functions in Python, behind pynvml), against a stand-in for the
+kubelet's half of the device plugin API. ``make demo`` shows the same on a real Kubernetes.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from deviceplugin.testing import Grant, StandInKubelet
+from hack.show import ROOT, Stopwatch, command, run, say, script, step
+
+FLEET = ROOT / "examples/fleets/dgx1.yaml"
+CONFIG = """
+version: v1
+health: {probationSeconds: 2}
+"""
+RESOURCE = "nvidia.com/gpu"
+WAIT_S = 30.0
+
+
+async def main() -> None:
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory(prefix="tessera-quick-") as folder:
+        kubelet = StandInKubelet(Path(folder) / "kubelet")
+        await kubelet.start()
+        agent = await _start_agent(Path(folder))
+        try:
+            await _show(kubelet, Path(folder) / "state")
+        finally:
+            agent.terminate()
+            await agent.wait()
+            await kubelet.stop()
+    step(f"Done in {watch}. The agent was the real one; `make demo` puts it under a real Kubernetes.")
+
+
+async def _start_agent(folder: Path) -> asyncio.subprocess.Process:
+    (folder / "config.yaml").write_text(CONFIG)
+    words = [script("tessera-agent"), "--simulate", str(FLEET), "--config", str(folder / "config.yaml")]
+    words += ["--kubelet-dir", str(folder / "kubelet"), "--state-dir", str(folder / "state")]
+    words += ["--cdi-dir", str(folder / "cdi"), "--metrics-address", "127.0.0.1:0", "--kubeconfig", "none"]
+    step("1. The agent starts on a simulated DGX-1 (8 GPUs, a cube mesh of NVLinks)")
+    command(["tessera-agent", "--simulate", str(FLEET.relative_to(ROOT)), "--kubeconfig", "none", "..."])
+    log = (folder / "agent.log").open("wb")
+    return await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
+
+
+async def _show(kubelet: StandInKubelet, state_dir: Path) -> None:
+    watch = Stopwatch()
+    await kubelet.wait_for(lambda: RESOURCE in kubelet.endpoints and bool(kubelet.endpoints[RESOURCE].devices), WAIT_S)
+    say(f"registered with the kubelet and listed {len(kubelet.endpoints[RESOURCE].devices)} GPUs after {watch}")
+    endpoint = kubelet.endpoints[RESOURCE]
+
+    step("2. What it found")
+    _node(state_dir, "gpus", "links")
+
+    step("3. A pod asks for one GPU, another for four: the four come linked among themselves")
+    index = {uuid: number for number, uuid in enumerate(endpoint.devices)}
+    for pod, count in (("one", 1), ("four", 4)):
+        _say_grant(await kubelet.allocate(RESOURCE, count, pod=pod), index)
+
+    step("4. A GPU that nobody holds fails (XID 79: it fell off the bus)")
+    victim = next(uuid for uuid in reversed(endpoint.devices) if uuid not in kubelet.held())
+    gpu = str(index[victim])
+    watch = Stopwatch()
+    _sim(state_dir, "xid", "--gpu", gpu, "79")
+    await kubelet.wait_for(lambda: victim not in endpoint.healthy, WAIT_S)
+    say(f"GPU {gpu} left the kubelet's list of healthy devices, the command included in {watch}")
+    _node(state_dir, "health")
+
+    step("5. It is reset, passes its probation (2 s here, 10 s by default), and is back")
+    watch = Stopwatch()
+    _sim(state_dir, "reset", "--gpu", gpu)
+    await kubelet.wait_for(lambda: victim in endpoint.healthy, WAIT_S)
+    say(f"GPU {gpu} is healthy again after {watch}")
+    _node(state_dir, "history")
+
+
+def _node(state_dir: Path, *sections: str) -> None:
+    command(["tessera", "node", *sections])
+    say(run([script("tessera"), "node", "--state-dir", str(state_dir), *sections]).rstrip())
+
+
+def _sim(state_dir: Path, *order: str) -> None:
+    command(["tessera", "sim", *order])
+    run([script("tessera"), "sim", "--state-dir", str(state_dir), *order])
+
+
+def _say_grant(grant: Grant, index: dict[str, int]) -> None:
+    gpus = sorted(index[device] for device in grant.devices)
+    visible, _, more = grant.response.envs["NVIDIA_VISIBLE_DEVICES"].partition(",")
+    say(f"asked for {len(gpus)}, got {gpus}: NVIDIA_VISIBLE_DEVICES={visible}{',...' if more else ''}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

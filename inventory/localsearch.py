@@ -40,12 +40,12 @@ def _grow(scores: array[int], available: int, start: int, size: int) -> int:
 
 
 def _improve(scores: array[int], sets: list[int], pinned: int) -> bool:
-    """Make the first swap found that raises the total. ``pinned`` GPUs stay where they are."""
+    """Make the first swap found that raises the total. ``pinned`` stays in the first set, which is never ``one``."""
     for i, one in enumerate(sets):
         for j in range(i):
             other = sets[j]
             now = scores[one] + scores[other]
-            for leaving in _bits(one & ~pinned):
+            for leaving in _bits(one):
                 for coming in _bits(other & ~pinned):
                     swap = leaving | coming
                     if scores[one ^ swap] + scores[other ^ swap] > now:

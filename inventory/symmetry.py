@@ -71,15 +71,17 @@ def _interchangeable(scores: Sequence[Sequence[int]], candidates: Sequence[Modul
 
 
 def _swappable(scores: Sequence[Sequence[int]], one: Module, other: Module) -> bool:
-    """Whether exchanging the two, member by member, leaves every pair score as it was."""
+    """Whether exchanging the two, member by member, leaves every pair score as it was.
+
+    The members of a module are interchangeable while all else stays in place, so the first one's links outward are
+    those of all, and one score connects any member here with any member there.
+    """
     if one.shape != other.shape:
         return False
     a, b = one.members, other.members
     outside = [i for i in range(len(scores)) if i not in a and i not in b]
-    return all(scores[x][z] == scores[y][z] for x, y in zip(a, b, strict=True) for z in outside) and all(
-        scores[a[i]][a[j]] == scores[b[i]][b[j]] and scores[a[i]][b[j]] == scores[a[j]][b[i]]
-        for i in range(len(a))
-        for j in range(i)
+    return all(scores[a[0]][i] == scores[b[0]][i] for i in outside) and all(
+        scores[a[i]][a[j]] == scores[b[i]][b[j]] for i in range(len(a)) for j in range(i)
     )
 
 

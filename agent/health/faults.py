@@ -13,6 +13,7 @@ class FaultKind(StrEnum):
 
     XID = "xid"
     LOST = "lost"
+    UNREADABLE = "unreadable"
     PROBE = "probe"
     ECC = "ecc"
     REMAP_PENDING = "remap-pending"
@@ -30,12 +31,14 @@ MEASURED = frozenset(
         FaultKind.NVLINK,
         FaultKind.RECOVERY_ACTION,
         FaultKind.REMOVED,
+        FaultKind.UNREADABLE,
     }
 )
 """Kinds that are a present condition, not an event of the past: they go when the condition is measured to be gone."""
 
 REASONS = {
     FaultKind.LOST: "GpuLost",
+    FaultKind.UNREADABLE: "GpuUnreadable",
     FaultKind.PROBE: "ProbeFailed",
     FaultKind.ECC: "EccUncorrected",
     FaultKind.REMAP_PENDING: "RowRemapPending",
@@ -106,12 +109,13 @@ class Fault(Struct, frozen=True, kw_only=True):
         return (self.gi is None or self.gi == gi) and (self.ci is None or self.ci == ci)
 
     def cleared_by_reset(self) -> bool:
-        if self.kind is FaultKind.REMOVED:
-            return False
+        if self.kind in (FaultKind.REMOVED, FaultKind.UNREADABLE):
+            return False  # discovery says when that is over
         # The driver's wish is read anew after a reset; part of observing one is that no wish is left.
         if self.kind is FaultKind.RECOVERY_ACTION:
             return True
         return self.kind is not FaultKind.PROBE and self.fault_class not in (FaultClass.REBOOT, FaultClass.REPLACE)
 
     def cleared_by_reboot(self) -> bool:
-        return self.kind is not FaultKind.REMOVED and self.fault_class is not FaultClass.REPLACE
+        absent = self.kind in (FaultKind.REMOVED, FaultKind.UNREADABLE)
+        return not absent and self.fault_class is not FaultClass.REPLACE

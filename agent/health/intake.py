@@ -119,6 +119,17 @@ def lost(detail: str) -> Report:
     )
 
 
+def unreadable() -> Report:
+    """Discovery could count the GPU but got no handle to it. Measured: a handle that comes back ends it."""
+    return Report(
+        kind=FaultKind.UNREADABLE,
+        fault_class=FaultClass.RESET,
+        cause="discovery cannot read the GPU",
+        source="discovery",
+        action="reset the GPU or reboot the node",
+    )
+
+
 def removed() -> Report:
     return Report(
         kind=FaultKind.REMOVED,

@@ -29,7 +29,18 @@ from agent.health.events import (
     XidSeen,
 )
 from agent.health.faults import Fault, FaultKind
-from agent.health.intake import Report, ecc, lost, nvlink, probe_failed, recovery_action, remap, removed, xid
+from agent.health.intake import (
+    Report,
+    ecc,
+    lost,
+    nvlink,
+    probe_failed,
+    recovery_action,
+    remap,
+    removed,
+    unreadable,
+    xid,
+)
 from agent.health.records import MAX_FAULTS, Record, Unit, worse
 from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, HealthState, Transition
@@ -78,15 +89,17 @@ class HealthCore:
         return tuple(changes)
 
     def track(self, gpu: Gpu, now_s: float) -> tuple[Transition, ...]:
-        """``gpu`` is there, with these MIG devices. One that could not be read counts as lost."""
+        """``gpu`` is there, with these MIG devices. One that could not be read is out until it can be."""
         record = self._records.get(gpu.uuid)
         if record is None:
             record = self._records[gpu.uuid] = Record(uuid=gpu.uuid, units=[Unit(since_s=now_s)])
         record.follow(gpu, now_s)
         if not gpu.readable:
-            self._open(record, lost("discovery could not read it"), now_s)
+            self._open(record, unreadable(), now_s)
         elif record.has([FaultKind.REMOVED]):
             self._clear(record, [FaultKind.REMOVED, FaultKind.LOST])
+        if gpu.readable:
+            self._clear(record, [FaultKind.UNREADABLE])
         return self._settle(record, now_s, _Why("GpuBack", "the GPU is there again"))
 
     def forget(self, gpu: GpuUuid) -> None:

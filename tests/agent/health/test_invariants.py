@@ -24,7 +24,7 @@ from agent.health import (
     Tick,
     XidSeen,
 )
-from agent.health.faults import FaultKey
+from agent.health.faults import MEASURED, FaultKey
 from inventory.devices import Gpu, MigInstance
 from inventory.ids import GpuUuid, MigUuid
 
@@ -108,6 +108,8 @@ def test_faults_only_grow_or_are_cleared_by_rule(sequence: list[tuple[Event, flo
         after = keys(core)
         for (gpu, key), fault in before.items():
             assert (gpu, key) in after or may_go(event, gpu, fault), f"{event} took {fault} away"
+            if fault.blocks and (gpu, key) in after and fault.kind not in MEASURED:
+                assert after[gpu, key].blocks, f"{event} made light of {fault}"
 
 
 @given(steps)

@@ -222,11 +222,18 @@ def test_a_lost_gpu_is_out_at_once_and_needs_a_reset() -> None:
     assert [c.new for c in bench(ResetObserved(G0))] == [PROBATION]
 
 
-def test_a_gpu_unreadable_at_discovery_is_lost() -> None:
+def test_a_gpu_that_discovery_cannot_read_is_out_until_it_can() -> None:
     bench = Bench(gpu(readable=False))
     assert bench.state() is UNHEALTHY
+    assert [c.new for c in bench.core.discovered([gpu()], bench.now_s)] == [PROBATION]
+
+
+def test_reading_a_gpu_again_does_not_forgive_what_a_probe_or_an_xid_found() -> None:
+    bench = Bench()
+    bench(ProbeFailed(G0, reason=ProbeReason.LOST), XidSeen(G0, 79))
+    bench.core.discovered([gpu(readable=False)], bench.now_s)
     bench.core.discovered([gpu()], bench.now_s)
-    assert bench.state() is UNHEALTHY, "it answers, but nobody saw a reset"
+    assert {fault.reason for fault in bench.core.faults(G0)} == {"GpuLost", "Xid79"}
 
 
 def test_the_replace_class_survives_reset_and_reboot_and_ends_with_the_board() -> None:
@@ -283,6 +290,12 @@ def test_uncorrected_errors_that_a_contained_xid_explains_stay_suspect() -> None
     bench = Bench()
     bench(EccSample(G0, 1), XidSeen(G0, 94), EccSample(G0, 1), EccSample(G0, 2))
     assert bench.state() is SUSPECT
+
+
+def test_an_explanation_that_comes_late_does_not_lower_what_was_confirmed() -> None:
+    bench = Bench()
+    bench(EccSample(G0, 1), EccSample(G0, 1), XidSeen(G0, 94), EccSample(G0, 1))
+    assert bench.state() is UNHEALTHY
 
 
 def test_a_pending_remap_is_suspect_and_a_failed_one_is_for_good() -> None:

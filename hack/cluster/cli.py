@@ -171,16 +171,20 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Cluster], int]] = {
 }
 
 
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "build":
+        return _build(args)
+    # What runs belongs to root, and so does finding and ending it. `up` names all else that is missing too.
+    if os.geteuid() != 0 and args.command != "up":
+        raise UsageError("clusters belong to root: run it with sudo")
+    return _COMMANDS[args.command](args, Cluster.of(args.name, root=args.state_dir))
+
+
 def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code."""
     args = _parser().parse_args(argv)
     try:
-        if args.command == "build":
-            return _build(args)
-        # What runs belongs to root, and so does finding and ending it.
-        if os.geteuid() != 0 and args.command != "up":
-            raise UsageError("clusters belong to root: run it with sudo")
-        return _COMMANDS[args.command](args, Cluster.of(args.name, root=args.state_dir))
+        return _run(args)
     except UsageError as error:
         print(error, file=sys.stderr)
         return _USAGE

@@ -1,8 +1,8 @@
 """A real Kubernetes on this machine: up, down, status, and a handle on each node. The tests' and the demo's interface.
 
 ``Cluster.up`` writes down what it is about to make, makes it, and returns when every node is Ready and pods can start.
-All of it can be undone from the folder's name alone, so neither a crash nor ``kill -9`` leaves anything for ever: the next
-``up`` or ``down`` of the same name cleans.
+All of it can be undone from the folder's name alone, so neither a crash nor ``kill -9`` leaves anything for ever: the
+next ``up`` or ``down`` of the same name cleans.
 """
 
 import dataclasses

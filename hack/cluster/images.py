@@ -29,7 +29,7 @@ class Image:
 
 
 def busybox_layer(busybox: bytes, applets: Iterable[str]) -> bytes:
-    """A root file system of one static program and a link to it for each applet. The same input gives the same bytes."""
+    """A root file system of one static program and a link to it for each applet. Same input, same bytes."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for folder in _FOLDERS:

@@ -18,7 +18,9 @@ ROOT_ENV = "TESSERA_CLUSTER_DIR"
 MARK_ENV = "TESSERA_CLUSTER_MEMBER"
 """Every process of a cluster carries this variable with the cluster's folder: cleaning up finds them by it."""
 
-DEFAULT_ROOT = Path("/var/tmp/tessera")  # noqa: S108 - made 0700 and checked for its owner before use
+DEFAULT_ROOT = Path("/var/tmp/tessera")
+"""Made 0700, and its owner checked before use."""
+
 RESERVED = frozenset({"etcd", "logs", "pki"})
 """Names inside a cluster's folder that no node may have."""
 

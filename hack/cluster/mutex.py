@@ -1,7 +1,7 @@
 """A lock between processes that leaves nothing behind, not even after kill -9: an abstract Unix socket.
 
-The kernel frees the address with the process that bound it. Abstract addresses belong to the network namespace, which is
-also what the guarded things (ports, bridges, subnets) belong to.
+The kernel frees the address with the process that bound it. Abstract addresses belong to the network namespace, which
+is also what the guarded things (ports, bridges, subnets) belong to.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The cluster's addresses: a bridge for pods and nodes, a range for Services, and ports on loopback.
 
 One bridge per cluster: pods of different nodes are neighbours on it, so nothing needs to be forwarded and no sysctl or
-firewall rule of the machine is touched. The bridge's own address is every node's address; kubelets differ in their ports.
+firewall rule of the machine is touched. The bridge's own address is every node's; kubelets differ in their ports.
 """
 
 import ipaddress
@@ -18,14 +18,14 @@ from hack.cluster.errors import ClusterError
 
 Network = ipaddress.IPv4Network
 
-# 198.18.0.0/15 is set aside for benchmarks (RFC 2544) and so hardly ever routed; the second is for machines where it is.
+# 198.18.0.0/15 is set aside for benchmarks (RFC 2544) and so hardly ever routed; the second is for where it is.
 POOLS = (Network("198.18.0.0/15"), Network("10.128.0.0/9"))
 _CLUSTER_PREFIX = 20
 _NODE_PREFIX = 25
 MAX_NODES = 2 ** (_NODE_PREFIX - _CLUSTER_PREFIX - 1) - 1
 """The first of the pod half's slices holds the bridge's own address."""
 
-# Below the range from which the kernel takes ports for outgoing connections, so that none is taken between choice and use.
+# Below the kernel's range for outgoing connections, so that none is taken between choice and use.
 _PORTS = range(20000, 32000)
 
 
@@ -63,7 +63,7 @@ class Addresses:
 
 
 def choose_addresses(used: Iterable[Network], *, seed: int) -> Addresses:
-    """A range that overlaps none of ``used``; where to begin looking depends on ``seed``. ClusterError if all are taken."""
+    """A range that overlaps none of ``used``; the search begins where ``seed`` says. ClusterError if all are taken."""
     taken = list(used)
     for pool in POOLS:
         candidates = list(pool.subnets(new_prefix=_CLUSTER_PREFIX))
@@ -75,7 +75,7 @@ def choose_addresses(used: Iterable[Network], *, seed: int) -> Addresses:
 
 
 def used_networks(addresses: str, routes: str) -> list[Network]:
-    """What ``ip -j -4 address`` and ``ip -j -4 route show table all`` say is in use; the default route does not count."""
+    """What ``ip -j -4 address`` and ``ip -j -4 route show table all`` say is in use, but for the default route."""
     found = [
         Network((info["local"], info["prefixlen"]), strict=False)
         for link in json.loads(addresses or "[]")
@@ -120,12 +120,13 @@ def remove_bridge(name: str) -> None:
         ip("link", "delete", name)
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, address: str = "0.0.0.0") -> bool:
+    """Whether a server could listen there."""
     with socket.socket() as probe:
         # As servers do: a port in TIME_WAIT is free, one with a listener is not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("0.0.0.0", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.cluster import controlplane, processes, render, waiting
+from hack.cluster import cgroups, controlplane, processes, render, waiting
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import ClusterPaths, NodePaths
 from hack.cluster.nodeinit import InitSpec
@@ -36,6 +36,20 @@ class NodeHost:
         return self.paths.name
 
     @property
+    def kubelet_dir(self) -> Path:
+        """The node's /var/lib/kubelet as the machine sees it: ``--kubelet-dir`` of an agent outside the node."""
+        return self.paths.kubelet_dir
+
+    @property
+    def cdi_dir(self) -> Path:
+        """The node's CDI folder (/var/run/cdi inside) as the machine sees it."""
+        return self.paths.cdi_dir
+
+    @property
+    def cgroup(self) -> str:
+        return f"{self.cluster.cgroup}/{self.name}"
+
+    @property
     def init_key(self) -> str:
         return f"init-{self.name}"
 
@@ -45,6 +59,7 @@ class NodeHost:
     def boot(self) -> Identity:
         """Start the node's first process and return once its mounts are in place."""
         self._make_folders()
+        cgroups.make(self.cgroup)
         state = self.state()
         spec = InitSpec(
             lib=str(self.paths.lib),
@@ -171,7 +186,7 @@ class NodeHost:
             addresses=state.addresses,
             port=state.ports[f"kubelet-{self.name}"],
             healthz_port=state.ports[f"healthz-{self.name}"],
-            cgroup=f"/{self.cluster.cgroup}/{self.name}",
+            cgroup=f"/{self.cgroup}",
             overrides=state.spec.kubelet_config,
         )
         self.paths.kubelet_config.write_text(config, encoding="utf-8")
@@ -199,7 +214,7 @@ class NodeHost:
             self.await_kubelet()
 
     def await_kubelet(self) -> None:
-        """Return once the kubelet says that it is healthy; ClusterError with its log's tail if it ends or takes too long."""
+        """Return once the kubelet says that it is healthy; ClusterError with its log's tail if it does not come up."""
         self._await("kubelet", self.kubelet_is_healthy, "kubelet's health")
 
     def kill_kubelet(self) -> None:

@@ -1,9 +1,9 @@
 """A node's first process: ``python3 -m hack.cluster.nodeinit SPEC.json``, run as root.
 
 It goes into a mount and a pid namespace of its own and becomes process 1 there; containerd, kubelet and all containers
-run beside it. When it is killed, the kernel kills them all and drops every mount: there is nothing to unmount and nothing
-to forget. /var/lib, /var/log and /run are the node's own inside, so that the constant paths of kubelet, containerd and
-CNI neither collide with another node's nor leave anything on the machine.
+run beside it. When it is killed, the kernel kills them all and drops every mount: there is nothing to unmount and
+nothing to forget. /var/lib, /var/log and /run are the node's own inside, so that the constant paths of kubelet,
+containerd and CNI neither collide with another node's nor leave anything on the machine.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ TUNABLES = {
     "kernel/keys/root_maxkeys": 1000000,
     "kernel/keys/root_maxbytes": 25000000,
 }
-"""Sysctls that a kubelet sets at start unless they read so already. It is shown files, and the machine keeps its own."""
+"""Sysctls that a kubelet sets at start unless they read so already. It is shown files; the machine keeps its own."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def main(spec_file: str) -> None:
         return
     os.setsid()
     furnish(spec)
-    with open(os.devnull, "r+b") as nothing:
+    with Path(os.devnull).open("r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(nothing.fileno(), 1)
     reap_for_ever()

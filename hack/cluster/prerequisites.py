@@ -1,6 +1,6 @@
 """What the machine must have, checked before anything is started: one message names all that is missing.
 
-Missing Debian packages are installed when we may; the rest (not root, not Debian, no namespaces) only a person can change.
+Missing Debian packages are installed when we may; the rest (not root, not Debian) only a person can change.
 """
 
 import os

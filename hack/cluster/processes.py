@@ -49,8 +49,8 @@ def alive(identity: Identity | None) -> bool:
 
 
 def every_process() -> Iterator[Identity]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (found := identify(int(entry))) is not None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (found := identify(int(entry.name))) is not None:
             yield found
 
 
@@ -81,7 +81,7 @@ def command_line(pid: int) -> list[str]:
 
 def pid_namespace(pid: int) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
     except OSError:
         return ""
 

@@ -7,6 +7,7 @@ from typing import TextIO
 _PIPE_EVERY_S = 15.0
 _TERMINAL_EVERY_S = 0.2
 _ESTIMATE_AFTER_S = 10.0
+_MINUTE_S = 60
 
 
 def describe(label: str, *, done: int, total: int, elapsed_s: float, note: str = "") -> str:
@@ -19,7 +20,11 @@ def describe(label: str, *, done: int, total: int, elapsed_s: float, note: str =
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < _MINUTE_S
+        else f"{int(seconds // _MINUTE_S)} min {int(seconds % _MINUTE_S):02d} s"
+    )
 
 
 class Progress:

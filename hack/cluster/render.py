@@ -66,7 +66,6 @@ def kubelet_config(
             "cgroupDriver": "cgroupfs",
             # With one cgroup of its own, cleaning up finds every container there.
             "cgroupRoot": cgroup,
-            "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
             "failSwapOn": False,

@@ -6,13 +6,14 @@ register.
 
 import dataclasses
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from hack.cluster import controlplane, images, network, pki, processes, render, stages, waiting
+from hack.cluster import controlplane, images, network, pki, processes, render, serviceroute, stages, waiting
 from hack.cluster import state as states
 from hack.cluster.layout import ClusterPaths
 from hack.cluster.mutex import mutex
@@ -22,6 +23,7 @@ from hack.cluster.state import Spec, State
 
 _READY_S = 90.0
 _COMPONENT_S = 60.0
+_API_SERVICE_PORT = 443  # the API server gives its Service no other
 
 Say = Callable[[str], None]
 Kubectl = Callable[..., str]
@@ -111,6 +113,18 @@ class Startup:
         self._write_kubeconfig(scheduler, "system:kube-scheduler", keys)
         self._kubernetes("controller-manager", controlplane.controller_manager(self._paths, self._now(), manager))
         self._kubernetes("scheduler", controlplane.scheduler(self._now(), scheduler))
+
+        self._service_route()
+
+    def _service_route(self) -> None:
+        address, port = str(self._now().addresses.api_service), _API_SERVICE_PORT
+        if not network.is_free(port, address):
+            # Something on the machine listens on this port of every address. Pods that need the API have no way then.
+            self._tell(f"port {port} is taken on this machine: pods will not reach the API server")
+            return
+        target = self._now().ports["apiserver"]
+        script = Path(serviceroute.__file__)
+        self._spawn("service-route", [sys.executable, str(script), address, str(port), str(target)])
 
     def _write_kubeconfig(self, path: Path, user: str, keys: pki.Pki) -> None:
         text = render.kubeconfig(

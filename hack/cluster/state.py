@@ -1,7 +1,7 @@
 """What a cluster is, as one JSON file. Written before each act, so that whatever was begun can be undone.
 
-``phase`` is ``starting`` from before the first act until everything is ready. A file that says ``starting`` while no ``up``
-holds the cluster's lock is the trace of a crash.
+``phase`` is ``starting`` from before the first act until everything is ready. A file that says ``starting`` while no
+``up`` holds the cluster's lock is the trace of a crash.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def decode(text: str) -> State:
     try:
         data = json.loads(text)
         if data.pop("version") != 1:
-            raise ClusterError("written by another version")
+            raise ValueError("another version's")  # noqa: TRY301 - joins the ways in which a file is no state of ours
         spec = data.pop("spec")
         lists = ("nodes", "apiserver_args", "controller_manager_args", "scheduler_args")
         return State(

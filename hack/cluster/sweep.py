@@ -1,30 +1,26 @@
-"""Removing all that a cluster left, whatever state it died in. Needs no state file: names follow from the folder's path.
+"""Removing all that a cluster left, whatever state it died in. Needs no state file: names follow from the folder.
 
 The order matters: first processes, by kill, because only they could make something new; with a node's first process the
 kernel drops its mounts and its pods' networks. Then cgroups, the bridge and at last the files.
 """
 
 import contextlib
-import os
 import shutil
-import time
-from collections.abc import Iterable
 from pathlib import Path
 
-from hack.cluster import network, processes
+from hack.cluster import cgroups, network, processes
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import ClusterPaths
 from hack.cluster.processes import Identity
 from hack.cluster.state import State
 
 _ROUNDS = 5
-_CGROUP_S = 10.0
 
 
 def sweep(paths: ClusterPaths, state: State | None) -> None:
     """Remove every process, cgroup, link and file of the cluster; ClusterError naming what would not go."""
     _end_processes(paths, state)
-    _remove_cgroups(paths.cgroup)
+    cgroups.remove(paths.cgroup)
     network.remove_bridge(paths.bridge)
     _remove_files(paths)
 
@@ -34,7 +30,7 @@ def _end_processes(paths: ClusterPaths, state: State | None) -> None:
     found: set[Identity] = set()
     for _ in range(_ROUNDS):
         # Again until none is found: one may have started another while the first were being ended.
-        found = set(processes.marked(paths.home)) | set(_cgroup_members(paths.cgroup))
+        found = set(processes.marked(paths.home)) | set(cgroups.members(paths.cgroup))
         found |= {each for each in recorded if processes.alive(each)}
         inits = {each for each in found if processes.is_namespace_init(each.pid)}
         if not found:
@@ -47,38 +43,6 @@ def _end_processes(paths: ClusterPaths, state: State | None) -> None:
         for each in sorted(found, key=lambda each: each.pid)
     )
     raise ClusterError(f"processes of {paths.home} do not end: {left}")
-
-
-def cgroup_hierarchies(mounts: str) -> list[Path]:
-    """Where cgroup file systems are mounted, out of /proc/self/mounts: one of version 2, or several of version 1."""
-    fields = (line.split() for line in mounts.splitlines())
-    return [Path(each[1]) for each in fields if len(each) > 2 and each[2] in {"cgroup", "cgroup2"}]
-
-
-def _cgroup_folders(name: str) -> Iterable[Path]:
-    """Every cgroup of ``name``, children before parents."""
-    for hierarchy in cgroup_hierarchies(Path("/proc/self/mounts").read_text(encoding="utf-8")):
-        for folder, _, _ in os.walk(hierarchy / name, topdown=False):
-            yield Path(folder)
-
-
-def _cgroup_members(name: str) -> Iterable[Identity]:
-    for folder in _cgroup_folders(name):
-        with contextlib.suppress(OSError):
-            for line in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                if (found := processes.identify(int(line))) is not None:
-                    yield found
-
-
-def _remove_cgroups(name: str) -> None:
-    deadline = time.monotonic() + _CGROUP_S
-    while folders := list(_cgroup_folders(name)):
-        for folder in folders:
-            with contextlib.suppress(OSError):  # busy while the kernel still buries a member; the next round gets it
-                folder.rmdir()
-        if time.monotonic() > deadline:
-            raise ClusterError(f"cgroup {folders[-1]} cannot be removed")
-        time.sleep(0.02)
 
 
 def mounts_below(folder: Path, mountinfo: str) -> list[str]:

@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 from hack.cluster.errors import ClusterError
@@ -34,7 +35,7 @@ def until(
     watched: Mapping[Path, Identity] | None = None,
     every_s: float = 0.1,
 ) -> None:
-    """Return once ``ready()``; ClusterError when ``timeout_s`` is over or one of ``watched`` (log, process) has died."""
+    """Return once ``ready()``; ClusterError after ``timeout_s`` or when one of ``watched`` (log, process) has died."""
     deadline = time.monotonic() + timeout_s
     logs = list(watched or {})
     while not ready():
@@ -55,6 +56,6 @@ def answers(url: str, *, ca: str | None = None, token: str | None = None, timeou
         handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
-            return bool(answer.status == 200)
+            return bool(answer.status == HTTPStatus.OK)
     except (OSError, urllib.error.URLError):
         return False

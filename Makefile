@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := inventory agent deviceplugin kube simulator cli hack tests
 
-.PHONY: help setup quick demo test check lint types fast conformance e2e gpu bench proto crds clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast conformance e2e gpu bench proto crds clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ quick: setup ## the first minute: the agent on simulated GPUs against a kubelet 
 
 demo: setup ## a real Kubernetes with pods that get GPUs; root, Debian 12 or newer
 	@$(BIN)/python -m hack.demo
+
+demo-down: ## end the demo and remove everything it made
+	@$(BIN)/python -m hack.demo --down
 
 test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
 

@@ -46,7 +46,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
         raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
     # In a pipe there is no terminal width to fit into, and nothing should be cut off.
     console = Console() if Console().is_terminal else Console(width=200, no_color=True)
-    shown = [] if sections else [tables.headline(report)]
+    shown: list[RenderableType] = [] if sections else [tables.headline(report)]
     shown += [one for one in (SECTIONS[name](report) for name in sections or SECTIONS) if one is not None]
     for one in shown:
         with console.capture() as text:

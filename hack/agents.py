@@ -1,0 +1,143 @@
+"""An agent as a child process, with everything it needs in one folder: for the demos, the benchmark and the tests."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.report import NodeReport
+from cli.local import fetch
+from hack.show import script
+
+POLL_S = 0.02
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    """Return once ``condition`` holds. Raises TimeoutError that says ``what`` was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(POLL_S)
+
+
+@dataclass
+class AgentProcess:
+    """``tessera-agent`` with its state, log and config below ``folder``. ``config`` is the config file's text."""
+
+    folder: Path
+    fleet: Path | None
+    kubelet_dir: Path
+    node_name: str = "node-1"
+    kubeconfig: str = "none"
+    cdi_dir: Path | None = None
+    config: str | None = None
+    flags: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "agent.log"
+
+    @property
+    def config_path(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def command(self) -> list[str]:
+        words = [script("tessera-agent"), "--node-name", self.node_name, "--kubelet-dir", str(self.kubelet_dir)]
+        words += ["--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir or self.folder / "cdi")]
+        words += ["--metrics-address", f"127.0.0.1:{self.port}", "--kubeconfig", self.kubeconfig]
+        if self.fleet is not None:
+            words += ["--simulate", str(self.fleet)]
+        if self.config is not None:
+            words += ["--config", str(self.config_path)]
+        return [*words, *self.flags]
+
+    def start(self) -> None:
+        """Start it; its log is appended to."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.config is not None:
+            self.config_path.write_text(self.config)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM, and its exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is tidied up."""
+        self._end(signal.SIGKILL, 10.0)
+
+    def reload(self, config: str) -> None:
+        """Another config file, and SIGHUP."""
+        self.config_path.write_text(config)
+        if self.process is not None:
+            self.process.send_signal(signal.SIGHUP)
+
+    def report(self) -> NodeReport:
+        """What ``tessera node -o json`` prints. Raises click.ClickException while it does not answer."""
+        return msgspec.json.decode(fetch(self.state_dir / "agent.sock", "/v1/node"), type=NodeReport)
+
+    def sim(self, **order: Any) -> dict[str, Any]:
+        """An order to its simulated hardware: ``sim(gpu=3, xid=79)``."""
+        from simulator import client
+
+        return client.order(self.state_dir, order)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of its HTTP endpoint."""
+        with contextlib.closing(urllib.request.build_opener()) as opener:
+            try:
+                with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code, refused.read().decode()
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def rss_mib(self) -> float:
+        """Resident memory now."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    def _end(self, number: int, timeout_s: float) -> int:
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        process.send_signal(number)
+        return process.wait(timeout_s)

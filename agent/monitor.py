@@ -74,6 +74,7 @@ class GpuMonitor:
         self._known: tuple[Gpu, ...] = known.gpus
         self._versions: Versions | None = None
         self._rescan = asyncio.Event()
+        self._unread = False
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self.session_open = False
 
@@ -108,7 +109,7 @@ class GpuMonitor:
         async with TaskSet() as probes:
             while True:
                 now = await driver.count()
-                if now != count or self._rescan.is_set():
+                if now != count or self._rescan.is_set() or self._unread:
                     self._rescan.clear()
                     count = now
                     await self._discover(driver)
@@ -120,6 +121,8 @@ class GpuMonitor:
         if not discovery.node.gpus and not discovery.problems and self._known == ():
             log.info("the driver lists no GPU: waiting for one", extra={"driver": driver.versions.driver})
         self._known = discovery.node.gpus
+        # A GPU that was never read is not probed either: only another discovery can find it well again.
+        self._unread = driver.unread
         self.session_open = True
         await self._listener.discovered(discovery)
         await driver.watch()

@@ -18,12 +18,20 @@ class RemoteType(StrEnum):
 
 
 class NvLink(Struct, frozen=True):
-    """One NVLink port of a GPU. ``remote_pci_bus_id`` is None where the link is down or NVML hides the peer."""
+    """One NVLink port of a GPU. ``remote_pci_bus_id`` is None where NVML hides the peer.
+
+    A link that was up before keeps what it ended at while it is down.
+    """
 
     link: int
     active: bool
     remote_type: RemoteType = RemoteType.UNKNOWN
     remote_pci_bus_id: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the link was ever up, so that it should be up now."""
+        return self.active or self.remote_type is not RemoteType.UNKNOWN or self.remote_pci_bus_id is not None
 
 
 class Clique(Struct, frozen=True):

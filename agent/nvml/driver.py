@@ -78,6 +78,11 @@ class Driver:
         self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
         return self.versions
 
+    @property
+    def unread(self) -> bool:
+        """Whether an index holds a GPU of which nothing is known at all."""
+        return any(slot.gpu is None for slot in self._slots)
+
     async def count(self) -> int:
         """How many GPUs NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
         return int(await self._main.call(lambda: must(pynvml.nvmlDeviceGetCount)))
@@ -90,12 +95,14 @@ class Driver:
         self._fit(await self.count())
         problems = [line for line in await asyncio.gather(*map(self._read, self._slots)) if line]
         seen = {slot.gpu.uuid for slot in self._slots if slot.gpu is not None}
+        by_uuid = {gpu.uuid: gpu for gpu in known}
         by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
         gpus = []
         for slot in self._slots:
             if slot.gpu is None and slot.index in by_index:
                 slot.gpu = structs.replace(by_index[slot.index], readable=False)
             if slot.gpu is not None:
+                slot.gpu = remember_links(slot.gpu, by_uuid.get(slot.gpu.uuid))
                 gpus.append(slot.gpu)
         links = link_matrix(gpus, await self._ancestors([slot for slot in self._slots if slot.gpu is not None]))
         node = Node(
@@ -183,6 +190,18 @@ class Driver:
 
         rows = await asyncio.gather(*(row(i) for i in range(len(slots))))
         return {pair: level for found in rows for pair, level in found.items()}
+
+
+def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
+    """A link that is down now keeps the end it had: otherwise a look while it is down would make that the normal."""
+    old = {link.link: link for link in before.nvlinks} if before is not None else {}
+    return structs.replace(
+        gpu,
+        nvlinks=tuple(
+            link if link.active or link.link not in old else structs.replace(old[link.link], active=False)
+            for link in gpu.nvlinks
+        ),
+    )
 
 
 def _open() -> Versions:

@@ -84,7 +84,7 @@ def read(handle: Any, gpu: Gpu) -> Probe:
         nvlinks_down=tuple(
             link.link
             for link in gpu.nvlinks
-            if link.active and ask(pynvml.nvmlDeviceGetNvLinkState, handle, link.link) == 0
+            if link.known and ask(pynvml.nvmlDeviceGetNvLinkState, handle, link.link) == 0
         ),
         energy_mj=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
         mig_uuids=read_instance_uuids(handle) if mig_on else None,

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inventory.devices import unknown_links
 from inventory.ids import DeviceId, GpuUuid
 from inventory.layout import LogicalDevice
 from inventory.links import ScoreMatrix
@@ -22,7 +24,7 @@ from inventory.preference import (
     prefer,
 )
 from inventory.sharing import ReplicaPolicy
-from tests.inventory.builders import ids, instances, matrix, replicas, score_matrices, uuid, whole
+from tests.inventory.builders import gpu, ids, instances, matrix, node, replicas, score_matrices, uuid, whole
 
 POLICIES = st.sampled_from(list(ReplicaPolicy))
 
@@ -62,7 +64,7 @@ def requests(draw: st.DrawFn, devices: Sequence[LogicalDevice]) -> tuple[list[De
     return available, required, size
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), resources(), POLICIES)
 def test_no_device_twice_all_required_and_exactly_the_size(
     data: st.DataObject, resource: tuple[list[LogicalDevice], LinkTable], policy: ReplicaPolicy
@@ -75,7 +77,7 @@ def test_no_device_twice_all_required_and_exactly_the_size(
     assert answer.exact
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), resources(), POLICIES)
 def test_the_order_in_which_kubelet_names_devices_changes_nothing(
     data: st.DataObject, resource: tuple[list[LogicalDevice], LinkTable], policy: ReplicaPolicy
@@ -92,7 +94,7 @@ def test_the_order_in_which_kubelet_names_devices_changes_nothing(
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), st.lists(st.integers(2, 6), min_size=1, max_size=6))
 def test_distributed_replicas_are_as_level_as_they_can_be(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in replicas(index, count)]
@@ -106,7 +108,7 @@ def test_distributed_replicas_are_as_level_as_they_can_be(data: st.DataObject, c
         assert not (picked[busy] and free[idle]) or held[busy] <= held[idle] + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), st.lists(st.integers(2, 6), min_size=1, max_size=6))
 def test_packed_replicas_fill_the_busiest_gpu_first(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in replicas(index, count)]
@@ -145,7 +147,7 @@ def opened(devices: Sequence[LogicalDevice], available: Sequence[DeviceId], chos
     return len(spread([*(set(ids(devices)) - set(available)), *chosen], devices))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_packed_mig_instances_touch_as_few_gpus_as_any_choice(data: st.DataObject, counts: list[int]) -> None:
     devices = [device for index, count in enumerate(counts) for device in instances(index, count)]
@@ -214,6 +216,15 @@ def test_a_node_with_more_gpus_than_a_table_holds_gets_a_well_linked_answer(size
         assert answer.devices == tuple(ids(devices[5:10]))
 
 
+def test_a_table_is_kept_while_gpus_and_links_stay_the_same() -> None:
+    before = node([gpu(0), gpu(1), gpu(2)])
+    table = LinkTable.of(before)
+    assert table.fits(msgspec.structs.replace(before, driver_version="580.1"))
+    assert not table.fits(node([gpu(0), gpu(2), gpu(1)]))
+    assert not table.fits(msgspec.structs.replace(before, links=unknown_links(3)))
+
+
+@settings(max_examples=10, deadline=None)
 @given(st.permutations(range(20)))
 def test_a_large_node_answers_the_same_in_any_order(order: list[int]) -> None:
     devices = [whole(index) for index in range(20)]

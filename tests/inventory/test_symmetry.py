@@ -24,7 +24,7 @@ def moved(mask: int, permutation: tuple[int, ...]) -> int:
     return sum(1 << permutation[i] for i in range(len(permutation)) if mask >> i & 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(boxes(max_gpus=6))
 def test_sets_of_one_kind_are_moved_onto_each_other_by_a_symmetry_of_the_links(scores: ScoreMatrix) -> None:
     canonical = canonical_masks(scores)
@@ -36,7 +36,7 @@ def test_sets_of_one_kind_are_moved_onto_each_other_by_a_symmetry_of_the_links(s
         assert any(moved(mask, symmetry) == kind for symmetry in symmetries)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(score_matrices())
 def test_sets_of_one_kind_score_alike(scores: ScoreMatrix) -> None:
     canonical = canonical_masks(scores)

@@ -61,11 +61,6 @@ class LinkTable:
         """The table of a discovered node."""
         return cls([gpu.uuid for gpu in node.gpus], scores(node.links))
 
-    def fits(self, node: Node) -> bool:
-        """Whether the node still has these GPUs in this order with these links: then the table need not be rebuilt."""
-        uuids = tuple(gpu.uuid for gpu in node.gpus)
-        return uuids == self.gpus and _usable(scores(node.links), len(uuids)) == self._scores
-
     @property
     def memory_bytes(self) -> int:
         """What the tables take; see ``ScoreTable``."""

@@ -162,9 +162,11 @@ class PluginManager:
         """A server on a fresh socket; the old one stops only after the new one registered, so no device flickers."""
         old = self._slots.get(name)
         server = DevicePluginServer(view, self._preferrer, self._observer)
+        self._ending.add(server)  # until it stands in a slot: cancelled in between, it is left to ``close``
         try:
             socket = await server.start(self._folder)
         except OSError as refused:
+            self._ending.discard(server)
             if self._refused.get(name) != str(refused):
                 log.warning("cannot serve", extra={"resource": name, "error": str(refused)})
             self._refused[name] = str(refused)
@@ -173,6 +175,7 @@ class PluginManager:
         slot = _Slot(server)
         slot.identity = identify(socket)
         self._slots[name] = slot
+        self._ending.discard(server)
         log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
         if old is not None:
             self._ending.add(old.server)

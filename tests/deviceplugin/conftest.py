@@ -1,0 +1,31 @@
+"""A kubelet stand-in and its folder, short enough for a socket whatever the test is called."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deviceplugin.fakes import FakeKubelet
+
+
+@pytest.fixture
+def kubelet_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def folder(kubelet_dir: Path) -> Path:
+    """Where plugins put their sockets."""
+    folder = kubelet_dir / "device-plugins"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+async def kubelet(kubelet_dir: Path) -> AsyncIterator[FakeKubelet]:
+    kubelet = FakeKubelet(kubelet_dir)
+    await kubelet.start()
+    yield kubelet
+    await kubelet.stop()

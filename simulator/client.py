@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 10.0
 ANSWER_LIMIT = 2**20
 
 
-class OrderRefusedError(RuntimeError):
+class OrderRefusedError(ValueError):
     """The order was not followed; one line says why."""
 
 
@@ -36,6 +36,8 @@ def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     path = Path(socket_or_state_dir)
     if path.is_dir():
         path /= SOCKET_FILE
+    elif not path.is_socket() and path.suffix != ".sock":
+        raise OrderRefusedError(f"{path}: no such folder")
     line = json.dumps(request)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

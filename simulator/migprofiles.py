@@ -6,6 +6,7 @@ product names its own. Memory and multiprocessor counts of H200, B200 and GB200 
 """
 
 import math
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -195,6 +196,15 @@ B200 = hopper(eight_slice_names(23, 45, 45, 90, 90, 180), eight_slice_shares(183
 GB200 = hopper(eight_slice_names(23, 47, 47, 93, 93, 186), eight_slice_shares(189471), BLACKWELL_SMS)
 
 
+def fitting(starts: Iterable[int], size: int) -> int:
+    """How many spans of one size fit side by side, each at one of the ascending starts."""
+    count, end = 0, -1
+    for start in starts:
+        if start > end:
+            count, end = count + 1, start + size - 1
+    return count
+
+
 class ComputeProfile(Struct, frozen=True):
     """A compute instance profile in a GPU instance: ``enum`` is NVML_COMPUTE_INSTANCE_PROFILE_*, and also its id."""
 
@@ -205,7 +215,7 @@ class ComputeProfile(Struct, frozen=True):
     @property
     def count(self) -> int:
         """How many fit into an empty GPU instance."""
-        return len(self.starts)
+        return fitting(self.starts, self.slices)
 
 
 COMPUTE_ENUM = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
@@ -214,7 +224,7 @@ COMPUTE_ENUM = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 COMPUTE_STARTS: dict[int, dict[int, tuple[int, ...]]] = {
     1: {1: (0,)},
     2: {1: (0, 1), 2: (0,)},
-    3: {1: (0, 1, 2), 2: (0,), 3: (0,)},
+    3: {1: (0, 1, 2), 2: (0, 1), 3: (0,)},
     4: {1: (0, 1, 2, 3), 2: (0, 2), 4: (0,)},
     7: {1: (0, 1, 2, 3, 4, 5, 6), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)},
 }

@@ -9,7 +9,7 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simulator.migprofiles import ComputeProfile, MigProfile, compute_profiles, gpu_instance_id
+from simulator.migprofiles import ComputeProfile, MigProfile, compute_profiles, fitting, gpu_instance_id
 from simulator.products import Product
 
 
@@ -85,11 +85,8 @@ def _free_starts(product: Product, profile: MigProfile, instances: tuple[GpuInst
 def remaining(product: Product, profile: MigProfile, instances: tuple[GpuInstance, ...]) -> int:
     """How many more GPU instances of a profile fit, created one after another."""
     used = sum(gi.profile == profile.id for gi in instances)
-    count, end = 0, -1
-    for start in _free_starts(product, profile, instances):
-        if start > end:
-            count, end = count + 1, start + profile.size - 1
-    return max(0, min(count, profile.count - used))
+    free = fitting(_free_starts(product, profile, instances), profile.size)
+    return max(0, min(free, profile.count - used))
 
 
 def choose_start(product: Product, profile: MigProfile, instances: tuple[GpuInstance, ...]) -> int:
@@ -140,17 +137,24 @@ def free_compute_starts(profile: ComputeProfile, gi: GpuInstance) -> list[int]:
 
 def remaining_compute(profile: ComputeProfile, gi: GpuInstance) -> int:
     """How many more compute instances of a profile fit into a GPU instance."""
-    count, end = 0, -1
-    for start in free_compute_starts(profile, gi):
-        if start > end:
-            count, end = count + 1, start + profile.slices - 1
-    return count
+    return fitting(free_compute_starts(profile, gi), profile.slices)
+
+
+def _choose_compute_start(gi: GpuInstance, profile: ComputeProfile, whole: int) -> int:
+    """Where it leaves most room for other compute instances, then the lowest slice."""
+
+    def room_left(start: int) -> tuple[int, int]:
+        trial = ComputeInstance(id=-1, profile=profile.enum, slices=profile.slices, start=start, serial=0)
+        after = replace(gi, computes=(*gi.computes, trial))
+        return sum(remaining_compute(other, after) * other.slices for other in compute_profiles(whole)), -start
+
+    return max(free_compute_starts(profile, gi), key=room_left)
 
 
 def create_compute_instance(
-    mig: MigState, gi: GpuInstance, profile: ComputeProfile, start: int | None = None
+    mig: MigState, gi: GpuInstance, profile: ComputeProfile, start: int | None = None, *, whole: int
 ) -> MigState:
-    """One more compute instance in a GPU instance, last in its tuple. Raises MigError."""
+    """One more compute instance in a GPU instance of ``whole`` slices, last in its tuple. Raises MigError."""
     free = free_compute_starts(profile, gi)
     if start is not None and start not in profile.starts:
         raise MigError(f"a compute instance of {profile.slices} slices cannot start at {start}")
@@ -161,7 +165,7 @@ def create_compute_instance(
         id=min(set(range(len(used) + 1)) - used),
         profile=profile.enum,
         slices=profile.slices,
-        start=free[0] if start is None else start,
+        start=_choose_compute_start(gi, profile, whole) if start is None else start,
         serial=mig.serial + 1,
     )
     return _with(replace(mig, serial=mig.serial + 1), replace(gi, computes=(*gi.computes, ci)))
@@ -201,7 +205,7 @@ def lay_out(product: Product, names: tuple[str, ...]) -> MigState:
         for slices in parts:
             compute = next(p for p in compute_profiles(profile.slices) if p.slices == slices)
             gi = next(gi for gi in mig.instances if gi.serial == serial)
-            mig = create_compute_instance(mig, gi, compute)
+            mig = create_compute_instance(mig, gi, compute, whole=profile.slices)
     return mig
 
 

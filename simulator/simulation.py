@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from uuid import uuid4
 
@@ -134,24 +135,23 @@ class Simulation:
         """Apply the fleet's events that are due; the clock's time of the next one, None when there is none."""
         with self._changed:
             t = self.now()
-            for event in self.node.events:
-                if event.at <= self.hardware.done:
-                    continue
-                if event.at > t:
-                    return event.at
-                self._apply_event(event)
-            return None
+            due = [event for event in self.node.events if self.hardware.done < event.at <= t]
+            for at, events in groupby(due, key=lambda event: event.at):
+                self._apply_events(at, list(events))
+            return next((event.at for event in self.node.events if event.at > max(t, self.hardware.done)), None)
 
-    def _apply_event(self, event: orders.TimedOrders) -> None:
+    def _apply_events(self, at: float, events: list[orders.TimedOrders]) -> None:
+        """All events of one moment in one step: they happen all or, after a kill, are still to come."""
+
         def step(hardware: Hardware, _: float) -> hw.Outcome:
             told: tuple[Notice, ...] = ()
-            for order in event.orders:
+            for order in (order for event in events for order in event.orders):
                 try:
-                    hardware, notices = hw.apply(hardware, order, event.at)
+                    hardware, notices = hw.apply(hardware, order, at)
                     told += notices
                 except hw.OrderError as error:
-                    log.warning("simulated event at %gs: %s", event.at, error)
-            return replace(hardware, done=max(hardware.done, event.at)), told
+                    log.warning("simulated event at %gs: %s", at, error)
+            return replace(hardware, done=max(hardware.done, at)), told
 
         self.change(step)
 

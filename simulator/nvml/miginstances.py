@@ -198,7 +198,10 @@ def _create_compute_instance(device: Device, profile_id: Any, start: int | None,
     profile = _compute_by_id(device, profile_id)
     target(handle)
     gi = _gi(device)
-    after = _change(device, lambda mig: migstate.create_compute_instance(mig, _still(mig, gi), profile, start))
+    whole = device.profile.slices
+    after = _change(
+        device, lambda mig: migstate.create_compute_instance(mig, _still(mig, gi), profile, start, whole=whole)
+    )
     serial = _still(after, gi).computes[-1].serial
     put_handle(handle, Handle(Kind.COMPUTE_INSTANCE, device.index, device.state.epoch, serial))
 

@@ -102,6 +102,7 @@ class Agent:
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
         self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready)
         self._dirty = asyncio.Event()
+        self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._restart = asyncio.Event()
         self._problems: tuple[str, ...] = ()
@@ -172,6 +173,7 @@ class Agent:
             log.info("CDI specs written", extra={"files": ",".join(changed)})
         differs = node != self.picture.node
         self._tell(self.picture.discovered(node, access, now_s))
+        self._dirty_links.set()
         self._complain((*discovery.problems, *self.picture.layout.problems))
         if differs:
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
@@ -271,7 +273,8 @@ class Agent:
                 links = self.picture.links
                 for _ in links.fill():
                     await asyncio.sleep(0)
-            await asyncio.sleep(SAVE_PAUSE_S)
+            self._dirty_links.clear()
+            await self._dirty_links.wait()
 
     def report(self) -> NodeReport:
         """For a person on the node (``tessera node``)."""

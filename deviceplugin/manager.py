@@ -22,7 +22,7 @@ from inventory.ids import ResourceName
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.5
+POLL_S = 1.0
 FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 5.0
 

@@ -57,19 +57,15 @@ def _placements(handle: Any, profile_id: int) -> tuple[tuple[int, ...], int]:
     return tuple(sorted(place.start for place in used)), max((place.size for place in used), default=0)
 
 
-def read_instance_uuids(handle: Any) -> tuple[str, ...]:
-    """UUIDs of the MIG devices that exist now, by index: the cheap question whether anything changed."""
-    return tuple(text(must(pynvml.nvmlDeviceGetUUID, mig)) for _, mig in _mig_handles(handle))
-
-
 def read_instances(handle: Any) -> tuple[MigInstance, ...]:
     """The MIG devices that exist now, by index. Raises as ``query.must``."""
     profiles = {profile.profile_id: profile for profile in read_profiles(handle)}
     total_bytes = must(pynvml.nvmlDeviceGetMemoryInfo, handle).total
-    return tuple(_instance(handle, mig, index, profiles, total_bytes) for index, mig in _mig_handles(handle))
+    return tuple(_instance(handle, mig, index, profiles, total_bytes) for index, mig in mig_handles(handle))
 
 
-def _mig_handles(handle: Any) -> list[tuple[int, Any]]:
+def mig_handles(handle: Any) -> list[tuple[int, Any]]:
+    """Index and handle of each MIG device that exists now."""
     count = ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
     found = ((index, ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)) for index in range(count))
     return [(index, mig) for index, mig in found if mig is not None]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from agent.nvml.errors import CallFailed, GpuLost
 from agent.nvml.gpus import handle_of, read_recovery_action
-from agent.nvml.migs import read_instance_uuids
+from agent.nvml.migs import mig_handles
 from agent.nvml.query import ask, must, text
 from inventory.devices import Gpu
 from inventory.ids import GpuUuid, MigUuid
@@ -70,7 +70,8 @@ def read(handle: Any, gpu: Gpu) -> Probe:
     rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     mode = ask(pynvml.nvmlDeviceGetMigMode, handle) if gpu.mig_capable else None
     mig_on = mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    errors = _probe_instances(handle, gpu) if mig_on else {}
+    answers = _probe_instances(handle) if mig_on else {}
+    known = {mig.uuid for mig in gpu.mig_instances}
     return Probe(
         recovery_action=read_recovery_action(handle),
         ecc_uncorrected=ask(
@@ -87,19 +88,21 @@ def read(handle: Any, gpu: Gpu) -> Probe:
             if link.known and ask(pynvml.nvmlDeviceGetNvLinkState, handle, link.link) == 0
         ),
         energy_mj=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
-        mig_uuids=read_instance_uuids(handle) if mig_on else None,
-        mig_errors=errors,
-        mig_answered=tuple(mig.uuid for mig in gpu.mig_instances if mig_on and mig.uuid not in errors),
+        mig_uuids=tuple(answers) if mig_on else None,
+        mig_errors={mig: error for mig, error in answers.items() if error is not None and mig in known},
+        mig_answered=tuple(mig for mig, error in answers.items() if error is None and mig in known),
     )
 
 
-def _probe_instances(handle: Any, gpu: Gpu) -> dict[MigUuid, str]:
-    """Ask each instance as itself: its parent's answers say nothing about it."""
-    errors = {}
-    for instance in gpu.mig_instances:
+def _probe_instances(handle: Any) -> dict[MigUuid, str | None]:
+    """Ask each instance as itself (its parent's answers say nothing about it): why it failed, None where it did not."""
+    answers: dict[MigUuid, str | None] = {}
+    for _, mig in mig_handles(handle):
+        uuid = MigUuid(text(must(pynvml.nvmlDeviceGetUUID, mig)))
         try:
-            mig = must(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, instance.index)
             must(pynvml.nvmlDeviceGetMemoryInfo, mig)
         except CallFailed as failed:
-            errors[instance.uuid] = str(failed)
-    return errors
+            answers[uuid] = str(failed)
+        else:
+            answers[uuid] = None
+    return answers

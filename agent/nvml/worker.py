@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-EVENT_WAIT_MS = 500
+EVENT_WAIT_MS = 1000
 CALL_TIMEOUT_S = 5.0
 QUEUE_LENGTH = 8
 WHOLE_GPU = 0xFFFFFFFF

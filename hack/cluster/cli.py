@@ -15,6 +15,7 @@ from hack.cluster.state import Spec
 
 _FAILED = 1
 _USAGE = 2
+_COMMON_FLAGS = ("--name", "--state-dir")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,8 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("-o", "--output", choices=["text", "json"], default="text")
     kubeconfig = commands.add_parser("kubeconfig", parents=[common], help="print the path of its kubeconfig")
     kubeconfig.add_argument("--content", action="store_true", help="print the file itself")
-    kubectl = commands.add_parser("kubectl", parents=[common], help="run kubectl on it: kubectl [--name NAME] ARGS...")
-    kubectl.add_argument("args", nargs=argparse.REMAINDER)
+    commands.add_parser("kubectl", parents=[common], help="run kubectl on it: kubectl [--name NAME] ARGS...")
     build = commands.add_parser("build", help="compile and cache programs, and print where they are")
     build.add_argument("programs", nargs="*", choices=[[], *binaries.PROGRAMS], default=[], metavar="PROGRAM")
     image = commands.add_parser("load-image", parents=[common], help="import the images of a tar into every node")
@@ -129,8 +129,7 @@ def _kubeconfig(args: argparse.Namespace, cluster: Cluster) -> int:
 
 
 def _kubectl(args: argparse.Namespace, cluster: Cluster) -> int:
-    rest = args.args[1:] if args.args[:1] == ["--"] else args.args
-    command, environment = cluster.kubectl_command(*rest)
+    command, environment = cluster.kubectl_command(*args.args)
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 
@@ -171,6 +170,17 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Cluster], int]] = {
 }
 
 
+def split_kubectl(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our words and kubectl's: behind ``kubectl``, our own flags come first and the rest is not ours to read."""
+    words = list(argv)
+    if words[:1] != ["kubectl"]:
+        return words, []
+    end = 1
+    while end < len(words) and words[end].partition("=")[0] in _COMMON_FLAGS:
+        end += 1 if "=" in words[end] else 2
+    return words[:end], words[end:][1:] if words[end : end + 1] == ["--"] else words[end:]
+
+
 def _run(args: argparse.Namespace) -> int:
     if args.command == "build":
         return _build(args)
@@ -182,7 +192,9 @@ def _run(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code."""
-    args = _parser().parse_args(argv)
+    ours, kubectl_args = split_kubectl(argv)
+    args = _parser().parse_args(ours)
+    args.args = kubectl_args
     try:
         return _run(args)
     except UsageError as error:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import MARK_ENV, ClusterPaths, checked_name
 from hack.cluster.mutex import mutex
 from hack.cluster.node import NodeHost
+from hack.cluster.processes import Identity
 from hack.cluster.startup import Startup
 from hack.cluster.state import Spec, State
 from hack.cluster.sweep import sweep
@@ -132,6 +133,24 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(args)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
+    def spawn(
+        self,
+        component: str,
+        argv: Sequence[str],
+        *,
+        extra_env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Identity:
+        """Start a daemon of the cluster on the machine: ``down`` ends it, also after a crash of the caller.
+
+        Its output goes to the log ``component``. It gets no KUBECONFIG and no proxies but what ``extra_env`` says.
+        """
+        return processes.spawn(argv, home=self.paths.home, log=self.log(component), extra_env=extra_env, cwd=cwd)
+
+    def log(self, component: str) -> Path:
+        """Log of a component: ``etcd``, ``apiserver``, ``kubelet-NODE``, ``containerd-NODE``, or a spawned one's."""
+        return self.paths.log(component)
+
     def start(self, spec: Spec, *, say: Say = _quiet) -> None:
         """``up`` on this handle."""
         check_spec(spec)
@@ -142,6 +161,8 @@ class Cluster:
             if self._is_running_as(spec):
                 say(f"cluster {self.name} is already running")
                 return
+            if self.paths.home.exists():
+                say(f"cleaning up after cluster {self.name}: {'; '.join(self.problems())}")
             sweep(self.paths, _readable_state(self.paths))
             try:
                 Startup(self.paths, built, self.kubectl, say).run(spec)

@@ -17,7 +17,7 @@ _POLL_S = 0.05
 
 
 @contextlib.contextmanager
-def mutex(key: str, *, timeout_s: float = 120.0) -> Iterator[None]:
+def mutex(key: str, *, timeout_s: float = 300.0) -> Iterator[None]:
     """Hold the machine-wide lock ``key``; ClusterError if another process keeps it for ``timeout_s``."""
     digest = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
     deadline = time.monotonic() + timeout_s

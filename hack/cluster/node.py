@@ -46,6 +46,11 @@ class NodeHost:
         return self.paths.cdi_dir
 
     @property
+    def agent_dir(self) -> Path:
+        """A folder for the state of an agent of this node, with a path short enough for its sockets."""
+        return self.paths.home / "agent"
+
+    @property
     def cgroup(self) -> str:
         return f"{self.cluster.cgroup}/{self.name}"
 
@@ -102,6 +107,7 @@ class NodeHost:
             self.paths.cni_dir,
             self.paths.tunables,
             self.paths.containerd_root,
+            self.agent_dir,
         ):
             folder.mkdir(parents=True, exist_ok=True)
 

@@ -110,14 +110,17 @@ def detached(argv: Sequence[str], log: Path) -> list[str]:
     return ["/bin/sh", "-c", _DETACH, "detach", str(log), *argv]
 
 
-def spawn(argv: Sequence[str], *, home: Path, log: Path) -> Identity:
+def spawn(
+    argv: Sequence[str], *, home: Path, log: Path, extra_env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Identity:
     """Start a daemon of the cluster; OSError or CalledProcessError if not even the shell starts.
 
     A daemon that has ended already is returned with a start time of 0, which no living process has.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = detached(argv, log)
-    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=home, env=child_environment(home), text=True, check=True)
+    environment = child_environment(home, extra_env)
+    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=cwd or home, env=environment, text=True, check=True)
     pid = int(done.stdout)
     return identify(pid) or Identity(pid, 0)
 

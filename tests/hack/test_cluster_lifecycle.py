@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -38,16 +39,15 @@ def until(ready: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None
     waiting.until(ready, what, timeout_s=timeout_s)
 
 
-def pod(name: str, *, node: str | None = None, script: str = "exec sleep 100000", image: str = TEST_IMAGE) -> str:
+def pod(name: str, *, node: str, script: str = "exec sleep 100000", image: str = TEST_IMAGE) -> str:
     container = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]}
-    spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
-    if node:
-        spec["nodeName"] = node
+    where = {"kubernetes.io/hostname": node}
+    spec = {"terminationGracePeriodSeconds": 1, "nodeSelector": where, "containers": [container]}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
-def run_pod(cluster: Cluster, name: str, **options: str) -> None:
-    cluster.kubectl("create", "-f", "-", input=pod(name, **options))
+def run_pod(cluster: Cluster, name: str, *, node: str | None = None, **options: str) -> None:
+    cluster.kubectl("create", "-f", "-", input=pod(name, node=node or cluster.node().name, **options))
     cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=30s")
 
 
@@ -152,7 +152,14 @@ def test_an_image_of_one_s_own_can_be_loaded(cluster: Cluster, host: NodeHost, t
 
 def test_a_kubelet_goes_and_comes_and_its_pods_run_on(cluster: Cluster, host: NodeHost) -> None:
     run_pod(cluster, "survivor", node=host.name)
-    started = cluster.kubectl("exec", "survivor", "--", "stat", "-c", "%Y", "/proc/1")
+
+    def start_of_pod() -> str | None:
+        with suppress(ClusterError):
+            return cluster.kubectl("exec", "survivor", "--", "stat", "-c", "%Y", "/proc/1")
+        return None
+
+    started = start_of_pod()
+    assert started is not None
     [before] = host.running("kubelet")
     host.kill_kubelet()
     assert host.running("kubelet") == []
@@ -162,7 +169,9 @@ def test_a_kubelet_goes_and_comes_and_its_pods_run_on(cluster: Cluster, host: No
     [after] = host.running("kubelet")
     assert after != before
     assert cluster.problems() == []
-    assert cluster.kubectl("exec", "survivor", "--", "stat", "-c", "%Y", "/proc/1") == started
+    # A kubelet says that it is healthy before it has its pods from the API.
+    until(lambda: start_of_pod() is not None, "the pod as the new kubelet sees it")
+    assert start_of_pod() == started
 
 
 def test_a_second_up_finds_it_running_and_other_settings_are_refused(cluster: Cluster) -> None:
@@ -264,6 +273,14 @@ def test_down_finds_a_cluster_whose_folder_is_gone(named: Cluster) -> None:
     assert machine.traces(named.paths)["processes"]
     named.down()
     assert not any(machine.traces(named.paths).values()), machine.traces(named.paths)
+
+
+def test_down_ends_daemons_that_were_lent_to_the_cluster(named: Cluster) -> None:
+    named.start(Spec(nodes=()))
+    daemon = named.spawn("lent", ["/bin/sh", "-c", "echo $WORD; exec sleep 100000"], extra_env={"WORD": "lent"})
+    until(lambda: named.log("lent").read_text() == "lent\n", "its word")
+    named.down()
+    assert not processes.alive(daemon)
 
 
 def test_two_clusters_start_at_once_and_keep_apart(named: Cluster) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.cluster import binaries, golang, network, nodeinit, prerequisites, processes, serviceroute, sweep, waiting
-from hack.cluster.cli import main
+from hack.cluster.cli import main, split_kubectl
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.mutex import mutex
@@ -358,6 +358,20 @@ def test_a_call_that_cannot_work_exits_2_with_one_line(
     said = capsys.readouterr().err
     assert "expected" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "kubectls"),
+    [
+        (["kubectl", "get", "pods"], ["kubectl"], ["get", "pods"]),
+        (["kubectl", "-n", "x", "get", "--name"], ["kubectl"], ["-n", "x", "get", "--name"]),
+        (["kubectl", "--name", "a", "--state-dir=/x", "-A"], ["kubectl", "--name", "a", "--state-dir=/x"], ["-A"]),
+        (["kubectl", "--", "--name", "a"], ["kubectl"], ["--name", "a"]),
+        (["status", "-o", "json"], ["status", "-o", "json"], []),
+    ],
+)
+def test_kubectl_s_words_are_left_alone(words: list[str], ours: list[str], kubectls: list[str]) -> None:
+    assert split_kubectl(words) == (ours, kubectls)
 
 
 def test_a_machine_that_lacks_something_exits_2_before_anything_starts(

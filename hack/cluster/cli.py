@@ -15,6 +15,7 @@ from hack.cluster.state import Spec
 
 _FAILED = 1
 _USAGE = 2
+_DEFAULT_PROGRAMS = ("kubernetes", "containerd")
 _COMMON_FLAGS = ("--name", "--state-dir")
 
 
@@ -36,7 +37,12 @@ def _parser() -> argparse.ArgumentParser:
     kubeconfig.add_argument("--content", action="store_true", help="print the file itself")
     commands.add_parser("kubectl", parents=[common], help="run kubectl on it: kubectl [--name NAME] ARGS...")
     build = commands.add_parser("build", help="compile and cache programs, and print where they are")
-    build.add_argument("programs", nargs="*", choices=[[], *binaries.PROGRAMS], default=[], metavar="PROGRAM")
+    build.add_argument(
+        "programs",
+        nargs="*",
+        metavar="PROGRAM",
+        help=f"all, or of {', '.join(binaries.PROGRAMS)} (default: {' and '.join(_DEFAULT_PROGRAMS)})",
+    )
     image = commands.add_parser("load-image", parents=[common], help="import the images of a tar into every node")
     image.add_argument("archive", type=Path)
     for name, text in (("restart", "stop and start"), ("kill", "end with SIGKILL"), ("start", "start")):
@@ -151,8 +157,17 @@ def _kubelet(args: argparse.Namespace, cluster: Cluster) -> int:
     return 0
 
 
+def chosen_programs(words: Sequence[str]) -> list[str]:
+    """What ``build`` is to build; UsageError for a name that is none."""
+    if unknown := set(words) - {"all", *binaries.PROGRAMS}:
+        raise UsageError(
+            f"build: found {', '.join(sorted(unknown))}, expected all or of {', '.join(binaries.PROGRAMS)}"
+        )
+    return list(binaries.PROGRAMS) if "all" in words else list(words) or list(_DEFAULT_PROGRAMS)
+
+
 def _build(args: argparse.Namespace) -> int:
-    for name in args.programs or ["kubernetes", "containerd"]:
+    for name in chosen_programs(args.programs):
         print(binaries.build(name), flush=True)
     return 0
 

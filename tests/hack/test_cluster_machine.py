@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.cluster import binaries, golang, network, nodeinit, prerequisites, processes, serviceroute, sweep, waiting
-from hack.cluster.cli import main, split_kubectl
+from hack.cluster.cli import chosen_programs, main, split_kubectl
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.mutex import mutex
@@ -349,6 +349,7 @@ async def _connect(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyn
         ["up", "--kubelet-config", "maxPods={"],
         ["up", "--state-dir", "/x" * 60],
         ["up", "--kwok", "-1"],
+        ["build", "docker"],
     ],
 )
 def test_a_call_that_cannot_work_exits_2_with_one_line(
@@ -372,6 +373,12 @@ def test_a_call_that_cannot_work_exits_2_with_one_line(
 )
 def test_kubectl_s_words_are_left_alone(words: list[str], ours: list[str], kubectls: list[str]) -> None:
     assert split_kubectl(words) == (ours, kubectls)
+
+
+def test_build_takes_all_some_or_the_usual() -> None:
+    assert chosen_programs([]) == ["kubernetes", "containerd"]
+    assert chosen_programs(["helm"]) == ["helm"]
+    assert chosen_programs(["all", "helm"]) == ["kubernetes", "containerd", "kwok", "helm"]
 
 
 def test_a_machine_that_lacks_something_exits_2_before_anything_starts(

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 1.0
+FILL_FIRST_S = 0.15
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -174,6 +175,7 @@ class Agent:
         differs = node != self.picture.node
         self._tell(self.picture.discovered(node, access, now_s))
         self._dirty_links.set()
+        await self._fill_first()
         self._complain((*discovery.problems, *self.picture.layout.problems))
         if differs:
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
@@ -267,14 +269,19 @@ class Agent:
 
     async def _fill_scores(self) -> None:
         """Work out preferred sets ahead of the first request, a little at a time, whenever the links are new ones."""
-        links = None
         while True:
-            if links is not self.picture.links:
-                links = self.picture.links
-                for _ in links.fill():
-                    await asyncio.sleep(0)
+            for _ in self.picture.links.fill():
+                await asyncio.sleep(0)
             self._dirty_links.clear()
             await self._dirty_links.wait()
+
+    async def _fill_first(self) -> None:
+        """Up to a moment's work on the preferred sets before pods are let in: enough for every regular machine."""
+        end_s = self._clock() + FILL_FIRST_S
+        for _ in self.picture.links.fill():
+            if self._clock() >= end_s:
+                return
+            await asyncio.sleep(0)
 
     def report(self) -> NodeReport:
         """For a person on the node (``tessera node``)."""

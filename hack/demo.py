@@ -30,7 +30,7 @@ sharing:
     resources: [{{name: {GPU}, rename: {SHARED}, devices: [7], replicas: 4}}]
 health: {{probationSeconds: 3}}
 """
-PODS = {"one GPU": "pod-one-gpu", "four GPUs": "pod-four-gpus", "a share of one": "pod-shared-gpu"}
+PODS = {"one GPU": "one-gpu", "four GPUs": "four-gpus", "a share of one": "shared-gpu"}
 WAIT_S = 60.0
 
 
@@ -93,12 +93,12 @@ def _show(cluster: Cluster, agent: AgentProcess) -> None:
     say(run([script("tessera"), "node", "--state-dir", str(agent.state_dir), "links", "resources"]).rstrip())
 
     step("3. Three pods; what they got, read back from inside their containers")
-    _apply(cluster, *(ROOT / f"examples/{name}.yaml" for name in PODS.values()))
+    _apply(cluster, *(ROOT / f"examples/pod-{name}.yaml" for name in PODS.values()))
     cluster.kubectl("wait", "--for=condition=Ready", "pod", *PODS.values(), f"--timeout={WAIT_S:.0f}s")
     for what, pod in PODS.items():
         seen = cluster.kubectl("exec", pod, "--", "sh", "-c", "ls /dev/nvidia[0-9]*")
         gpus = sorted(map(int, re.findall(r"nvidia(\d+)", seen)))
-        say(f"{pod:<15} asked for {what:<15} and has GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}")
+        say(f"{pod:<11} asked for {what:<15} and has GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}")
 
     step("4. A GPU that nobody holds fails: XID 79, it fell off the bus")
     held = {str(one.device) for one in agent.report().holders}

@@ -129,10 +129,9 @@ class KubePublisher:
         self._gpunode_loop.put(observed(gpunode, self._clock.wall()))
 
     def event(self, *, reason: str, action: str, note: str, type_: EventType = "Normal") -> None:
-        # Without the uid the name stands in, as kubelet does it: `kubectl describe node` looks for both.
-        regarding = ObjectReference(
-            api_version=NODES.api_version, kind=NODES.kind, name=self._name, uid=self._uid or self._name
-        )
+        # The name stands for the uid, as in kubelet's own Events about its node: `kubectl describe node` looks for
+        # both, and an Event from before the Node was first read belongs to the same series as a later one.
+        regarding = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=self._name, uid=self._name)
         self._events.record(Occurrence(regarding=regarding, reason=reason, action=action, note=note, type=type_))
 
     async def run(self) -> None:
@@ -150,7 +149,6 @@ class KubePublisher:
 
     async def _write_gpunode(self, gpunode: GpuNode) -> None:
         node = await self._client.get(NODES, self._name, Metadata)
-        self._uid = node.metadata.uid
         body = owned_by(gpunode, node.metadata.uid)
         if not self._checked and await self._is_there(body):
             self._checked = True

@@ -278,14 +278,18 @@ async def test_a_deleted_gpunode_comes_back(
     await eventually(lambda: state(server)() == "Healthy")
 
 
-async def test_events_regard_the_node_by_uid_once_it_is_known(server: FakeApiServer, publisher: KubePublisher) -> None:
-    publisher.event(reason="First", action="Start", note="before anything was read")
+async def test_an_event_is_one_series_whether_the_node_was_read_before_or_not(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    publisher.event(reason="GpuUnhealthy", action="Probe", note="XID 79", type_="Warning")
     publisher.publish_labels({})
-    await eventually(lambda: publisher.settled)
-    publisher.event(reason="Second", action="Start", note="afterwards")
-    await eventually(lambda: len(server.list_all(EVENTS)) == 2)
-    uids = {event["reason"]: event["regarding"]["uid"] for event in server.list_all(EVENTS)}
-    assert uids == {"First": "node-1", "Second": "uid-1"}
+    await eventually(arrived(publisher))
+    publisher.event(reason="GpuUnhealthy", action="Probe", note="XID 79", type_="Warning")
+    clock.advance(61)
+    await eventually(arrived(publisher))
+    (event,) = server.list_all(EVENTS)
+    assert event["series"]["count"] == 2
+    assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
 
 
 async def test_without_an_api_server_events_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,38 @@
+# The agent's image. Build it in the repository's root: docker build -t tessera-agent:0.1.0 .
+#
+# The agent runs as root: kubelet's sockets, its own sockets beside them and the driver's capability files belong to root.
+# It needs no other privilege: the chart drops all capabilities and makes the root file system read-only.
+ARG PYTHON=python:3.13-slim
+
+FROM ${PYTHON} AS build
+COPY requirements/run.txt /build/run.txt
+# Exact versions, each checked against its hash; nothing is compiled.
+RUN python -m venv --without-pip /opt/tessera \
+ && python -m pip --python /opt/tessera/bin/python install --no-cache-dir --no-compile --only-binary=:all: \
+      --require-hashes --requirement /build/run.txt
+COPY inventory /build/src/inventory
+COPY agent /build/src/agent
+COPY deviceplugin /build/src/deviceplugin
+COPY kube /build/src/kube
+COPY simulator /build/src/simulator
+COPY cli /build/src/cli
+COPY kubeletapi /build/src/kubeletapi
+# The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.
+RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+ && for command in tessera-agent:agent tessera:cli; do \
+      printf '#!/opt/tessera/bin/python\nfrom %s.main import main\nraise SystemExit(main())\n' "${command#*:}" \
+        > "/opt/tessera/bin/${command%%:*}"; \
+      chmod 0755 "/opt/tessera/bin/${command%%:*}"; \
+    done \
+ && /opt/tessera/bin/python -m compileall -q /opt/tessera/lib \
+ && /opt/tessera/bin/tessera-agent --version
+
+FROM ${PYTHON}
+LABEL org.opencontainers.image.title="tessera-agent" org.opencontainers.image.licenses="Apache-2.0"
+# No installer is left in the image.
+RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip
+COPY --from=build /opt/tessera /opt/tessera
+COPY LICENSE /usr/share/doc/tessera/LICENSE
+ENV PATH=/opt/tessera/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+EXPOSE 9400
+ENTRYPOINT ["tessera-agent"]

@@ -1,0 +1,114 @@
+{{- define "tessera.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tessera.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains (include "tessera.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "tessera.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.agent" -}}
+{{- include "tessera.fullname" . }}-agent
+{{- end -}}
+
+{{- define "tessera.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- define "tessera.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "tessera.agent" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Selectors cannot be changed by an upgrade: name, release and component only, nothing of a version. The
+component keeps two workloads of one release apart. */ -}}
+{{- define "tessera.agentSelector" -}}
+app.kubernetes.io/name: {{ include "tessera.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end -}}
+
+{{- define "tessera.labels" -}}
+{{ include "tessera.agentSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "tessera.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+
+{{- define "tessera.configMap" -}}
+{{- if and .Values.config.name .Values.config.map -}}
+{{- fail "config: give either name (an existing ConfigMap) or map (files), not both" -}}
+{{- else if .Values.config.name -}}
+{{- .Values.config.name -}}
+{{- else if .Values.config.map -}}
+{{- include "tessera.agent" . }}-config
+{{- end -}}
+{{- end -}}
+
+{{- /* Which file of the ConfigMap: the one named, else `default`, else the only one. */ -}}
+{{- define "tessera.configFile" -}}
+{{- $config := .Values.config -}}
+{{- if $config.default -}}
+{{- if and $config.map (not (hasKey $config.map $config.default)) -}}
+{{- fail (printf "config.default: found %q, expected one of %s" $config.default (keys $config.map | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- $config.default -}}
+{{- else if or $config.name (hasKey $config.map "default") -}}
+default
+{{- else if eq (len $config.map) 1 -}}
+{{- keys $config.map | first -}}
+{{- else -}}
+{{- fail (printf "config.default is needed to choose one of %s" (keys $config.map | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.deviceListStrategy" -}}
+{{- if kindIs "slice" .Values.deviceListStrategy -}}
+{{- join "," .Values.deviceListStrategy -}}
+{{- else -}}
+{{- .Values.deviceListStrategy -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The least that will do. MIG's capability files and the volume-mounts strategy need SYS_ADMIN with the nvidia
+runtime; a config file may ask for either, so its presence counts as asking. */ -}}
+{{- define "tessera.securityContext" -}}
+{{- $mig := and .Values.migStrategy (ne (toString .Values.migStrategy) "none") -}}
+{{- $mounts := contains "volume-mounts" (include "tessera.deviceListStrategy" .) -}}
+{{- if .Values.securityContext -}}
+{{- toYaml .Values.securityContext -}}
+{{- else if .Values.compatWithCPUManager -}}
+privileged: true
+readOnlyRootFilesystem: true
+{{- else -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+seccompProfile:
+  type: RuntimeDefault
+capabilities:
+  drop: [ALL]
+  {{- if and (not .Values.simulate) (or $mig $mounts (include "tessera.configMap" .)) }}
+  add: [SYS_ADMIN]
+  {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* One environment variable for a value that may be null (left to the config file). */ -}}
+{{- define "tessera.env" -}}
+{{- if not (kindIs "invalid" .value) }}
+- name: {{ .name }}
+  value: {{ .value | toString | quote }}
+{{- end }}
+{{- end -}}

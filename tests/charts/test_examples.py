@@ -1,0 +1,80 @@
+"""Every example, checked against what reads it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config import load
+from inventory.devices import Node
+from inventory.ids import ResourceName
+from inventory.layout import plan
+from inventory.sharing import LayoutSpec
+from simulator.fleet import load_fleet
+from tests.agent.test_gpunode import gpu, instance, node
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FLEETS = sorted((EXAMPLES / "fleets").glob("*.yaml"))
+CONFIGS = sorted((EXAMPLES / "configs").glob("*.yaml"))
+PODS = sorted(EXAMPLES.glob("pod-*.yaml"))
+
+EIGHT = node(*(gpu(index) for index in range(8)))
+CUT = node(gpu(0), gpu(1, *(instance("1g.10gb", slot, slot + 1, 1) for slot in range(7))))
+
+NEEDS: dict[str, tuple[Node, str | None]] = {
+    "pod-one-gpu.yaml": (EIGHT, None),
+    "pod-four-gpus.yaml": (EIGHT, None),
+    "pod-shared-gpu.yaml": (EIGHT, "time-slicing.yaml"),
+    "pod-mig.yaml": (CUT, "mig-mixed.yaml"),
+}
+"""On which node, with which config, a pod finds its resource."""
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name for path in paths]
+
+
+def spec(config: str | None) -> LayoutSpec:
+    return load(EXAMPLES / "configs" / config, {}, {}).settings.layout if config else LayoutSpec()
+
+
+@pytest.mark.parametrize("path", FLEETS, ids=names(FLEETS))
+def test_every_fleet_is_read(path: Path) -> None:
+    fleet = load_fleet(path)
+    assert fleet.node("node-1").gpus
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=names(CONFIGS))
+def test_every_config_is_read_without_a_warning(path: Path) -> None:
+    assert load(path, {}, {}).warnings == ()
+
+
+@pytest.mark.parametrize("path", PODS, ids=names(PODS))
+def test_every_pod_asks_for_what_its_node_offers(path: Path) -> None:
+    found, config = NEEDS[path.name]
+    (container,) = yaml.safe_load(path.read_text())["spec"]["containers"]
+    ((name, count),) = container["resources"]["limits"].items()
+    resource = plan(found, spec(config)).resource(ResourceName(name))
+    assert resource is not None, name
+    assert len(resource.devices) >= count
+
+
+@pytest.mark.parametrize("path", PODS, ids=names(PODS))
+def test_every_pod_runs_as_it_is_in_tests_and_ends_at_once(path: Path) -> None:
+    pod: dict[str, Any] = yaml.safe_load(path.read_text())
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "tessera.test/busybox:1"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    assert "trap 'exit 0' TERM" in container["args"][0]
+    assert pod["spec"]["terminationGracePeriodSeconds"] <= 5
+
+
+def test_the_time_slicing_examples_say_what_they_do() -> None:
+    everything = plan(EIGHT, spec("time-slicing.yaml"))
+    assert [(each.name, len(each.devices)) for each in everything.resources] == [("nvidia.com/gpu.shared", 80)]
+    some = plan(EIGHT, spec("time-slicing-some.yaml"))
+    assert {each.name: len(each.devices) for each in some.resources} == {
+        "nvidia.com/gpu.shared": 8,
+        "nvidia.com/gpu": 6,
+    }

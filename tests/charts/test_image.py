@@ -1,0 +1,35 @@
+"""The image, as far as it can be judged without building it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+IGNORE = (ROOT / ".dockerignore").read_text().splitlines()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_is_copied_and_none_is_kept_out_of_the_build() -> None:
+    packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    copied = set(re.findall(r"^COPY (\w+) /build/src/", DOCKERFILE, re.MULTILINE))
+    assert copied == packages
+    assert {f"!{name}" for name in packages} <= set(IGNORE)
+
+
+def test_packages_are_installed_by_hash_and_nothing_is_compiled() -> None:
+    assert "--require-hashes" in DOCKERFILE
+    assert "--only-binary=:all:" in DOCKERFILE
+    assert "--hash=sha256:" in (ROOT / "requirements" / "run.txt").read_text()
+
+
+def test_the_commands_are_those_of_the_project() -> None:
+    (made,) = re.findall(r"for command in (.*); do", DOCKERFILE)
+    commands = dict(pair.split(":") for pair in made.split())
+    assert {name: f"{room}.main:main" for name, room in commands.items()} == PROJECT["project"]["scripts"]
+
+
+def test_the_build_sees_nothing_but_what_the_image_is_made_of() -> None:
+    assert "*" in IGNORE
+    sources = {line.split()[1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")} - {"--from=build"}
+    assert {f"!{source}" for source in sources} == {line for line in IGNORE if line.startswith("!")}

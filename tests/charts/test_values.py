@@ -1,0 +1,85 @@
+"""The chart without Helm: its values, their schema, and the names that it shares with the code."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from agent.config.table import OPTIONS
+from hack.crds import rendered
+
+CHART = Path(__file__).parents[2] / "charts" / "tessera"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+TEMPLATES = "\n".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
+
+
+def test_the_crd_is_what_the_structs_say() -> None:
+    for path, text in rendered().items():
+        assert path.read_text() == text, f"{path.name} is stale: python -m hack.crds"
+
+
+def test_the_schema_is_one_and_the_defaults_fit_it() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.validate(VALUES, SCHEMA)
+
+
+def test_schema_and_values_name_the_same_keys() -> None:
+    def compare(values: dict[str, Any], schema: dict[str, Any], where: str) -> None:
+        known = set(schema["properties"]) - ({"global"} if not where else set())
+        assert set(values) == known, where
+        for key, value in values.items():
+            inner = schema["properties"][key]
+            if "properties" in inner:
+                compare(value, inner, f"{where}.{key}")
+
+    compare(VALUES, SCHEMA, "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"migStrateg": "single"},
+        {"migStrategy": "both"},
+        {"deviceListStrategy": ["cdi"]},
+        {"deviceListStrategy": []},
+        {"image": {"repository": "x", "pullpolicy": "Always"}},
+        {"metrics": {"port": 0}},
+        {"nvidiaDriverRoot": "run/nvidia"},
+        {"config": {"map": {"a": 1}}},
+        {"mps": {"root": "/run"}},
+    ],
+    ids=str,
+)
+def test_a_slip_in_the_values_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, SCHEMA)
+
+
+def test_templates_use_values_that_exist_and_every_value_is_used() -> None:
+    used = set(re.findall(r"\.Values\.([A-Za-z.]+)", TEMPLATES))
+    for path in used:
+        node: Any = VALUES
+        for part in path.split("."):
+            assert part in node, f".Values.{path} is in a template and not in values.yaml"
+            node = node[part]
+    assert set(VALUES) == {path.split(".")[0] for path in used}
+
+
+def test_environment_variables_are_those_that_the_agent_reads() -> None:
+    known = {name for option in OPTIONS for name in option.variables}
+    # The nvidia container runtime reads these, not we.
+    runtime = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_MIG_MONITOR_DEVICES"}
+    daemonset = (CHART / "templates" / "daemonset.yaml").read_text()
+    named = set(re.findall(r'- name: ([A-Z_]+)|"name" "([A-Z_]+)"', daemonset))
+    variables = {first or second for first, second in named}
+    assert variables - runtime <= known
+    assert len(variables) > 10
+
+
+def test_the_memory_request_is_what_the_project_promises() -> None:
+    assert VALUES["resources"]["requests"]["memory"] == "64Mi"

@@ -1,0 +1,223 @@
+"""The chart, the CRD and the publisher against a real API server (no kubelet is needed for them)."""
+
+import asyncio
+import json
+import random
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from agent.gpunode import GpuNode
+from agent.publisher import KubePublisher
+from hack.cluster import binaries
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.state import Spec
+from kube.clock import SystemClock
+from kube.config import from_kubeconfig
+from kube.testing import eventually
+from tests.agent.test_gpunode import largest
+
+pytestmark = pytest.mark.e2e
+
+CHART = Path(__file__).parents[2] / "charts" / "tessera"
+NAMESPACE = "tessera-system"
+AGENT = f"system:serviceaccount:{NAMESPACE}:t-tessera-agent"
+COUNT, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
+SIMULATED = {
+    "config": {"map": {"one": "version: v1\n", "two": {"version": "v1"}}, "default": "one"},
+    "deviceListStrategy": ["envvar", "cdi-cri"],
+    "simulate": "nodes:\n- {name: node-1, gpus: 2, product: Tesla T4}\n",
+    "affinity": None,
+    "metrics": {"serviceMonitor": {"enabled": False}},
+}
+
+
+def helm(*args: str) -> str:
+    done = subprocess.run([binaries.binary("helm"), *args], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rendered(tmp_path: Path, values: dict[str, Any]) -> str:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return helm("template", "t", str(CHART), "--namespace", NAMESPACE, "--values", str(file))
+
+
+def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    found = [each for each in yaml.safe_load_all(text) if each]
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.up("chart", Spec(nodes=())) as cluster:
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+        text = rendered(tmp_path_factory.mktemp("chart"), {})
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
+        for name in ("node-1", "node-2"):
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"site": "lab"}}}
+            cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(body))
+        yield cluster
+
+
+def labels(cluster: Cluster, node: str = "node-1") -> dict[str, str]:
+    found: dict[str, str] = json.loads(cluster.kubectl("get", "node", node, "-o", "json"))["metadata"]["labels"]
+    return found
+
+
+def as_agent(cluster: Cluster, *args: str) -> str:
+    node = "--as-user-extra=authentication.kubernetes.io/node-name=node-1"
+    return cluster.kubectl(*args, f"--as={AGENT}", node)
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("values", [{}, SIMULATED, {"compatWithCPUManager": True, "migStrategy": "mixed"}], ids=str)
+def test_the_api_server_takes_the_rendered_chart(cluster: Cluster, tmp_path: Path, values: dict[str, Any]) -> None:
+    text = rendered(tmp_path, values)
+    cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", input=text)
+
+
+def test_the_container_gets_no_more_rights_than_its_strategies_need(tmp_path: Path) -> None:
+    def context(values: dict[str, Any]) -> dict[str, Any]:
+        pod = objects(rendered(tmp_path, values))["DaemonSet", "t-tessera-agent"]["spec"]["template"]["spec"]
+        found: dict[str, Any] = pod["containers"][0]["securityContext"]
+        return found
+
+    plain = context({})
+    assert plain["capabilities"] == {"drop": ["ALL"]}
+    assert (plain["readOnlyRootFilesystem"], plain["allowPrivilegeEscalation"]) == (True, False)
+    assert context({"migStrategy": "mixed"})["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert context({"compatWithCPUManager": True}) == {"privileged": True, "readOnlyRootFilesystem": True}
+
+
+def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:
+    daemonset = objects(rendered(tmp_path, SIMULATED))["DaemonSet", "t-tessera-agent"]
+    assert daemonset["spec"]["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "tessera",
+        "app.kubernetes.io/instance": "t",
+        "app.kubernetes.io/component": "agent",
+    }
+
+
+def test_the_agent_may_do_what_it_does_and_nothing_else(cluster: Cluster) -> None:
+    wanted = {("get", "nodes"), ("patch", "nodes"), ("get", "gpunodes"), ("create", "gpunodes"), ("patch", "gpunodes")}
+    verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+    for resource in ("nodes", "gpunodes", "pods", "secrets", "nodes --subresource=status"):
+        for verb in verbs:
+            question = ("auth", "can-i", verb, *resource.split(), f"--as={AGENT}", "--all-namespaces")
+            command, environment = cluster.kubectl_command(*question)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert done.stdout.strip() in ("yes", "no"), done.stderr
+            assert (done.stdout.strip() == "yes") == ((verb, resource) in wanted), (verb, resource)
+
+
+def test_an_agent_labels_its_own_node_only_and_changes_nothing_else(cluster: Cluster) -> None:
+    async def denied(*args: str) -> str:
+        try:
+            await asyncio.to_thread(as_agent, cluster, *args)
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    async def all_of_it() -> None:
+        # A policy takes effect a moment after it was made: until then the wrong write goes through.
+        deadline = asyncio.get_running_loop().time() + 15
+        while "may not change node" not in await denied("label", "node", "node-2", "nvidia.com/x=1", "--overwrite"):
+            assert asyncio.get_running_loop().time() < deadline, "another node may be changed"
+            await asyncio.to_thread(cluster.kubectl, "label", "node", "node-2", "nvidia.com/x-")
+        assert await denied("label", "node", "node-1", f"{COUNT}=8") == ""
+        assert "labels under" in await denied("label", "node", "node-1", "site=elsewhere", "--overwrite")
+        assert "labels under" in await denied("label", "node", "node-1", "site-")
+        assert "annotations" in await denied("annotate", "node", "node-1", "a=b")
+        assert "spec" in await denied("patch", "node", "node-1", "-p", '{"spec":{"unschedulable":true}}')
+
+    asyncio.run(all_of_it())
+    assert labels(cluster)["site"] == "lab"
+    cluster.kubectl("label", "node", "node-1", f"{COUNT}-")
+
+
+def test_an_agent_writes_its_own_gpunode_only(cluster: Cluster) -> None:
+    def body(name: str) -> str:
+        meta = {"name": name}
+        status = {"summary": {"gpus": 0, "healthy": 0, "product": ""}}
+        return json.dumps({"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": meta, "status": status})
+
+    node = "--as-user-extra=authentication.kubernetes.io/node-name=node-1"
+    for name in ("node-1", "node-2"):
+        args = ("apply", "--server-side", "--dry-run=server", f"--as={AGENT}", node, "-f", "-")
+        if name == "node-1":
+            cluster.kubectl(*args, input=body(name))
+        else:
+            with pytest.raises(ClusterError, match="may not write the GpuNode node-2"):
+                cluster.kubectl(*args, input=body(name))
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({}, "summary"),
+        ({"summary": {"gpus": 1, "healthy": 2, "product": ""}}, "more healthy GPUs than GPUs"),
+        ({"summary": {"gpus": 0, "healthy": 0, "product": ""}, "links": [{"a": 2, "b": 1}]}, "smaller index"),
+    ],
+)
+def test_the_crd_refuses_what_cannot_be(cluster: Cluster, status: dict[str, Any], said: str) -> None:
+    body = {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "x"}, "status": status}
+    with pytest.raises(ClusterError, match=said):
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(body))
+
+
+def on_node_1(gpunode: GpuNode) -> GpuNode:
+    return msgspec.structs.replace(gpunode, metadata=msgspec.structs.replace(gpunode.metadata, name="node-1"))
+
+
+async def test_the_publisher_speaks_to_a_real_api_server(cluster: Cluster) -> None:
+    config = from_kubeconfig(cluster.kubeconfig)
+    publisher = KubePublisher(config, node_name="node-1", clock=SystemClock(), random=random.random)
+    task = asyncio.create_task(publisher.run())
+    # Another manager says one of our labels too: dropping ours is not enough to remove it.
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {COUNT: "16"}}}
+    publisher.publish_labels({COUNT: "16", PRODUCT: "A100"})
+    publisher.publish_gpunode(on_node_1(largest()))
+    for _ in range(3):
+        publisher.event(reason="GpuUnhealthy", action="Probe", note="GPU 3: XID 79", type_="Warning")
+    await eventually(lambda: publisher.settled, within_s=20)
+    apply = ("apply", "--server-side", "--field-manager=gfd", "-f", "-")
+    await asyncio.to_thread(cluster.kubectl, *apply, input=json.dumps(other))
+    publisher.publish_labels({PRODUCT: "A100"})
+    await eventually(lambda: publisher.settled, within_s=20)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    found = labels(cluster)
+    assert (found.get(PRODUCT), COUNT in found, found["site"]) == ("A100", False, "lab")
+    gpunode = json.loads(cluster.kubectl("get", "gpunode", "node-1", "-o", "json"))
+    owner = json.loads(cluster.kubectl("get", "node", "node-1", "-o", "json"))["metadata"]["uid"]
+    assert gpunode["metadata"]["ownerReferences"][0]["uid"] == owner
+    sent = msgspec.json.decode(msgspec.json.encode(largest().status))
+    assert {key: value for key, value in gpunode["status"].items() if key != "observedAt"} == sent
+    assert "GpuUnhealthy" in cluster.kubectl("describe", "node", "node-1")
+
+
+async def test_a_node_that_is_gone_is_not_made_anew(cluster: Cluster) -> None:
+    config = from_kubeconfig(cluster.kubeconfig)
+    publisher = KubePublisher(config, node_name="node-9", clock=SystemClock(), random=random.random)
+    task = asyncio.create_task(publisher.run())
+    publisher.publish_labels({COUNT: "1"})
+    with pytest.raises(AssertionError):
+        await eventually(lambda: publisher.settled, within_s=2)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert "node-9" not in cluster.kubectl("get", "nodes", "-o", "name")

@@ -40,18 +40,19 @@ def load(state_dir: Path, *, boot_id: str, node_name: str) -> Checkpoint | None:
     """The checkpoint of this boot and node, or None: none there, another boot's, or not to be understood."""
     path = state_dir / NAME
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError:
         return None
     try:
         if len(content) > MAX_BYTES:
-            raise msgspec.ValidationError(f"found {len(content)} bytes, expected {MAX_BYTES} at most")
+            raise msgspec.ValidationError(f"found more than {MAX_BYTES} bytes")
         found = msgspec.json.decode(content, type=Checkpoint)
         found.node.validate()
-    except (msgspec.MsgspecError, AssertionError) as wrong:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AssertionError) as wrong:
         log.warning("checkpoint ignored", extra={"file": str(path), "error": str(wrong)})
         return None
-    if found.version != VERSION or found.boot_id != boot_id or found.node.name != node_name:
+    if not boot_id or found.version != VERSION or found.boot_id != boot_id or found.node.name != node_name:
         return None
     return found
 

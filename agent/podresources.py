@@ -14,6 +14,7 @@ import grpc.aio
 from msgspec import Struct
 
 from inventory.ids import DeviceId, ResourceName
+from kube.clock import Clock, SystemClock, sleep
 from kubeletapi import podresources_v1_pb2 as pb
 from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
 
@@ -90,7 +91,14 @@ class HolderWatch:
     when a pod ends.
     """
 
-    def __init__(self, client: PodResources, devices: Callable[[], set[DeviceId]], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: PodResources,
+        devices: Callable[[], set[DeviceId]],
+        changed: Callable[[], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._client = client
         self._devices = devices
         self._changed = changed
@@ -98,23 +106,28 @@ class HolderWatch:
         self.holders: dict[DeviceId, Holder] = {}
         self.allocatable: dict[ResourceName, set[DeviceId]] = {}
         self.reachable = False
+        self._complained = False
 
     def nudge(self) -> None:
         self._nudged.set()
 
     async def run(self) -> None:
         """Ask until cancelled. Failures keep what was known."""
-        pause_s = SHORTEST_INTERVAL_S
+        retry_s = SHORTEST_INTERVAL_S
+        again = False
         while True:
             try:
                 await self.refresh()
-                pause_s = SHORTEST_INTERVAL_S
             except grpc.aio.AioRpcError as failed:
-                self.reachable = False
-                pause_s = min(pause_s * 2, LONGEST_RETRY_S)
-                log.info("pod resources not read", extra={"error": f"{failed.code().name}: {failed.details()}"})
-            await asyncio.sleep(pause_s)
-            await self._until_nudged()
+                self._fail(failed)
+                await sleep(self._clock, retry_s)
+                retry_s = min(retry_s * 2, LONGEST_RETRY_S)
+                continue
+            retry_s = SHORTEST_INTERVAL_S
+            await sleep(self._clock, SHORTEST_INTERVAL_S)
+            # Kubelet lists a holder only after it took our answer to Allocate: a nudge is worth a second look.
+            again = self._nudged.is_set() if again else await self._clock.wait(self._nudged, IDLE_INTERVAL_S)
+            self._nudged.clear()
 
     async def refresh(self) -> None:
         """Ask once. Raises grpc.aio.AioRpcError."""
@@ -126,11 +139,7 @@ class HolderWatch:
         if differs:
             self._changed()
 
-    async def _until_nudged(self) -> None:
-        try:
-            async with asyncio.timeout(IDLE_INTERVAL_S):
-                await self._nudged.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._nudged.clear()
+    def _fail(self, failed: grpc.aio.AioRpcError) -> None:
+        if self.reachable or not self._complained:
+            log.info("pod resources not read", extra={"error": f"{failed.code().name}: {failed.details()}"})
+        self.reachable, self._complained = False, True

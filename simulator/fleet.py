@@ -11,9 +11,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from simulator import topology
+from simulator.boards import Product, Wiring
 from simulator.loads import LOAD_KEYS, Load, read_load
 from simulator.orders import ORDER_KEYS, TimedOrders, read_orders
-from simulator.products import PRODUCTS, Product, Wiring
+from simulator.products import PRODUCTS
 from simulator.reading import InputError, Reader, read_yaml
 from simulator.topology import LinkEnd, Matrix
 
@@ -266,7 +267,7 @@ class _Draft:
         reader = self.reader.get(key)
         if reader is None:
             return {}
-        return {str(name): str(value.value) for name, value in reader.entries("a mapping of texts")}
+        return {str(name): _as_text(value) for name, value in reader.entries("a mapping of texts")}
 
     def _product(self, reader: Reader | None) -> Product:
         own = reader.get("product") if reader else None
@@ -439,6 +440,15 @@ class _Draft:
         except MigError as error:
             reader.fail(str(error))
         return names
+
+
+def _as_text(reader: Reader) -> str:
+    """A plain value as YAML writes it."""
+    if isinstance(reader.value, bool):
+        return "true" if reader.value else "false"
+    if not isinstance(reader.value, str | int | float):
+        reader.fail("a text")
+    return str(reader.value)
 
 
 def _holds_words(value: object) -> bool:

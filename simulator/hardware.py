@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simulator import faults, migstate, orders, telemetry
+from simulator.boards import Product
 from simulator.fleet import GpuSpec, NodeSpec
 from simulator.loads import Load
 from simulator.migstate import MigState
 from simulator.orders import Order
-from simulator.products import PRODUCTS, Product
+from simulator.products import PRODUCTS
 from simulator.telemetry import Meter
 
 STATE_VERSION = 1

@@ -191,9 +191,12 @@ H100_PCIE_SMS = (14, 14, 14, 30, 46, 62, 114)
 H100_80 = hopper(eight_slice_names(10, 20, 20, 40, 40, 80), H100_80_MIB, H100_SXM_SMS)
 H100_80_PCIE = hopper(eight_slice_names(10, 20, 20, 40, 40, 80), H100_80_MIB, H100_PCIE_SMS)
 H100_94 = hopper(eight_slice_names(12, 24, 24, 47, 47, 94), eight_slice_shares(95830), H100_SXM_SMS)
+H100_96 = hopper(eight_slice_names(12, 24, 24, 48, 48, 96), eight_slice_shares(97871), H100_SXM_SMS)
 H200 = hopper(eight_slice_names(18, 35, 35, 71, 71, 141), eight_slice_shares(143771), H100_SXM_SMS)
 B200 = hopper(eight_slice_names(23, 45, 45, 90, 90, 180), eight_slice_shares(183359), BLACKWELL_SMS)
 GB200 = hopper(eight_slice_names(23, 47, 47, 93, 93, 186), eight_slice_shares(189471), BLACKWELL_SMS)
+B300 = hopper(eight_slice_names(34, 67, 67, 135, 135, 269), eight_slice_shares(275040), BLACKWELL_SMS)
+GB300 = hopper(eight_slice_names(35, 70, 70, 139, 139, 278), eight_slice_shares(284208), BLACKWELL_SMS)
 
 
 def fitting(starts: Iterable[int], size: int) -> int:

@@ -9,8 +9,8 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simulator.boards import Product
 from simulator.migprofiles import ComputeProfile, MigProfile, compute_profiles, fitting, gpu_instance_id
-from simulator.products import Product
 
 
 class MigError(ValueError):

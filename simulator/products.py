@@ -4,96 +4,26 @@ A fleet names a product; everything that NVML would tell about such a board and 
 from here. Figures are those of public data sheets and of ``nvidia-smi`` outputs; clocks and idle power are typical.
 """
 
-from enum import StrEnum
-
-from msgspec import Struct
+from msgspec.structs import replace
 
 from simulator import migprofiles
+from simulator.boards import (
+    ADA,
+    AMPERE,
+    BLACKWELL,
+    BRAND_GEFORCE,
+    BRAND_NVIDIA_RTX,
+    BRAND_QUADRO_RTX,
+    BRAND_TESLA,
+    CLASS_VGA,
+    HOPPER,
+    PASCAL,
+    TURING,
+    VOLTA,
+    Product,
+    Wiring,
+)
 from simulator.migprofiles import MigProfile
-
-NVIDIA_VENDOR = 0x10DE
-
-CLASS_3D = 0x030200
-CLASS_VGA = 0x030000
-
-
-class Wiring(StrEnum):
-    """How a product's GPUs are linked when the fleet does not say (the fleet's ``nvlink`` words)."""
-
-    FULL = "full"
-    NONE = "none"
-    PAIRS = "pairs"
-    DGX1 = "dgx1"
-
-
-class Architecture(Struct, frozen=True):
-    """What all products of one architecture share. ``number`` is NVML_DEVICE_ARCH_*."""
-
-    number: int
-    gpm: bool = False
-    row_remapper: bool = False
-    mig_mode_persists: bool = False
-    recovery_action: bool = True
-
-
-VOLTA = Architecture(5)
-TURING = Architecture(6)
-AMPERE = Architecture(7, row_remapper=True, mig_mode_persists=True)
-ADA = Architecture(8, row_remapper=True)
-HOPPER = Architecture(9, gpm=True, row_remapper=True)
-BLACKWELL = Architecture(10, gpm=True, row_remapper=True)
-
-BRAND_TESLA = 2
-BRAND_NVIDIA_RTX = 13
-BRAND_NVIDIA = 14
-
-
-class Product(Struct, frozen=True, kw_only=True):
-    """One board. ``nvlink_version`` is NVML_NVLINK_VERSION_*, ``nvlink_mbps`` the speed of one link in MB/s."""
-
-    name: str
-    architecture: Architecture
-    compute: tuple[int, int]
-    device_id: int
-    memory_mib: int
-    sms: int
-    bus_width: int
-    power_w: tuple[int, int, int]
-    """Idle, least and greatest limit; the greatest is also the default."""
-    clocks_mhz: tuple[int, int]
-    """Greatest SM and memory clock."""
-    brand: int = BRAND_NVIDIA
-    cores_per_sm: int = 64
-    pci_class: int = CLASS_3D
-    pcie_generation: int = 4
-    nvlinks: int = 0
-    nvlink_version: int = 0
-    nvlink_mbps: int = 0
-    wiring: Wiring = Wiring.NONE
-    gpus_per_numa: int = 4
-    grace: bool = False
-    fans: int = 0
-    encoders: int = 0
-    mig: tuple[MigProfile, ...] = ()
-    memory_slices: int = migprofiles.SLICES_8
-
-    @property
-    def pci_device_id(self) -> int:
-        """NVML's pciDeviceId: 0xDDDDVVVV."""
-        return self.device_id << 16 | NVIDIA_VENDOR
-
-    @property
-    def reserved_mib(self) -> int:
-        """What the driver keeps for itself (nvmlMemory_v2_t.reserved)."""
-        return max(256, self.memory_mib // 128)
-
-    def mig_profile(self, name: str) -> MigProfile | None:
-        """The GPU instance profile of that name."""
-        return next((p for p in self.mig if p.name == name), None)
-
-    def mig_profile_by_id(self, profile_id: int) -> MigProfile | None:
-        """The GPU instance profile of that id."""
-        return next((p for p in self.mig if p.id == profile_id), None)
 
 
 def _a100(name: str, device_id: int, memory_mib: int, mig: tuple[MigProfile, ...]) -> Product:
@@ -184,6 +114,12 @@ def _v100(name: str, device_id: int, memory_mib: int, limit_w: int, wiring: Wiri
 _ALL = (
     _a100("NVIDIA A100-SXM4-40GB", 0x20B0, 40960, migprofiles.A100_40),
     _a100("NVIDIA A100-SXM4-80GB", 0x20B2, 81920, migprofiles.A100_80),
+    replace(
+        _a100("NVIDIA A100-PCIE-40GB", 0x20F1, 40960, migprofiles.A100_40),
+        power_w=(35, 150, 250),
+        clocks_mhz=(1410, 1215),
+        wiring=Wiring.NONE,
+    ),
     Product(
         name="NVIDIA A100 80GB PCIe",
         architecture=AMPERE,
@@ -236,6 +172,7 @@ _ALL = (
         encoders=1,
     ),
     _hopper("NVIDIA H100 80GB HBM3", 0x2330, 81559, migprofiles.H100_80),
+    _hopper("NVIDIA H20", 0x2329, 97871, migprofiles.H100_96),
     _hopper("NVIDIA H200", 0x2335, 143771, migprofiles.H200),
     Product(
         name="NVIDIA H100 PCIe",
@@ -274,6 +211,8 @@ _ALL = (
     ),
     _blackwell("NVIDIA B200", 0x2901, 183359, migprofiles.B200, grace=False),
     _blackwell("NVIDIA GB200", 0x2941, 189471, migprofiles.GB200, grace=True),
+    _blackwell("NVIDIA B300", 0x3182, 275040, migprofiles.B300, grace=False),
+    _blackwell("NVIDIA GB300", 0x31C2, 284208, migprofiles.GB300, grace=True),
     Product(
         name="NVIDIA L40S",
         architecture=ADA,
@@ -312,6 +251,72 @@ _ALL = (
         clocks_mhz=(1590, 5001),
         brand=BRAND_TESLA,
         pcie_generation=3,
+        encoders=1,
+    ),
+    Product(
+        name="NVIDIA A10",
+        architecture=AMPERE,
+        compute=(8, 6),
+        device_id=0x2236,
+        memory_mib=23028,
+        sms=72,
+        cores_per_sm=128,
+        bus_width=384,
+        power_w=(16, 100, 150),
+        clocks_mhz=(1695, 6251),
+        encoders=1,
+    ),
+    Product(
+        name="Quadro RTX 8000",
+        architecture=TURING,
+        compute=(7, 5),
+        device_id=0x1E30,
+        memory_mib=49152,
+        sms=72,
+        bus_width=384,
+        power_w=(14, 100, 260),
+        clocks_mhz=(2100, 7001),
+        brand=BRAND_QUADRO_RTX,
+        pci_class=CLASS_VGA,
+        pcie_generation=3,
+        nvlinks=2,
+        nvlink_version=3,
+        nvlink_mbps=25781,
+        wiring=Wiring.PAIRS,
+        fans=1,
+        encoders=1,
+    ),
+    Product(
+        name="NVIDIA GeForce RTX 4090",
+        architecture=ADA,
+        compute=(8, 9),
+        device_id=0x2684,
+        memory_mib=24564,
+        sms=128,
+        cores_per_sm=128,
+        bus_width=384,
+        power_w=(20, 150, 450),
+        clocks_mhz=(3105, 10501),
+        brand=BRAND_GEFORCE,
+        pci_class=CLASS_VGA,
+        fans=2,
+        encoders=2,
+    ),
+    Product(
+        name="Tesla P100-SXM2-16GB",
+        architecture=PASCAL,
+        compute=(6, 0),
+        device_id=0x15F9,
+        memory_mib=16384,
+        sms=56,
+        bus_width=4096,
+        power_w=(30, 150, 300),
+        clocks_mhz=(1480, 715),
+        brand=BRAND_TESLA,
+        pcie_generation=3,
+        nvlinks=4,
+        nvlink_version=1,
+        nvlink_mbps=19200,
         encoders=1,
     ),
     _v100("Tesla V100-SXM2-16GB", 0x1DB1, 16384, 300, Wiring.DGX1),

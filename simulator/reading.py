@@ -4,7 +4,7 @@ The fleet file and the orders of the control socket go through the same readers:
 the path that led to it, and, for a file, the line of each path.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -145,7 +145,11 @@ def read_yaml(path: Path) -> Reader:
     lines: dict[KeyPath, int] = {}
     try:
         node = yaml.compose(text, Loader=loader)
-        value = None if node is None else _plain(node, (), lines, path)
+        value = None if node is None else _Plainer(lines, path).plain(node, ())
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -154,26 +158,40 @@ def read_yaml(path: Path) -> Reader:
     return Reader(value, Source(str(path), lines))
 
 
-def _plain(node: Any, path: KeyPath, lines: dict[KeyPath, int], file: Path) -> Any:
-    """A YAML node as a plain value; fills in the line of every path below it."""
-    import yaml
-    from yaml.constructor import SafeConstructor
+class _Plainer:
+    """Turns YAML nodes into plain values and notes the line of every path."""
 
-    construct: Callable[[Any], Any] = SafeConstructor().construct_object
-    lines[path] = node.start_mark.line + 1
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(child, (*path, i), lines, file) for i, child in enumerate(node.value)]
-    if not isinstance(node, yaml.MappingNode):
-        return construct(node)
-    own = [construct(key) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-    for i, key in enumerate(own):
-        if key in own[:i]:
-            raise InputError(f"{file}:{node.value[i][0].start_mark.line + 1}: found the key {key!r} twice")
-    SafeConstructor().flatten_mapping(node)  # merge keys: merged pairs come first, so own ones win
-    result = {}
-    for key_node, child in node.value:
-        key = construct(key_node) if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
-        step = key if isinstance(key, int | str) else str(key)
-        result[key] = _plain(child, (*path, step), lines, file)
-        lines[*path, step] = key_node.start_mark.line + 1
-    return result
+    def __init__(self, lines: dict[KeyPath, int], file: Path) -> None:
+        import yaml
+        from yaml.constructor import SafeConstructor
+
+        self._lines = lines
+        self._file = file
+        self._constructor = SafeConstructor()
+        self._scalar, self._sequence, self._mapping = yaml.ScalarNode, yaml.SequenceNode, yaml.MappingNode
+
+    def plain(self, node: Any, path: KeyPath) -> Any:
+        self._lines[path] = node.start_mark.line + 1
+        if isinstance(node, self._sequence):
+            return [self.plain(child, (*path, i)) for i, child in enumerate(node.value)]
+        if isinstance(node, self._mapping):
+            return self._plain_mapping(node, path)
+        return self._construct(node)
+
+    def _construct(self, node: Any) -> Any:
+        return str(node.value) if node.tag == "tag:yaml.org,2002:str" else self._constructor.construct_object(node)
+
+    def _plain_mapping(self, node: Any, path: KeyPath) -> dict[Any, Any]:
+        own = [self._construct(key) for key, _ in node.value if isinstance(key, self._scalar)]
+        for i, key in enumerate(own):
+            if key in own[:i]:
+                line = node.value[i][0].start_mark.line + 1
+                raise InputError(f"{self._file}:{line}: found the key {key!r} twice")
+        self._constructor.flatten_mapping(node)  # merge keys: merged pairs come first, so own ones win
+        result = {}
+        for key_node, child in node.value:
+            key = self._construct(key_node) if isinstance(key_node, self._scalar) else str(key_node.value)
+            step = key if isinstance(key, int | str) else str(key)
+            result[key] = self.plain(child, (*path, step))
+            self._lines[*path, step] = key_node.start_mark.line + 1
+        return result

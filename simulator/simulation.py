@@ -44,7 +44,7 @@ class Simulation:
         proc_root: Path | None = None,
     ) -> None:
         """``store`` is owned from here on, and closed with the simulation."""
-        self.fleet = fleet
+        self.fleet = replace(fleet, nodes=(node,))  # a fleet may hold thousands: the others need not stay in memory
         self.node = node
         self.sets: frozenset[EventSet] = frozenset()
         self._store = store
@@ -53,6 +53,9 @@ class Simulation:
         self._ended = threading.Event()
         self._closers: list[Callable[[], None]] = []
         self.hardware = self._open()
+        self.told = self.hardware
+        """The state up to which event sets have their notices: a wait must not find a GPU lost before it has been
+        given the XID that lost it."""
         if sys_root is not None:
             trees.write_sys(sys_root, node.gpus)
         self._show_boot_id()
@@ -166,6 +169,8 @@ class Simulation:
         for events in self.sets:
             for notice in notices:
                 events.deliver(notice)
+        self.told = self.hardware
+        for events in self.sets:
             events.wake()
 
     def _reboot(self) -> None:

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from simulator.boards import Product
 from simulator.loads import Curve, Load, breakpoints, value_at
-from simulator.products import Product
 
 IDLE_TEMPERATURE_C = 31.0
 WARMTH_C_AT_LIMIT = 42.0
@@ -27,21 +27,21 @@ KIB_PER_MIB = 1024
 class Activity(Struct, frozen=True):
     """A board (or, without power and temperature, a part of it) at one moment. Utilisations are 0 to 1."""
 
-    sm: float
-    memory: float
-    encoder: float
-    decoder: float
-    jpeg: float
-    ofa: float
-    tensor: float
-    mem_used_mib: float
-    power_w: float
-    temperature_c: float
-    pcie_tx_mib_s: float
-    pcie_rx_mib_s: float
-    nvlink_tx_mib_s: float
-    nvlink_rx_mib_s: float
-    throttle: int
+    sm: float = 0.0
+    memory: float = 0.0
+    encoder: float = 0.0
+    decoder: float = 0.0
+    jpeg: float = 0.0
+    ofa: float = 0.0
+    tensor: float = 0.0
+    mem_used_mib: float = 0.0
+    power_w: float = 0.0
+    temperature_c: float = 0.0
+    pcie_tx_mib_s: float = 0.0
+    pcie_rx_mib_s: float = 0.0
+    nvlink_tx_mib_s: float = 0.0
+    nvlink_rx_mib_s: float = 0.0
+    throttle: int = 0
 
 
 class Meter(Struct, frozen=True):
@@ -57,14 +57,16 @@ class Meter(Struct, frozen=True):
     throttle_ns: dict[int, float] = {}
 
 
-def _sum(loads: tuple[Load, ...], curves: list[Curve], t: float, most: float) -> float:
-    return min(most, sum(value_at(curve, t) for curve in curves)) if loads else 0.0
+def _sum(curves: list[Curve], t: float, most: float) -> float:
+    return min(most, sum(value_at(curve, t) for curve in curves))
 
 
 def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float) -> Activity:
     """The sum of the loads; utilisations stop at 1, power at the limit, and an idle board draws its idle power."""
-    sm = _sum(loads, [load.sm_util for load in loads], t, 1.0)
     idle_w, _, _ = product.power_w
+    if not loads:
+        return Activity(power_w=float(idle_w), temperature_c=IDLE_TEMPERATURE_C)
+    sm = _sum([load.sm_util for load in loads], t, 1.0)
     power = float(idle_w)
     for load in loads:
         if load.power_w is not None:
@@ -77,18 +79,18 @@ def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float
     return Activity(
         sm=sm,
         memory=min(1.0, sum(_or_share(load.mem_util, load, t) for load in loads)),
-        encoder=_sum(loads, [load.enc_util for load in loads], t, 1.0),
-        decoder=_sum(loads, [load.dec_util for load in loads], t, 1.0),
-        jpeg=_sum(loads, [load.jpg_util for load in loads], t, 1.0),
-        ofa=_sum(loads, [load.ofa_util for load in loads], t, 1.0),
+        encoder=_sum([load.enc_util for load in loads], t, 1.0),
+        decoder=_sum([load.dec_util for load in loads], t, 1.0),
+        jpeg=_sum([load.jpg_util for load in loads], t, 1.0),
+        ofa=_sum([load.ofa_util for load in loads], t, 1.0),
         tensor=min(1.0, sum(_or_share(load.tensor_util, load, t) for load in loads)),
-        mem_used_mib=_sum(loads, [load.mem_used_mib for load in loads], t, float("inf")),
+        mem_used_mib=_sum([load.mem_used_mib for load in loads], t, float("inf")),
         power_w=power,
         temperature_c=max(given) if given else IDLE_TEMPERATURE_C + warmth,
-        pcie_tx_mib_s=_sum(loads, [load.pcie_tx_mib_s for load in loads], t, float("inf")),
-        pcie_rx_mib_s=_sum(loads, [load.pcie_rx_mib_s for load in loads], t, float("inf")),
-        nvlink_tx_mib_s=_sum(loads, [load.nvlink_tx_mib_s for load in loads], t, float("inf")),
-        nvlink_rx_mib_s=_sum(loads, [load.nvlink_rx_mib_s for load in loads], t, float("inf")),
+        pcie_tx_mib_s=_sum([load.pcie_tx_mib_s for load in loads], t, float("inf")),
+        pcie_rx_mib_s=_sum([load.pcie_rx_mib_s for load in loads], t, float("inf")),
+        nvlink_tx_mib_s=_sum([load.nvlink_tx_mib_s for load in loads], t, float("inf")),
+        nvlink_rx_mib_s=_sum([load.nvlink_rx_mib_s for load in loads], t, float("inf")),
         throttle=_throttle(loads, t),
     )
 

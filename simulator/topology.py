@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simulator.products import Wiring
+from simulator.boards import Wiring
 
 LEVELS = {"PSB": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 """PCIe closeness words of the fleet file to NVML_TOPOLOGY_*."""

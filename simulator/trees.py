@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from simulator.boards import NVIDIA_VENDOR
 from simulator.fleet import GpuSpec
-from simulator.products import NVIDIA_VENDOR
 
 BOOT_ID = Path("sys/kernel/random/boot_id")
 

@@ -55,7 +55,7 @@ def nvmlEventSetWait_v2(session: Session, argument: Any, data: Any, timeout_ms: 
 
     def lost(registration: tuple[int, int]) -> bool:
         session.check()
-        gpu = session.hardware.gpus[registration[0]]
+        gpu = session.simulation.told.gpus[registration[0]]
         return gpu.lost and gpu.epoch == registration[1]
 
     target(data)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid5
 
 from simulator import migstate, telemetry
+from simulator.boards import Product
 from simulator.eventsets import EventSet
 from simulator.fleet import GpuSpec
 from simulator.hardware import GpuState, Hardware
@@ -19,7 +20,6 @@ from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, unpack
 from simulator.nvml.codes import NvmlError
 from simulator.orders import EVERY_CALL
-from simulator.products import Product
 from simulator.simulation import Simulation
 
 MIG_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
@@ -57,10 +57,11 @@ class Session:
 
     def delay(self, call: str, gpu: int | None = None) -> None:
         """Take as long as the call is said to take, on that GPU or everywhere."""
-        tables = [self.hardware.slow]
-        if gpu is not None and gpu < len(self.hardware.gpus):
-            tables.append(self.hardware.gpus[gpu].slow)
-        seconds = max(max(table.get(call, 0.0), table.get(EVERY_CALL, 0.0)) for table in tables)
+        hardware = self.hardware
+        own = hardware.gpus[gpu].slow if gpu is not None and gpu < len(hardware.gpus) else {}
+        if not hardware.slow and not own:
+            return
+        seconds = max(table.get(name, 0.0) for table in (hardware.slow, own) for name in (call, EVERY_CALL))
         if seconds > 0:
             self.simulation.pause(seconds)
 

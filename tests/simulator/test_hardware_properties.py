@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from simulator import faults, migstate, orders
 from simulator import hardware as hw
+from simulator.boards import Product
 from simulator.hardware import Hardware
 from simulator.loads import Load
 from simulator.migprofiles import compute_profiles
 from simulator.migstate import MigError, MigState
 from simulator.orders import Order
-from simulator.products import PRODUCTS, Product
+from simulator.products import PRODUCTS
 
 GPUS = 3
 

@@ -44,7 +44,7 @@ class Publisher(Protocol):
     """What the agent says to the cluster. Nothing here blocks or fails."""
 
     def publish_labels(self, labels: Mapping[str, str]) -> None:
-        """Want the node to carry exactly these of the labels that are ours to write."""
+        """Want the node to carry exactly these of the labels that are ours to write. Equal labels are no change."""
         ...
 
     def publish_gpunode(self, gpunode: GpuNode) -> None:
@@ -85,6 +85,7 @@ class KubePublisher:
         self._client = Client(config, user_agent=FIELD_MANAGER, clock=clock)
         self._uid: str | None = None
         self._wanted: GpuNode | None = None
+        self._wanted_labels: Mapping[str, str] | None = None
         self._checked = False
         self._labels = _LabelWriter(self._client, node_name, self.event, self._seen)
         self._label_loop: LatestWriter[Mapping[str, str]] = LatestWriter(
@@ -120,7 +121,9 @@ class KubePublisher:
     def publish_labels(self, labels: Mapping[str, str]) -> None:
         strange = [key for key in labels if not is_published(key)]
         assert not strange, f"not ours to write: {strange}"
-        self._label_loop.put(dict(labels))
+        if labels != self._wanted_labels:
+            self._wanted_labels = dict(labels)
+            self._label_loop.put(self._wanted_labels)
 
     def publish_gpunode(self, gpunode: GpuNode) -> None:
         if gpunode == self._wanted:

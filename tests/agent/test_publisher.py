@@ -151,6 +151,10 @@ async def test_right_labels_are_not_written_again(
     await eventually(lambda: publisher.settled)
     written = len(server.seen("PATCH", "nodes"))
     read = len(server.seen("GET", "nodes"))
+    publisher.publish_labels({COUNT: "8"})
+    clock.advance(10)
+    await idle()
+    assert len(server.seen("GET", "nodes")) == read, "nothing changed, so nothing is asked"
     clock.advance(301)
     await eventually(lambda: len(server.seen("GET", "nodes")) > read)
     await idle()

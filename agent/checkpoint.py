@@ -1,6 +1,7 @@
 """What the agent knew, kept across its own restarts, so that it serves before NVML has answered.
 
-Valid for the same boot and the same driver only: after either changed, minors, MIG instances and faults may be others.
+The node is valid for the same boot and driver only: after either changed, minors, MIG instances and most faults are
+others. That a board is to be replaced holds across boots.
 """
 
 import logging
@@ -30,14 +31,18 @@ class Checkpoint(Struct, frozen=True):
     health: HealthSnapshot = HealthSnapshot(())
     energy_mj: dict[GpuUuid, int] = {}
 
+    def is_of_boot(self, boot_id: str) -> bool:
+        """Whether its node can be served. Of another boot's only the faults that survive a reboot hold."""
+        return bool(boot_id) and self.boot_id == boot_id
+
 
 def save(state_dir: Path, checkpoint: Checkpoint) -> None:
     """Write it in one step, mode 0600. Raises OSError."""
     write_atomically(state_dir / NAME, msgspec.json.encode(checkpoint))
 
 
-def load(state_dir: Path, *, boot_id: str, node_name: str) -> Checkpoint | None:
-    """The checkpoint of this boot and node, or None: none there, another boot's, or not to be understood."""
+def load(state_dir: Path, *, node_name: str) -> Checkpoint | None:
+    """The checkpoint of this node, of whatever boot, or None: none there, or not to be understood."""
     path = state_dir / NAME
     try:
         with path.open("rb") as file:
@@ -52,9 +57,7 @@ def load(state_dir: Path, *, boot_id: str, node_name: str) -> Checkpoint | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AssertionError) as wrong:
         log.warning("checkpoint ignored", extra={"file": str(path), "error": str(wrong)})
         return None
-    if not boot_id or found.version != VERSION or found.boot_id != boot_id or found.node.name != node_name:
-        return None
-    return found
+    return found if found.version == VERSION and found.node.name == node_name else None
 
 
 def read_boot_id(proc_root: Path) -> str:

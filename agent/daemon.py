@@ -101,7 +101,7 @@ class Agent:
         self.manager = PluginManager(settings.device_plugins_dir, settings.registration_socket, Preferrer(), observer)
         self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
-        self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready)
+        self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready, self.monitor.release)
         self._dirty = asyncio.Event()
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -314,11 +314,13 @@ class Agent:
         return Driver(self._settings.node_name, self._settings.sys_root, on_xid)
 
     def _restore(self) -> Checkpoint | None:
-        found = checkpoint.load(self._settings.state_dir, boot_id=self._boot_id, node_name=self._settings.node_name)
+        found = checkpoint.load(self._settings.state_dir, node_name=self._settings.node_name)
         if found is None:
             return None
-        now_s = self._clock()
-        self.picture.health.restore(found.health, same_boot=True, now_s=now_s)
+        now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
+        self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s)
+        if not same_boot:
+            return None
         self.picture.discovered(found.node, self._access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found

@@ -1,6 +1,7 @@
 """The agent's two listeners: probes and metrics over TCP, its report on a local socket for people."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from agent.report import NodeReport
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SOCKET_NAME = "agent.sock"
+LONGEST_RELEASE_S = 600.0
 
 
 class Endpoints:
@@ -25,11 +27,13 @@ class Endpoints:
         report: Callable[[], NodeReport],
         healthy: Callable[[], str | None],
         ready: Callable[[], str | None],
+        release: Callable[[float], None],
     ) -> None:
         self._metrics = metrics
         self._report = report
         self._healthy = healthy
         self._ready = ready
+        self._release = release
         self._runners: list[web.AppRunner] = []
         self._socket: Path | None = None
         self.port = 0
@@ -49,6 +53,7 @@ class Endpoints:
             self.port = int(runner.addresses[0][1])
         local = web.Application()
         local.router.add_get("/v1/node", self._node)
+        local.router.add_post("/v1/release", self._on_release)
         await self._listen_locally(await self._run(local), state_dir / SOCKET_NAME)
 
     async def stop(self) -> None:
@@ -85,6 +90,16 @@ class Endpoints:
 
     async def _node(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response(body=msgspec.json.encode(self._report()), content_type="application/json")
+
+    async def _on_release(self, request: web.Request) -> web.Response:
+        try:
+            seconds = float(request.query.get("seconds", ""))
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds <= LONGEST_RELEASE_S:
+            return web.Response(status=400, text=f"seconds: expected a number up to {LONGEST_RELEASE_S:g}\n")
+        self._release(seconds)
+        return web.Response(text="ok\n")
 
 
 def _verdict(problem: str | None) -> web.Response:

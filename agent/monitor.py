@@ -75,39 +75,49 @@ class GpuMonitor:
         self._versions: Versions | None = None
         self._rescan = asyncio.Event()
         self._unread = False
+        self._release_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self.session_open = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
         complained = False
+        driver = self._open_driver(self._xid)
         while True:
-            driver = self._open_driver(self._xid)
             try:
                 versions = await driver.open()
                 complained = False
-                if self._versions not in {None, versions} and self._versions is not None:
+                if self._versions is not None and self._versions != versions:
                     self._listener.driver_swapped(self._versions, versions)
                 self._versions = versions
                 await self._session(driver)
+                log.info("NVML let go", extra={"for_s": self._release_s})
             except NvmlError as failed:
                 if not complained:
                     self._listener.driver_gone(str(failed))
                 complained = True
-            finally:
-                self.session_open = False
-                await driver.close()
-            await asyncio.sleep(RESCAN_S if complained else 0)
+            self.session_open = False
+            await driver.close()
+            pause_s, self._release_s = max(self._release_s, RESCAN_S if complained else 0.0), 0.0
+            await asyncio.sleep(pause_s)
+
+    def release(self, seconds: float) -> None:
+        """Close the NVML session for so long: while it is open, a GPU reset or a MIG mode change is refused.
+
+        Kubelet is served from memory meanwhile.
+        """
+        self._release_s = seconds
+        self._rescan.set()
 
     def rescan(self) -> None:
         """Look at the whole node again, soon."""
         self._rescan.set()
 
     async def _session(self, driver: Driver) -> None:
-        """One NVML session, until the driver goes away (raises DriverUnavailable) or stops answering (CallTimedOut)."""
+        """One NVML session, until it is released, or the driver is gone (DriverUnavailable) or hangs (CallTimedOut)."""
         count = -1
         async with TaskSet() as probes:
-            while True:
+            while not self._release_s:
                 now = await driver.count()
                 if now != count or self._rescan.is_set() or self._unread:
                     self._rescan.clear()

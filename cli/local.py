@@ -33,11 +33,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def fetch(path: Path, resource: str) -> bytes:
-    """GET ``resource`` from the HTTP server behind the socket. Raises click.ClickException with one line."""
+def fetch(path: Path, resource: str, method: str = "GET") -> bytes:
+    """Ask the HTTP server behind the socket for ``resource``. Raises click.ClickException with one line."""
     connection = _UnixConnection(path)
     try:
-        connection.request("GET", resource)
+        connection.request(method, resource)
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as failed:

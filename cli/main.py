@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from cli.node import node
+from cli.node import node, release_nvml
 from cli.sim import sim
 from inventory import __version__
 
@@ -23,6 +23,7 @@ def tessera() -> None:
 
 
 tessera.add_command(node)
+tessera.add_command(release_nvml)
 tessera.add_command(sim)
 
 

@@ -22,6 +22,22 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
 }
 
 
+@click.command("release-nvml")
+@click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
+@state_dir_option
+def release_nvml(seconds: float, state_dir: Path) -> None:
+    """Let the agent close its NVML session for a while: an open one blocks GPU resets and MIG mode changes.
+
+    The kubelet is served from memory meanwhile, and health is looked at again afterwards.
+
+    \b
+    Example:
+      tessera release-nvml --for 30 && nvidia-smi --gpu-reset -i 3
+    """
+    fetch(state_dir / "agent.sock", f"/v1/release?seconds={seconds:g}", method="POST")
+    click.echo(f"NVML is let go for {seconds:g} s")
+
+
 @click.command()
 @click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
 @state_dir_option

@@ -25,7 +25,7 @@ from inventory.ids import GpuUuid, NodeName
 log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 30.0
-CLOSE_TIMEOUT_S = 0.3
+CLOSE_TIMEOUT_S = 2.0
 
 
 class Versions(Struct, frozen=True):
@@ -63,13 +63,18 @@ class _Slot:
 
 
 class Driver:
-    """The NVML session of this process. ``on_xid`` is called on the event loop."""
+    """NVML in this process, one session at a time. ``on_xid`` is called on the event loop.
+
+    Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
+    being joined by another hanging thread each time.
+    """
 
     def __init__(self, node_name: NodeName, sys_root: Path, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
         self._node_name = node_name
         self._sys_root = sys_root
         self._on_xid = on_xid
         self._main = GpuWorker("driver")
+        self._pool: list[_Slot] = []
         self._slots: list[_Slot] = []
         self.versions = Versions("", (0, 0))
 
@@ -93,8 +98,12 @@ class Driver:
         Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
         """
         self._fit(await self.count())
-        problems = [line for line in await asyncio.gather(*map(self._read, self._slots)) if line]
-        seen = {slot.gpu.uuid for slot in self._slots if slot.gpu is not None}
+        lines = await asyncio.gather(*map(self._read, self._slots))
+        seen = {slot.gpu.uuid for slot, line in zip(self._slots, lines, strict=True) if slot.gpu and not line}
+        for slot, line in zip(self._slots, lines, strict=True):
+            if line and slot.gpu is not None:
+                # Indexes move when a GPU is removed: who was read at another index is not here.
+                slot.gpu = None if slot.gpu.uuid in seen else structs.replace(slot.gpu, readable=False)
         by_uuid = {gpu.uuid: gpu for gpu in known}
         by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
         gpus = []
@@ -112,7 +121,7 @@ class Driver:
             gpus=tuple(gpus),
             links=links,
         )
-        return Discovery(node, tuple(problems))
+        return Discovery(node, tuple(line for line in lines if line))
 
     async def watch(self) -> None:
         """Hear the XIDs of every GPU that has a living handle."""
@@ -131,22 +140,27 @@ class Driver:
         return Sighting(found.probe, reset=found.renewed)
 
     async def close(self) -> None:
-        """End the session as far as the driver lets us; never waits long."""
-        for slot in self._slots:
-            slot.worker.close()
-        self._slots = []
+        """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""
+        slots, self._slots = self._slots, []
+        for slot in slots:
+            slot.handle, slot.gpu = None, None
+        quiet = await asyncio.gather(*(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True)
+        if any(isinstance(one, CallTimedOut) for one in quiet):
+            # Shutting a library down under a thread that is inside it is how processes crash.
+            log.warning("NVML stays open: a call has not returned")
+            return
         try:
             await self._main.call(_close, CLOSE_TIMEOUT_S)
         except NvmlError as failed:
             log.debug("NVML was not shut down: %s", failed)
-        self._main.close()
 
     def _fit(self, count: int) -> None:
-        """One slot for each index; a hung slot's thread is left to itself and its index gets a new one."""
-        while len(self._slots) > count:
-            self._slots.pop().worker.close()
-        for index in range(len(self._slots), count):
-            self._slots.append(_Slot(index, self._on_xid))
+        """One slot for each index, with the thread that index had before."""
+        for index in range(len(self._pool), count):
+            self._pool.append(_Slot(index, self._on_xid))
+        for slot in self._pool[count:]:
+            slot.handle, slot.gpu = None, None
+        self._slots = self._pool[:count]
 
     async def _read(self, slot: _Slot) -> str | None:
         """Fill the slot; one line when it cannot be read. A GPU known from before stays, unreadable."""
@@ -160,12 +174,12 @@ class Driver:
         except DriverUnavailable:
             raise
         except NvmlError as failed:
-            if slot.gpu is not None:
-                slot.gpu = structs.replace(slot.gpu, readable=False)
             return f"GPU {slot.index} cannot be read: {failed}"
         return None
 
     async def _watch(self, slot: _Slot) -> None:
+        if slot.worker.watches(slot.handle):
+            return
         try:
             heard = await slot.worker.watch(slot.handle)
         except NvmlError as failed:

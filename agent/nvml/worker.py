@@ -5,6 +5,7 @@ an executor's threads would hold the process's exit until the driver answers, wh
 """
 
 import asyncio
+import ctypes
 import logging
 import queue
 import threading
@@ -49,6 +50,7 @@ class GpuWorker:
         self._on_event = on_event
         self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
         self._events: Any = None
+        self._watched: int | None = None
         self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
         self._thread.start()
 
@@ -69,6 +71,14 @@ class GpuWorker:
         """Deliver this handle's events from now on, in place of an earlier handle's. False where the GPU has none."""
         return await self.call(lambda: self._register(handle))
 
+    def watches(self, handle: Any) -> bool:
+        """Whether events of this very handle are heard now."""
+        return self._events is not None and self._watched == _address(handle)
+
+    async def unwatch(self, timeout_s: float) -> None:
+        """Hear no more events. Raises CallTimedOut when the thread hangs."""
+        await self.call(self._release, timeout_s)
+
     def close(self) -> None:
         """Let the thread end after what it is doing; nobody waits for it."""
         try:
@@ -87,7 +97,7 @@ class GpuWorker:
         except CallFailed:
             must(pynvml.nvmlEventSetFree, events)
             return False
-        self._events = events
+        self._events, self._watched = events, _address(handle)
         return True
 
     def _release(self) -> None:
@@ -108,7 +118,8 @@ class GpuWorker:
             if item is None:
                 self._release()
                 return
-            self._answer(*item)
+            if not item[1].done():  # who asked has given up: the handles it meant may be gone
+                self._answer(*item)
 
     def _answer(self, function: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
         try:
@@ -140,6 +151,11 @@ class GpuWorker:
         except RuntimeError:
             # The loop is closed: the agent is ending, nobody listens any more.
             log.debug("an NVML answer came after the end")
+
+
+def _address(handle: Any) -> int | None:
+    """What identifies a handle: the address in its opaque pointer."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _resolve(answer: "asyncio.Future[Any]", result: Any) -> None:

@@ -25,8 +25,8 @@ def put(folder: Path, content: bytes) -> None:
     (folder / NAME).write_bytes(content)
 
 
-def found(folder: Path, boot_id: str = BOOT, node_name: str = "node-a") -> Checkpoint | None:
-    return load(folder, boot_id=boot_id, node_name=node_name)
+def found(folder: Path, node_name: str = "node-a") -> Checkpoint | None:
+    return load(folder, node_name=node_name)
 
 
 def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -44,15 +44,18 @@ def test_none_is_there_at_first(tmp_path: Path) -> None:
     assert found(tmp_path / "missing") is None
 
 
-@pytest.mark.parametrize(("boot_id", "node_name"), [("another", "node-a"), (BOOT, "node-b"), ("", "node-a")])
-def test_another_boots_or_nodes_is_ignored(tmp_path: Path, boot_id: str, node_name: str) -> None:
+def test_another_nodes_is_ignored(tmp_path: Path) -> None:
     save(tmp_path, checkpoint())
-    assert found(tmp_path, boot_id, node_name) is None
+    assert found(tmp_path, "node-b") is None
 
 
-def test_one_of_an_unknown_boot_never_fits(tmp_path: Path) -> None:
-    save(tmp_path, checkpoint(boot_id=""))
-    assert found(tmp_path, boot_id="") is None
+def test_its_node_may_be_served_in_the_same_boot_only() -> None:
+    assert checkpoint().is_of_boot(BOOT)
+    assert not checkpoint().is_of_boot("another")
+
+
+def test_one_of_an_unknown_boot_never_fits() -> None:
+    assert not checkpoint(boot_id="").is_of_boot("")
 
 
 def test_one_of_another_version_is_ignored(tmp_path: Path) -> None:

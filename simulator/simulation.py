@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from simulator import hardware as hw
 from simulator import orders, trees
 from simulator.eventsets import EventSet
-from simulator.fleet import Fleet, NodeSpec, load_fleet
+from simulator.fleet import Fleet, NodeSpec
+from simulator.fleetfile import load_fleet
 from simulator.hardware import GpuState, Hardware, Notice
 from simulator.orders import Order
 from simulator.store import Store

@@ -24,6 +24,8 @@ from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import FUNCTIONS, Body, Session
 from simulator.simulation import Simulation
 
+__all__ = ["FUNCTIONS", "SimulatedLibrary", "install_library"]
+
 log = logging.getLogger(__name__)
 
 

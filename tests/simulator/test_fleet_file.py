@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.fleet import load_fleet
+from simulator.fleetfile import load_fleet
 from simulator.products import PRODUCTS
 from simulator.reading import InputError
 from tests.simulator.conftest import node

@@ -60,6 +60,7 @@ class Simulation:
         if sys_root is not None:
             trees.write_sys(sys_root, node.gpus)
         self._show_boot_id()
+        self._show_instances(None, self.hardware)
         self.happen()
         self._events = threading.Thread(target=self._run_events, name="simulated-events", daemon=True)
         self._events.start()
@@ -128,6 +129,7 @@ class Simulation:
             after, notices = step(self.hardware, self.now())
             if after != self.hardware:
                 self._store.save(after)
+                self._show_instances(self.hardware, after)
                 self.hardware = after
             self._tell(notices)
 
@@ -178,10 +180,18 @@ class Simulation:
         with self._changed:
             fresh = hw.reboot(self.hardware, boot_id=str(uuid4()), created=time.time())
             self._store.save(fresh)
+            self._show_instances(self.hardware, fresh)
             self.hardware = fresh
             self._show_boot_id()
             self._tell(())
             self._changed.notify_all()
+
+    def _show_instances(self, before: Hardware | None, after: Hardware) -> None:
+        if self._proc_root is None:
+            return
+        for i, gpu in enumerate(after.gpus):
+            if before is None or before.gpus[i].mig != gpu.mig:
+                trees.write_capabilities(self._proc_root, self.node.gpus[i], gpu.mig)
 
     def _show_boot_id(self) -> None:
         if self._proc_root is not None:

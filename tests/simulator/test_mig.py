@@ -1,4 +1,5 @@
 from ctypes import byref, c_uint
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -190,6 +191,23 @@ def test_instances_outlive_the_agent(simulate: Simulate) -> None:
     uuid = pynvml.nvmlDeviceGetUUID(devices(gpu())[0])
     simulate()
     assert [pynvml.nvmlDeviceGetUUID(mig) for mig in devices(gpu())] == [uuid]
+
+
+def test_capability_files_come_and_go_with_instances(simulate: Simulate, tmp_path: Path) -> None:
+    simulate(node(2, more="  mig: {1: [3g.40gb]}\n"), proc_root=tmp_path)
+    base = tmp_path / "driver/nvidia/capabilities/gpu1/mig"
+
+    def files() -> list[str]:
+        return sorted(str(path.relative_to(base)) for path in base.rglob("access"))
+
+    gi = pynvml.nvmlDeviceGetGpuInstanceId(devices(gpu(1))[0])
+    assert files() == [f"gi{gi}/access", f"gi{gi}/ci0/access"]
+    instance = create(gpu(1), "1g.10gb")
+    assert len(files()) == 4
+    minors = {path.read_text().split()[1] for path in base.rglob("access")}
+    assert len(minors) == 4
+    destroy(instance)
+    assert files() == [f"gi{gi}/access", f"gi{gi}/ci0/access"]
 
 
 def test_a_board_without_mig_says_so(simulate: Simulate) -> None:

@@ -11,7 +11,7 @@ from inventory.devices import Node
 from inventory.ids import ResourceName
 from inventory.layout import plan
 from inventory.sharing import LayoutSpec
-from simulator.fleet import load_fleet
+from simulator.fleetfile import load_fleet
 from tests.agent.test_gpunode import gpu, instance, node
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

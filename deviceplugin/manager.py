@@ -70,7 +70,7 @@ class PluginManager:
         self._clock = clock
         self._desired: dict[ResourceName, ResourceView] = {}
         self._slots: dict[ResourceName, _Slot] = {}
-        self._ending: set[DevicePluginServer] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._refused: dict[ResourceName, str] = {}
         self._kubelet: SocketIdentity | None = None
         self._wake = asyncio.Event()
@@ -133,14 +133,20 @@ class PluginManager:
     async def close(self) -> None:
         """End all streams, remove all sockets. Cancel ``run`` before, or it serves them anew."""
         slots, self._slots = self._slots, {}
-        servers = {slot.server for slot in slots.values()} | self._ending
-        await asyncio.gather(*map(self._end, servers))
+        for slot in slots.values():
+            self._end(slot.server)
+        await asyncio.gather(*self._ending)
 
-    async def _end(self, server: DevicePluginServer) -> None:
-        """Stop a server. Cancelled on the way, it is left to ``close``."""
-        self._ending.add(server)
-        await server.stop()
-        self._ending.discard(server)
+    def _end(self, server: DevicePluginServer) -> "asyncio.Task[None]":
+        """Stop a server, in a task of its own that ``close`` waits for.
+
+        Awaited directly, gRPC's stop swallows a cancellation now and then (it uses ``asyncio.wait_for``, before Python
+        3.12), and whoever cancelled ``run`` would wait for ever. ``asyncio.wait`` on the task never does.
+        """
+        task = asyncio.create_task(server.stop())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     def _identify_kubelet(self) -> SocketIdentity | None:
         return None if self._kubelet_socket is None else identify(self._kubelet_socket)
@@ -162,26 +168,28 @@ class PluginManager:
         """A server on a fresh socket; the old one stops only after the new one registered, so no device flickers."""
         old = self._slots.get(name)
         server = DevicePluginServer(view, self._preferrer, self._observer)
-        self._ending.add(server)  # until it stands in a slot: cancelled in between, it is left to ``close``
         try:
             socket = await server.start(self._folder)
         except OSError as refused:
-            self._ending.discard(server)
             if self._refused.get(name) != str(refused):
                 log.warning("cannot serve", extra={"resource": name, "error": str(refused)})
             self._refused[name] = str(refused)
             return old
+        except asyncio.CancelledError:
+            self._end(server)
+            raise
         self._refused.pop(name, None)
         slot = _Slot(server)
         slot.identity = identify(socket)
         self._slots[name] = slot
-        self._ending.discard(server)
         log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
         if old is not None:
-            self._ending.add(old.server)
-            if kubelet is not None:
-                await self._register(name, slot, kubelet)
-            await self._end(old.server)
+            try:
+                if kubelet is not None:
+                    await self._register(name, slot, kubelet)
+            finally:
+                ending = self._end(old.server)
+            await asyncio.wait([ending])
         # The desired view may have changed while this waited.
         server.update(self._desired.get(name, view))
         return slot
@@ -209,7 +217,7 @@ class PluginManager:
         """Tell the kubelet that nothing is left (there is no unregister), then stop."""
         slot = self._slots.pop(name)
         slot.server.empty()
-        await self._end(slot.server)
+        await asyncio.wait([self._end(slot.server)])
         log.info("no longer advertised", extra={"resource": name})
 
 

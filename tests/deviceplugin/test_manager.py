@@ -14,6 +14,7 @@ import pytest
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import LONGEST_RETRY_S, POLL_S, PluginManager, sweep
 from deviceplugin.observer import SilentObserver
+from deviceplugin.server import DevicePluginServer
 from kube.testing import eventually
 from tests.deviceplugin.builders import GPU, gpus, migs, shared, view_of
 from tests.deviceplugin.fakes import FakeKubelet, RecordingObserver
@@ -390,6 +391,33 @@ async def test_closing_in_the_middle_of_a_replacement_leaves_no_socket(kubelet: 
         before = kubelet.attempts
         await eventually(lambda: kubelet.attempts > before)
     kubelet.hold.set()
+    assert sockets(kubelet.folder) == set()
+
+
+async def test_it_can_be_cancelled_even_while_a_server_stops_that_swallows_it(
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping, release = asyncio.Event(), asyncio.Event()
+    stop = DevicePluginServer.stop
+
+    async def swallowing(server: DevicePluginServer) -> None:
+        stopping.set()
+        with contextlib.suppress(asyncio.CancelledError):  # as gRPC's own stop does at times
+            await release.wait()
+        await stop(server)
+
+    monkeypatch.setattr(DevicePluginServer, "stop", swallowing)
+    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), SilentObserver())
+    manager.apply([view_of(gpus(2))])
+    await manager.mend()
+    manager.apply([])
+    task = asyncio.create_task(manager.run())
+    await stopping.wait()
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()
+    release.set()
+    await manager.close()
     assert sockets(kubelet.folder) == set()
 
 

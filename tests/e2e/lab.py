@@ -1,0 +1,289 @@
+"""What the end-to-end tests work with: one real cluster, agents on its node, pods, and a way to read what the API holds.
+
+Agents run on the machine beside the node (see hack.cluster), each with a state folder of its own. They carry the
+cluster's mark, so that taking the cluster down ends them whatever happened to the test.
+"""
+
+import contextlib
+import json
+import ssl
+import urllib.error
+import urllib.request
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from agent.report import DeviceReport, NodeReport
+from hack.agents import AgentProcess
+from hack.cluster import waiting
+from hack.cluster.cluster import Cluster
+from hack.cluster.layout import MARK_ENV
+from hack.cluster.node import NodeHost
+from hack.cluster.render import TEST_IMAGE
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+CRDS = ROOT / "charts" / "tessera" / "crds"
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+WAIT_S = 30.0
+FAST = "{probationSeconds: 1, probeIntervalSeconds: 0.5}"
+"""The ``health`` section of tests: a GPU that was reset is back after a second."""
+
+_serial = count()
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    """Return once ``condition`` holds. ClusterError that says ``what`` was waited for."""
+    waiting.until(condition, what, timeout_s=timeout_s, every_s=0.1)
+
+
+def fleet(path: Path, **node: Any) -> Path:
+    """A fleet file of one node, ``node-1``, written to ``path``."""
+    path.write_text(yaml.safe_dump({"nodes": [{"name": "node-1", **node}]}))
+    return path
+
+
+class Agent(AgentProcess):
+    """An agent with what tests ask it."""
+
+    def answers(self) -> bool:
+        with contextlib.suppress(click.ClickException):
+            self.report()
+            return True
+        return False
+
+    def serves(self) -> bool:
+        """Whether it is up, knows its driver, and the kubelet listens to all its resources."""
+        with contextlib.suppress(click.ClickException):
+            found = self.report()
+            return bool(found.driver_up and found.servers) and all(s.registered and s.streams for s in found.servers)
+        return False
+
+    def until(self, condition: Callable[[NodeReport], bool], what: str, timeout_s: float = WAIT_S) -> NodeReport:
+        """The first report that fulfils ``condition``."""
+        found: list[NodeReport] = []
+
+        def holds() -> bool:
+            with contextlib.suppress(click.ClickException):
+                found[:] = [self.report()]
+                return condition(found[0])
+            return False
+
+        until(holds, f"{what} (log: {self.log_path})", timeout_s)
+        return found[0]
+
+    def health(self, index: int) -> DeviceReport:
+        """Of a whole GPU."""
+        return next(one for one in self.report().health if one.gpu_index == index and one.mig is None)
+
+    def sockets(self) -> dict[str, str]:
+        """Socket by resource."""
+        return {status.resource: status.socket for status in self.report().servers}
+
+    def registrations(self, resource: str) -> int:
+        return int(self.metric(f'tessera_agent_registrations_total{{resource="{resource}",result="ok"}}'))
+
+    def metric(self, series: str) -> float:
+        """The value of one series, written with its labels; 0 where there is none."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{series} ")), 0.0)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running cluster and its one node that counts."""
+
+    cluster: Cluster
+    host: NodeHost
+    agents: list[Agent] = field(default_factory=list)
+
+    # What the API server holds.
+
+    def get(self, path: str) -> dict[str, Any]:
+        """An object by its path below the server's address; empty where there is none."""
+        config = json.loads(self.cluster.kubeconfig.read_text())
+        (entry,), (user,) = config["clusters"], config["users"]
+        authority = b64decode(entry["cluster"]["certificate-authority-data"]).decode()
+        https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cadata=authority))
+        token = user["user"]["token"]
+        request = urllib.request.Request(self.cluster.server + path, headers={"Authorization": f"Bearer {token}"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+        try:
+            with opener.open(request, timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as refused:
+            with refused:
+                if refused.code == 404:
+                    return {}
+                raise
+
+    @property
+    def node(self) -> dict[str, Any]:
+        return self.get(f"/api/v1/nodes/{self.host.name}")
+
+    def amounts(self, kind: str = "allocatable") -> dict[str, int]:
+        """Our extended resources in the node's ``allocatable`` or ``capacity``, those without a device left out."""
+        found = self.node["status"].get(kind, {})
+        return {name: int(found[name]) for name in found if name.startswith("nvidia.com/") and int(found[name])}
+
+    def labels(self) -> dict[str, str]:
+        found: dict[str, str] = self.node["metadata"]["labels"]
+        return {name: value for name, value in found.items() if name.startswith("nvidia.com/")}
+
+    def gpunode(self) -> dict[str, Any]:
+        """Status of the node's GpuNode; empty where there is none."""
+        found: dict[str, Any] = self.get(f"/apis/tessera.dev/v1alpha1/gpunodes/{self.host.name}").get("status", {})
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        """Those about the node, by whoever writes."""
+        found = self.get("/apis/events.k8s.io/v1/events")["items"]
+        return [one for one in found if one["regarding"].get("name") == self.host.name]
+
+    def await_amounts(self, wanted: Mapping[str, int], timeout_s: float = WAIT_S) -> None:
+        """Return once the node's allocatable holds these amounts (0: none) of these resources."""
+        seen: dict[str, int] = {}
+
+        def equal() -> bool:
+            seen.clear()
+            seen.update(self.amounts())
+            return all(seen.get(name, 0) == amount for name, amount in wanted.items())
+
+        try:
+            until(equal, f"allocatable {dict(wanted)}", timeout_s)
+        except waiting.ClusterError as late:
+            raise AssertionError(f"{late}; last seen {seen}") from None
+
+    # Agents.
+
+    @contextlib.contextmanager
+    def agent(self, fleet: Path | None, config: str | None = None, *, api: bool = True, **more: Any) -> Iterator[Agent]:
+        """An agent of the node from its start to a clean end, serving. ``more`` goes to AgentProcess."""
+        agent = self.make_agent(fleet, config, api=api, **more)
+        agent.start()
+        try:
+            until(agent.serves, f"registered (log: {agent.log_path}: {agent.log()[-2000:]})")
+            yield agent
+        finally:
+            self.delete_pods()
+            self.end(agent)
+
+    def make_agent(self, fleet: Path | None, config: str | None = None, *, api: bool = True, **more: Any) -> Agent:
+        """One that is not started yet; ``end`` it."""
+        wiring: dict[str, Any] = {
+            "kubelet_dir": self.host.kubelet_dir,
+            "cdi_dir": self.host.cdi_dir,
+            "kubeconfig": str(self.cluster.kubeconfig) if api else "none",
+            **more,
+        }
+        wiring["environment"] = {MARK_ENV: str(self.cluster.paths.home), **wiring.get("environment", {})}
+        agent = Agent(folder=self.host.agent_dir / f"a{next(_serial)}", fleet=fleet, config=config, **wiring)
+        self.agents.append(agent)
+        return agent
+
+    def end(self, agent: Agent) -> None:
+        """Stop it if it runs, and wait until nothing of it is allocatable any more."""
+        if agent not in self.agents:
+            return
+        self.agents.remove(agent)
+        served = {status.resource for status in agent.report().servers} if agent.answers() else set()
+        code = agent.stop()
+        self.await_amounts(dict.fromkeys(served, 0))
+        assert code == 0, agent.log()[-2000:]
+
+    # Pods.
+
+    def run(self, name: str, limits: Mapping[str, int], *, wait: bool = True) -> "Pod":
+        """A pod of one container that asks for ``limits`` and waits; it ends at once when it is deleted."""
+        container = {
+            "name": "main",
+            "image": TEST_IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 86400 & wait"],
+            "resources": {"limits": {key: str(value) for key, value in limits.items()}},
+        }
+        spec = {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "nodeSelector": {"kubernetes.io/hostname": self.host.name},
+            "containers": [container],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+        pod = Pod(self, name)
+        if wait:
+            pod.await_ready()
+        return pod
+
+    def apply(self, *files: Path) -> None:
+        self.cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+
+    def delete_pods(self, *names: str) -> None:
+        """All of the default namespace, or these; returns when their containers have ended."""
+        if names or self.get("/api/v1/namespaces/default/pods")["items"]:
+            self.cluster.kubectl("delete", "pod", *(names or ["--all"]), "--now", "--wait", "--timeout=60s")
+
+
+@dataclass(frozen=True)
+class Pod:
+    lab: Lab
+    name: str
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.lab.get(f"/api/v1/namespaces/default/pods/{self.name}")["status"]
+        return found
+
+    @property
+    def container(self) -> str:
+        """The running container's id: another one after a restart. Empty while there is none."""
+        (found,) = self.status.get("containerStatuses", [{}])
+        return str(found.get("containerID", "")) if "running" in found.get("state", {}) else ""
+
+    def await_ready(self) -> None:
+        """Return once it runs; AssertionError at once when the kubelet refused it."""
+
+        def ready() -> bool:
+            status = self.status
+            assert status["phase"] != "Failed", f"{status.get('reason')}: {status.get('message')}"
+            return any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
+
+        until(ready, f"pod {self.name} running")
+
+    def sh(self, script: str) -> str:
+        """What a shell inside its container prints."""
+        return self.lab.cluster.kubectl("exec", self.name, "--", "sh", "-c", script)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """NVIDIA's variables of its first process."""
+        pairs = (line.partition("=") for line in self.sh("env").splitlines())
+        return {name: value for name, _, value in pairs if name.startswith("NVIDIA")}
+
+    @property
+    def visible(self) -> list[str]:
+        """The devices that the container toolkit would inject."""
+        return self.environment["NVIDIA_VISIBLE_DEVICES"].split(",")
+
+    @property
+    def device_nodes(self) -> list[str]:
+        return self.sh("find /dev -name 'nvidia*' -type c | sort").split()
+
+
+def holders(report: NodeReport) -> dict[str, str]:
+    """Pod name by device id."""
+    return {held.device: held.holder.pod for held in report.holders}
+
+
+def held_by(report: NodeReport, pod: str) -> list[str]:
+    """The device ids that a pod holds, in the order of the GPUs."""
+    order: Sequence[str] = [device.id for resource in report.resources for device in resource.devices]
+    return sorted((device for device, holder in holders(report).items() if holder == pod), key=order.index)

@@ -81,7 +81,7 @@ async def test_what_happened_in_an_outage_is_told_afterwards_with_its_count(
     recorder.record(happened())
     recorder.record(happened())
     recorder.record(happened(reason="GpuHealthy"))
-    await eventually(lambda: len(server.requests) == 1 and clock.next_wake_s() is not None)
+    await eventually(lambda: len(server.requests) == 1 and clock.next_wake_s is not None)
     server.down = False
     clock.advance(2.0)
     await eventually(lambda: recorder.settled)

@@ -41,6 +41,10 @@ class ApiOutlet:
     async def run(self) -> None:
         await self._publisher.run()
 
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stamp.settings = settings.labels
+
     def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
         if not picture.node.gpus and not picture.node.driver_version:
             # Nothing is known yet: what an earlier agent published still holds.
@@ -80,14 +84,14 @@ class _Stamp:
     """When the labels were last made anew: a timestamp that moves once in ``sleepInterval``, not with each write."""
 
     def __init__(self, settings: LabelSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._last_s: float | None = None
 
     def at(self, now_s: float) -> int | None:
         """Seconds since the epoch for the gfd.timestamp label; None where none is wanted."""
-        if self._settings.no_timestamp:
+        if self.settings.no_timestamp:
             return None
-        interval_s = self._settings.sleep_interval_s
+        interval_s = self.settings.sleep_interval_s
         if self._last_s is None or (math.isfinite(interval_s) and now_s - self._last_s >= interval_s):
             self._last_s = now_s
         return int(self._last_s)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.access import driver_files, extra_nodes
+from agent.config.settings import DriverSettings
 from agent.files import write_atomically
 from deviceplugin.cdi import DriverFiles, device_names, file_name, rename_kind, specs
 from deviceplugin.strategy import AllocationSpec, NodeAccess
@@ -37,15 +38,24 @@ class _Generated(Struct):
 
 
 class CdiFiles:
-    """Specs below ``folder``. ``hook_path`` is nvidia-ctk or nvidia-cdi-hook as the host sees it."""
+    """Specs below ``folder``. ``driver`` may be replaced between two writes."""
 
-    def __init__(self, folder: Path, *, driver_root: Path, dev_root: Path, hook_path: Path, simulated: bool) -> None:
+    def __init__(self, folder: Path, driver: DriverSettings, *, simulated: bool) -> None:
         self._folder = folder
-        self._driver_root = driver_root
-        self._dev_root = dev_root
-        self._hook_path = hook_path
+        self.driver = driver
         self._simulated = simulated
         self._written: dict[str, bytes] = {}
+
+    def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
+        """Whether an answer could name a device that the files as they are do not define."""
+        for name, document in specs(spec, access, DriverFiles(), {}).items():
+            try:
+                there = msgspec.json.decode((self._folder / name).read_bytes(), type=_Generated)
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                return bool(document["devices"])
+            if not device_names(document) <= {device.name for device in there.devices}:
+                return True
+        return False
 
     async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
         """Bring the files in line; the names of those that changed. Raises OSError when they cannot be written."""
@@ -65,7 +75,7 @@ class CdiFiles:
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
         if not spec.uses_cdi:
             return {}
-        extra = extra_nodes(self._dev_root, spec.imex_channels, simulated=self._simulated)
+        extra = extra_nodes(self.driver.dev_root, spec.imex_channels, simulated=self._simulated)
         if self._simulated:
             return specs(spec, access, DriverFiles(), extra)
         generated = await self._generate(spec)
@@ -82,16 +92,16 @@ class CdiFiles:
 
     async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
         """The GPU spec by ``nvidia-ctk cdi generate``; None where there is no such program or it fails."""
-        if self._hook_path.name != "nvidia-ctk" or not self._hook_path.exists():
+        if self.driver.cdi_hook_path.name != "nvidia-ctk" or not self.driver.cdi_hook_path.exists():
             return None
         output = await run_program(
-            str(self._hook_path),
+            str(self.driver.cdi_hook_path),
             "cdi",
             "generate",
             "--format=json",
             f"--device-name-strategy={spec.device_id.value}",
-            f"--driver-root={self._driver_root}",
-            f"--dev-root={self._dev_root}",
+            f"--driver-root={self.driver.driver_root}",
+            f"--dev-root={self.driver.dev_root}",
         )
         if output is None:
             return None
@@ -104,10 +114,10 @@ class CdiFiles:
         return rename_kind(document, "gpu") if document["devices"] else None
 
     async def _driver_files(self) -> DriverFiles:
-        output = await run_program("ldconfig", "-r", str(self._driver_root), "-p")
+        output = await run_program("ldconfig", "-r", str(self.driver.driver_root), "-p")
         if output is None:
             return DriverFiles()
-        return driver_files(output.decode(errors="replace"), self._driver_root, self._hook_path)
+        return driver_files(output.decode(errors="replace"), self.driver.driver_root, self.driver.cdi_hook_path)
 
 
 async def run_program(*words: str) -> bytes | None:

@@ -87,13 +87,8 @@ class Agent:
         choices = choices_of(settings)
         self.picture = Picture(settings.node_name, choices)
         self._restored = self._restore()
-        self._cdi = CdiFiles(
-            settings.cdi_dir,
-            driver_root=settings.driver.driver_root,
-            dev_root=settings.driver.dev_root,
-            hook_path=settings.driver.cdi_hook_path,
-            simulated=self._simulated,
-        )
+        self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
+        self._adopting = asyncio.Lock()
         self.holders = HolderWatch(
             PodResources(settings.kubelet_dir / "pod-resources"), self.picture.device_ids, self._publish
         )
@@ -114,6 +109,8 @@ class Agent:
         """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
         await self.endpoints.start(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
+        if self._cdi.lacking(self.picture.choices.allocation, self.picture.access):
+            await self._write_cdi(self.picture.choices, self.picture.access)
         self._serve()
         names = {
             "device-plugin": self.manager.run(),
@@ -145,12 +142,19 @@ class Agent:
         await self.endpoints.stop()
         log.info("stopped")
 
-    def reconfigure(self, settings: Settings) -> None:
+    async def reconfigure(self, settings: Settings) -> None:
         """Take new settings into use; only what they change is touched."""
         self._settings = settings
         choices = choices_of(settings)
-        transitions = self.picture.reconfigured(choices, self._clock())
+        async with self._adopting:
+            self._cdi.driver = settings.driver
+            access = self._access(self.picture.node)
+            # Before the first answer that names a device by CDI, or that container waits for the runtime's next try.
+            await self._write_cdi(choices, access)
+            self.picture.access = access
+            transitions = self.picture.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
+        self._outlet.reconfigure(settings)
         self._tell(transitions)
         self.monitor.rescan()
         self._serve()
@@ -164,16 +168,11 @@ class Agent:
             self._tell(self.picture.apply(BootChanged(), now_s))
         self._restored = None
         self.metrics.driver_up(up=True)
-        access = self._access(node)
-        try:
-            changed = await self._cdi.write(self.picture.choices.allocation, access)
-        except OSError as failed:
-            log.warning("CDI specs not written", extra={"error": str(failed)})
-            changed = ()
-        if changed:
-            log.info("CDI specs written", extra={"files": ",".join(changed)})
-        differs = node != self.picture.node
-        self._tell(self.picture.discovered(node, access, now_s))
+        async with self._adopting:
+            access = self._access(node)
+            await self._write_cdi(self.picture.choices, access)
+            differs = node != self.picture.node
+            self._tell(self.picture.discovered(node, access, now_s))
         self._dirty_links.set()
         await self._fill_first()
         self._complain((*discovery.problems, *self.picture.layout.problems))
@@ -324,6 +323,15 @@ class Agent:
         self.picture.discovered(found.node, self._access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
+
+    async def _write_cdi(self, choices: Choices, access: NodeAccess) -> None:
+        try:
+            changed = await self._cdi.write(choices.allocation, access)
+        except OSError as failed:
+            log.warning("CDI specs not written", extra={"error": str(failed)})
+            return
+        if changed:
+            log.info("CDI specs written", extra={"files": ",".join(changed)})
 
     def _access(self, node: Node) -> NodeAccess:
         settings = self._settings

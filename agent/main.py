@@ -129,9 +129,9 @@ class _Process:
                     continue
             self._reload.clear()
             seen = self._identity()
-            self._take_up(agent, outlet)
+            await self._take_up(agent, outlet)
 
-    def _take_up(self, agent: Agent, outlet: Outlet) -> None:
+    async def _take_up(self, agent: Agent, outlet: Outlet) -> None:
         """Read everything anew; a bad file leaves the old settings in use."""
         try:
             config = load(None, self._env, self._flags)
@@ -148,7 +148,7 @@ class _Process:
             log.warning("config", extra={"problem": warning})
         self._settings = settings
         configure(settings.logging)
-        agent.reconfigure(settings)
+        await agent.reconfigure(settings)
         agent.metrics.reloaded(None)
         self._remember(config)
         log.info("config reloaded", extra={"changed": ",".join(sorted(changes.concerns)) or "nothing"})

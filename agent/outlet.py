@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from agent.config.settings import Settings
 from agent.health.states import Transition
 from agent.picture import Picture
 from agent.podresources import Holder
@@ -15,6 +16,9 @@ class Outlet(Protocol):
 
     async def run(self) -> None:
         """Write until cancelled."""
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Settings from now on; what they show differently is in the next ``publish``."""
 
     def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
         """The state to show from now on: node labels and the GpuNode object."""
@@ -31,6 +35,8 @@ class NoOutlet:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
+
+    def reconfigure(self, settings: Settings) -> None: ...
 
     def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None: ...
 

@@ -11,6 +11,7 @@ import pytest
 
 from agent import cdifiles
 from agent.cdifiles import CdiFiles, run_program
+from agent.config.settings import DriverSettings
 from deviceplugin.answer import CDI_VENDOR
 from deviceplugin.cdi import file_name
 from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, NodeAccess
@@ -63,13 +64,9 @@ class Host:
         program(self.root / "bin/ldconfig", f'echo "$@" > {self.root}/ldconfig.args\ncat {self.root}/ldconfig.txt')
 
     def files(self, hook: Path | None = None, *, simulated: bool = False) -> CdiFiles:
-        return CdiFiles(
-            self.cdi,
-            driver_root=self.driver_root,
-            dev_root=self.root,
-            hook_path=hook or self.root / "none/nvidia-ctk",
-            simulated=simulated,
-        )
+        hook = hook or self.root / "none/nvidia-ctk"
+        driver = DriverSettings(driver_root=self.driver_root, dev_root=self.root, cdi_hook_path=hook)
+        return CdiFiles(self.cdi, driver, simulated=simulated)
 
     def read(self, name: str = GPU_FILE) -> Any:
         return json.loads((self.cdi / name).read_bytes())
@@ -94,6 +91,17 @@ async def test_each_class_has_a_file_that_runtimes_can_read(host: Host) -> None:
     for name in changed:
         VALIDATOR.validate(host.read(name))
         assert stat.S_IMODE((host.cdi / name).stat().st_mode) == 0o644
+
+
+async def test_files_that_lack_a_device_are_told_from_those_that_do_not(host: Host) -> None:
+    files = host.files()
+    assert files.lacking(CDI, ACCESS)
+    await files.write(CDI, ACCESS)
+    assert not files.lacking(CDI, ACCESS)
+    assert files.lacking(AllocationSpec(strategies=CDI.strategies, device_id=DeviceIdStrategy.INDEX), ACCESS)
+    (host.cdi / GPU_FILE).write_text("{")
+    assert files.lacking(CDI, ACCESS)
+    assert not files.lacking(AllocationSpec(), ACCESS)
 
 
 async def test_without_a_cdi_strategy_nothing_is_written(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""What the end-to-end tests work with: one real cluster, agents on its node, pods, and a way to read what the API holds.
+"""What the end-to-end tests work with: a real cluster, agents on its node, pods, and what the API server holds.
 
 Agents run on the machine beside the node (see hack.cluster), each with a state folder of its own. They carry the
 cluster's mark, so that taking the cluster down ends them whatever happened to the test.
@@ -23,6 +23,7 @@ from agent.report import DeviceReport, NodeReport
 from hack.agents import AgentProcess
 from hack.cluster import waiting
 from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.node import NodeHost
 from hack.cluster.render import TEST_IMAGE
@@ -159,7 +160,7 @@ class Lab:
 
         try:
             until(equal, f"allocatable {dict(wanted)}", timeout_s)
-        except waiting.ClusterError as late:
+        except ClusterError as late:
             raise AssertionError(f"{late}; last seen {seen}") from None
 
     # Agents.

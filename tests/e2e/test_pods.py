@@ -1,6 +1,6 @@
 """Pods get GPUs: what the node offers, who gets which, and what a container finds inside."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 import pytest
@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, held_by, holders
 
 pytestmark = pytest.mark.e2e
+
+Switch = Callable[[str], None]
 
 WHOLE = f"""
 version: v1
@@ -28,7 +30,7 @@ def agent(lab: Lab) -> Iterator[Agent]:
 
 
 @pytest.fixture
-def take_up(agent: Agent) -> Iterator[object]:
+def take_up(agent: Agent) -> Iterator[Switch]:
     """Switch the agent to another strategy for one test."""
 
     def switch(config: str) -> None:
@@ -59,7 +61,7 @@ def test_every_device_is_given_once(lab: Lab, agent: Agent) -> None:
 def test_four_gpus_come_linked_among_themselves(lab: Lab, agent: Agent) -> None:
     pod = lab.run("four", {GPU: 4})
     report = agent.report()
-    index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
+    index = {str(gpu.uuid): gpu.index for gpu in report.node.gpus}
     given = sorted(index[uuid] for uuid in pod.visible)
     assert len(given) == 4
     assert all(report.node.links[a][b].nvlinks >= 1 for a, b in combinations(given, 2)), given
@@ -77,22 +79,19 @@ def test_two_pods_share_one_gpu(lab: Lab, agent: Agent) -> None:
     assert all(replica.startswith(f"{shared}::") for replica in replicas)
 
 
-def test_envvar_names_the_gpus_and_device_specs_bring_their_files(lab: Lab, agent: Agent, take_up: object) -> None:
-    assert callable(take_up)
+def test_envvar_names_the_gpus_and_device_specs_bring_their_files(lab: Lab, agent: Agent, take_up: Switch) -> None:
     plain = lab.run("plain", {GPU: 1})
     assert plain.device_nodes == []
     take_up(strategy("envvar", ", passDeviceSpecs: true, deviceIDStrategy: index"))
     pod = lab.run("specs", {GPU: 2})
-    gpus = {gpu.uuid: gpu for gpu in agent.report().node.gpus}
     report = agent.until(lambda found: len(held_by(found, "specs")) == 2, "its two devices")
-    held = [gpus[uuid] for uuid in map(type(report.node.gpus[0].uuid), held_by(report, "specs"))]
+    held = [gpu for gpu in report.node.gpus if gpu.uuid in held_by(report, "specs")]
     assert sorted(pod.visible) == [str(gpu.index) for gpu in held]
     assert pod.device_nodes == [f"/dev/nvidia{gpu.minor}" for gpu in held]
 
 
 @pytest.mark.parametrize("name", ["cdi-cri", "cdi-annotations"])
-def test_cdi_brings_the_device_files(lab: Lab, agent: Agent, take_up: object, name: str) -> None:
-    assert callable(take_up)
+def test_cdi_brings_the_device_files(lab: Lab, agent: Agent, take_up: Switch, name: str) -> None:
     take_up(strategy(name))
     pod = lab.run("cdi", {GPU: 2})
     report = agent.until(lambda found: len(held_by(found, "cdi")) == 2, "its two devices")
@@ -102,8 +101,7 @@ def test_cdi_brings_the_device_files(lab: Lab, agent: Agent, take_up: object, na
     assert pod.environment == {"NVIDIA_VISIBLE_DEVICES": "void"}
 
 
-def test_volume_mounts_name_the_gpus_by_path(lab: Lab, agent: Agent, take_up: object) -> None:
-    assert callable(take_up)
+def test_volume_mounts_name_the_gpus_by_path(lab: Lab, agent: Agent, take_up: Switch) -> None:
     take_up(strategy("volume-mounts"))
     pod = lab.run("mounts", {GPU: 2})
     report = agent.until(lambda found: len(held_by(found, "mounts")) == 2, "its two devices")

@@ -134,9 +134,10 @@ class Driver:
             raise GpuLost(f"NVML no longer lists {uuid}")
         gpu, handle = slot.gpu, slot.handle
         found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
-        if found.renewed:
-            slot.handle = found.handle
-            await self._watch(slot)
+        slot.handle = found.handle
+        if found.renewed or slot.worker.deaf:
+            # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
+            await self._listen(slot)
         return Sighting(found.probe, reset=found.renewed)
 
     async def close(self) -> None:
@@ -178,8 +179,10 @@ class Driver:
         return None
 
     async def _watch(self, slot: _Slot) -> None:
-        if slot.worker.watches(slot.handle):
-            return
+        if not slot.worker.watches(slot.handle):
+            await self._listen(slot)
+
+    async def _listen(self, slot: _Slot) -> None:
         try:
             heard = await slot.worker.watch(slot.handle)
         except NvmlError as failed:
@@ -189,12 +192,16 @@ class Driver:
             log.info("this GPU has no XID events", extra={"gpu": slot.index})
 
     async def _ancestors(self, slots: Sequence[_Slot]) -> dict[tuple[int, int], int]:
-        """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing."""
+        """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing.
+
+        A GPU that could not be read is not asked about either: in a call of its neighbour it would hang that one.
+        """
+        readable = {i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable}
 
         async def row(i: int) -> dict[tuple[int, int], int]:
             one = slots[i].handle
-            others = [(j, slots[j].handle) for j in range(i + 1, len(slots)) if slots[j].handle is not None]
-            if one is None or not others:
+            others = [(j, slots[j].handle) for j in range(i + 1, len(slots)) if j in readable]
+            if i not in readable or not others:
                 return {}
             try:
                 levels = await slots[i].worker.call(lambda: [(j, common_ancestor(one, other)) for j, other in others])

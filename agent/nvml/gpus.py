@@ -30,10 +30,11 @@ BRANDS = {
     2: "tesla",
     5: "geforce",
     6: "titan",
-    11: "nvidia-rtx",
-    13: "quadro-rtx",
+    12: "quadro-rtx",
+    13: "nvidia-rtx",
     14: "nvidia",
     15: "geforce-rtx",
+    16: "titan-rtx",
 }
 REMOTE_TYPES = {0: RemoteType.GPU, 1: RemoteType.NPU, 2: RemoteType.SWITCH}
 

@@ -25,6 +25,8 @@ T = TypeVar("T")
 EVENT_WAIT_MS = 1000
 CALL_TIMEOUT_S = 5.0
 QUEUE_LENGTH = 8
+MAX_LATE_EVENTS = 64
+"""Events that are still taken out of a set before it is freed."""
 WHOLE_GPU = 0xFFFFFFFF
 EVENT_TYPES = (
     pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
@@ -75,6 +77,11 @@ class GpuWorker:
         """Whether events of this very handle are heard now."""
         return self._events is not None and self._watched == _address(handle)
 
+    @property
+    def deaf(self) -> bool:
+        """Whether waiting for events failed since ``watch``: they are heard again only after another."""
+        return self._events is None and self._watched is not None
+
     async def unwatch(self, timeout_s: float) -> None:
         """Hear no more events. Raises CallTimedOut when the thread hangs."""
         await self.call(self._release, timeout_s)
@@ -88,19 +95,30 @@ class GpuWorker:
 
     def _register(self, handle: Any) -> bool:
         self._release()
+        self._watched = _address(handle)
         supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
-        if not supported:
-            return False
-        events = must(pynvml.nvmlEventSetCreate)
         try:
-            must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, events)
-        except CallFailed:
-            must(pynvml.nvmlEventSetFree, events)
-            return False
-        self._events, self._watched = events, _address(handle)
-        return True
+            if supported:
+                self._events = must(pynvml.nvmlEventSetCreate)
+                must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, self._events)
+                return True
+        except CallFailed as refused:
+            log.debug("no events: %s", refused)
+            self._free()
+        except NvmlError:
+            self._free()
+            raise
+        self._watched = None
+        return False
 
     def _release(self) -> None:
+        for _ in range(MAX_LATE_EVENTS):
+            if not self._wait_for_event(0):
+                break
+        self._watched = None
+        self._free()
+
+    def _free(self) -> None:
         events, self._events = self._events, None
         if events is not None:
             try:
@@ -113,7 +131,7 @@ class GpuWorker:
             try:
                 item = self._calls.get(block=self._events is None)
             except queue.Empty:
-                self._wait_for_event()
+                self._wait_for_event(EVENT_WAIT_MS)
                 continue
             if item is None:
                 self._release()
@@ -131,19 +149,23 @@ class GpuWorker:
         else:
             self._tell(_resolve, answer, result)
 
-    def _wait_for_event(self) -> None:
+    def _wait_for_event(self, wait_ms: int) -> bool:
+        """Tell the next event; False where none came."""
+        if self._events is None:
+            return False
         try:
-            data = pynvml.nvmlEventSetWait_v2(self._events, EVENT_WAIT_MS)
+            data = pynvml.nvmlEventSetWait_v2(self._events, wait_ms)
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_ERROR_TIMEOUT:
                 # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
                 # The next probe says what happened, and a recovered GPU is watched anew.
                 log.debug("no more events from %s: %s", self._thread.name, error)
-                self._events = None
-            return
+                self._free()
+            return False
         if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
             gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
             self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci))
+        return True
 
     def _tell(self, function: Callable[..., None], *args: Any) -> None:
         try:

@@ -76,9 +76,9 @@ def read_gpu(handle: Any, index: int, sys_root: Path) -> Gpu:
 
 
 def sysfs_bus_id(bus_id: str) -> str:
-    """NVML's ``00000000:07:00.0`` as sysfs writes it: lower case, a domain of four digits."""
+    """NVML's ``00000000:07:00.0`` as sysfs writes it: lower case, a domain of at least four digits."""
     domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
 
 def read_numa_node(sys_root: Path, bus_id: str) -> int | None:

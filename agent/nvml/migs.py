@@ -108,4 +108,5 @@ def _gpu_instance_info(handle: Any, gi_id: int) -> Any | None:
 def profile_name(gi_slices: int, memory_mib: int, total_bytes: int) -> str:
     """A profile's text where NVML gives none: memory as eighths of the card, rounded up, times its GiB, rounded up."""
     fraction = math.ceil(memory_mib * MIB / total_bytes * EIGHTHS) / EIGHTHS
-    return f"{gi_slices}g.{round(fraction * math.ceil(total_bytes / GIB))}gb"
+    # Halves go up, as NVML's do; ``round`` would take them to the even number.
+    return f"{gi_slices}g.{math.floor(fraction * math.ceil(total_bytes / GIB) + 0.5)}gb"

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 1.0
 FILL_FIRST_S = 0.15
+FILL_GAP_S = 0.004
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -270,7 +271,7 @@ class Agent:
         """Work out preferred sets ahead of the first request, a little at a time, whenever the links are new ones."""
         while True:
             for _ in self.picture.links.fill():
-                await asyncio.sleep(0)
+                await asyncio.sleep(FILL_GAP_S)
             self._dirty_links.clear()
             await self._dirty_links.wait()
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 from hack.bench import agent, preferred
 
-BENCHES = {"preferred": preferred.main, "agent": lambda: asyncio.run(agent.main())}
+BENCHES: dict[str, Callable[[], None]] = {"preferred": preferred.main, "agent": lambda: asyncio.run(agent.main())}
 
 
 def main(names: list[str]) -> int:

@@ -10,9 +10,12 @@ from agent import gpunode, labels
 from agent.config.settings import LabelSettings, Settings
 from agent.gpunode import HealthView
 from agent.health.states import DeviceHealth, Transition
+from agent.labels import VgpuHost
 from agent.picture import Picture
 from agent.podresources import Holder
 from agent.publisher import EventType, KubePublisher
+from agent.vgpu import read_vgpu
+from inventory.devices import Node
 from inventory.ids import DeviceId
 from kube import config
 from kube.clock import Clock, SystemClock
@@ -37,6 +40,7 @@ class ApiOutlet:
             raise NoCluster(f"{wrong} (an agent without an API server: --kubeconfig none)") from None
         self._publisher = KubePublisher(cluster, node_name=settings.node_name, clock=self._clock, random=random.random)
         self._stamp = _Stamp(settings.labels)
+        self._vgpu_hosts: dict[tuple[str, ...], VgpuHost | None] = {}
 
     async def run(self) -> None:
         await self._publisher.run()
@@ -57,6 +61,7 @@ class ApiOutlet:
                 picture.choices.layout,
                 machine_type=read_machine_type(settings.machine_type_file),
                 timestamp_s=self._stamp.at(self._clock.wall()),
+                vgpu=self._vgpu(picture.node),
             )
             if settings.enabled
             else {}
@@ -65,6 +70,14 @@ class ApiOutlet:
         self._publisher.publish_gpunode(
             gpunode.build(node=picture.node, layout=picture.layout, health=health_views(picture), holders=holders)
         )
+
+    def _vgpu(self, node: Node) -> VgpuHost | None:
+        """The host of the node's virtual GPUs; read once for each set of GPUs, since it cannot change under them."""
+        buses = tuple(gpu.pci_bus_id for gpu in node.gpus)
+        if buses not in self._vgpu_hosts:
+            found = (read_vgpu(self._settings.sys_root, bus_id) for bus_id in buses)
+            self._vgpu_hosts = {buses: next((host for host in found if host is not None), None)}
+        return self._vgpu_hosts[buses]
 
     def transition(self, change: Transition) -> None:
         device = f"GPU {change.gpu}" + (f" MIG {change.mig}" if change.mig else "")

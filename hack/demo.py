@@ -89,8 +89,8 @@ def _show(cluster: Cluster, agent: AgentProcess) -> None:
     watch = Stopwatch()
     _wait_allocatable(cluster, GPU, "7")
     step(f"2. The agent on node-1 found 8 simulated V100s (a DGX-1) and registered with the kubelet in {watch}")
-    command(["tessera", "node", "links", "resources"])
-    say(run([script("tessera"), "node", "--state-dir", str(agent.state_dir), "links", "resources"]).rstrip())
+    command(["tessera", "node", "gpus", "links", "resources"])
+    say(run([script("tessera"), "node", "--state-dir", str(agent.state_dir), "gpus", "links", "resources"]).rstrip())
 
     step("3. Three pods; what they got, read back from inside their containers")
     _apply(cluster, *(ROOT / f"examples/pod-{name}.yaml" for name in PODS.values()))

@@ -10,14 +10,13 @@ import logging
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from simulator.hardware import OrderError
-from simulator.orders import Order, Status, parse_order
+from simulator.orders import Order, parse_order
 from simulator.reading import InputError, Reader, Source
-from simulator.simulation import Simulation
-from simulator.status import describe
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +38,15 @@ def read_request(line: bytes | str, gpus: int) -> Order:
 
 
 class ControlServer:
-    """The socket of one simulation, served until ``close``."""
+    """The socket of one simulation, served until ``close``.
 
-    def __init__(self, path: Path, simulation: Simulation) -> None:
+    ``obey`` follows the order on a line and answers; it may raise InputError or OrderError.
+    """
+
+    def __init__(self, path: Path, obey: Callable[[bytes], dict[str, Any]]) -> None:
         """Bind (0600, replacing what is there) and start serving. Raises OSError."""
         self._path = path
-        self._simulation = simulation
+        self._obey = obey
         self._selector = selectors.DefaultSelector()
         self._buffers: dict[socket.socket, bytes] = {}
         self._listener = _listen(path)
@@ -120,14 +122,6 @@ class ControlServer:
             log.exception("simulator control")
             answer = {"error": f"order: {type(error).__name__}: {error}"}
         return json.dumps(answer).encode()
-
-    def _obey(self, line: bytes) -> dict[str, Any]:
-        simulation = self._simulation
-        order = read_request(line, len(simulation.node.gpus))
-        simulation.order(order)
-        if isinstance(order, Status):
-            return {"ok": True, "live": True, "status": describe(simulation.hardware, simulation.now())}
-        return {"ok": True, "live": True}
 
 
 def _listen(path: Path) -> socket.socket:

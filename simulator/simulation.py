@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -19,11 +20,13 @@ from msgspec.structs import replace
 
 from simulator import hardware as hw
 from simulator import orders, trees
+from simulator.control import ControlServer, read_request
 from simulator.eventsets import EventSet
 from simulator.fleet import Fleet, NodeSpec
 from simulator.fleetfile import load_fleet
 from simulator.hardware import GpuState, Hardware, Notice
-from simulator.orders import Order
+from simulator.orders import Order, Status
+from simulator.status import describe
 from simulator.store import Store
 
 log = logging.getLogger(__name__)
@@ -91,10 +94,15 @@ class Simulation:
 
     def serve(self, socket_path: Path) -> None:
         """Take orders on a Unix socket (0600) from a daemon thread."""
-        from simulator.control import ControlServer
-
-        server = ControlServer(socket_path, self)
+        server = ControlServer(socket_path, self._obey)
         self._closers.append(server.close)
+
+    def _obey(self, line: bytes) -> dict[str, Any]:
+        order = read_request(line, len(self.node.gpus))
+        self.order(order)
+        if isinstance(order, Status):
+            return {"ok": True, "live": True, "status": describe(self.hardware, self.now())}
+        return {"ok": True, "live": True}
 
     def on_close(self, closer: Callable[[], None]) -> None:
         """Call this when the simulation closes, last registered first."""

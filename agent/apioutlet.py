@@ -11,6 +11,7 @@ from agent.config.settings import LabelSettings, Settings
 from agent.gpunode import HealthView
 from agent.health.states import DeviceHealth, Transition
 from agent.labels import VgpuHost
+from agent.outlet import NoCluster
 from agent.picture import Picture
 from agent.podresources import Holder
 from agent.publisher import EventType, KubePublisher
@@ -22,10 +23,6 @@ from kube.clock import Clock, SystemClock
 from kube.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-
-class NoCluster(OSError):  # noqa: N818 - a state, not a mistake
-    """The kubeconfig or service account cannot be used; one line says why."""
 
 
 class ApiOutlet:

@@ -20,7 +20,7 @@ from agent.clock import SteadyClock
 from agent.config import ConfigError, LoadedConfig, Settings, changed, load, load_or_last_good, parse_args, remember
 from agent.daemon import Agent, Restart
 from agent.log import configure
-from agent.outlet import NoOutlet, Outlet
+from agent.outlet import NoCluster, NoOutlet, Outlet
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,9 @@ def _serve(settings: Settings, config: LoadedConfig, env: Mapping[str, str], fla
         return 2
     try:
         asyncio.run(_Process(settings, config, env, flags).run())
+    except NoCluster as wrong:
+        sys.stderr.write(f"tessera-agent: {wrong}\n")
+        return 2
     except Restart:
         logging.shutdown()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves, anew

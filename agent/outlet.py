@@ -30,6 +30,10 @@ class Outlet(Protocol):
         """Something that was asked for is not so; one line for an administrator."""
 
 
+class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
+    """The kubeconfig or service account cannot be used; one line says why."""
+
+
 class NoOutlet:
     """``--kubeconfig none``: the agent serves its kubelet and nobody else."""
 

@@ -141,5 +141,8 @@ class HolderWatch:
 
     def _fail(self, failed: grpc.aio.AioRpcError) -> None:
         if self.reachable or not self._complained:
-            log.info("pod resources not read", extra={"error": f"{failed.code().name}: {failed.details()}"})
+            log.info(
+                "pod resources not read",
+                extra={"limit": "pod-resources", "error": f"{failed.code().name}: {failed.details()}"},
+            )
         self.reachable, self._complained = False, True

@@ -143,6 +143,6 @@ class HolderWatch:
         if self.reachable or not self._complained:
             log.info(
                 "pod resources not read",
-                extra={"limit": "pod-resources", "error": f"{failed.code().name}: {failed.details()}"},
+                extra={"error": f"{failed.code().name}: {failed.details()}"},
             )
         self.reachable, self._complained = False, True

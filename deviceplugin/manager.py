@@ -23,6 +23,8 @@ from inventory.ids import ResourceName
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+UNHEARD_S = 3.0
+"""How long a registered server may be without a stream before it registers again."""
 FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 5.0
 
@@ -44,6 +46,8 @@ class _Slot:
         self.server = server
         self.identity: SocketIdentity | None = None
         self.registered_with: SocketIdentity | None = None
+        self.heard_at = 0.0
+        """When kubelet was last seen to listen, or was asked to."""
         self.retry_at = 0.0
         self.retry_delay_s = FIRST_RETRY_S
         self.last_error: str | None = None
@@ -126,7 +130,9 @@ class PluginManager:
         for name, view in tuple(self._desired.items()):
             slot = self._slots.get(name)
             if slot is None or self._stale(slot, kubelet):
-                slot = await self._replace(name, view, kubelet)
+                slot = await self._replace(name, view)
+            if slot is not None:
+                self._check_heard(name, slot)
             if slot is not None and kubelet is not None and slot.registered_with != kubelet:
                 await self._register(name, slot, kubelet)
 
@@ -164,8 +170,20 @@ class PluginManager:
             return True
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 
-    async def _replace(self, name: ResourceName, view: ResourceView, kubelet: SocketIdentity | None) -> _Slot | None:
-        """A server on a fresh socket; the old one stops only after the new one registered, so no device flickers."""
+    def _check_heard(self, name: ResourceName, slot: _Slot) -> None:
+        """Kubelet drops a plugin whose stream ended and never calls again by itself: then it is registered anew."""
+        if slot.server.streams or not self._is_registered(slot):
+            slot.heard_at = self._clock()
+        elif self._clock() - slot.heard_at > UNHEARD_S:
+            log.warning("kubelet does not listen: registering again", extra={"resource": name})
+            slot.registered_with = None
+
+    async def _replace(self, name: ResourceName, view: ResourceView) -> _Slot | None:
+        """A server on a fresh socket. It is registered only after the old one's streams have ended.
+
+        The other order would keep devices from flickering, but kubelet (1.36, ``runClient``) drops the plugin that is
+        registered under the name by then, whichever stream it was that ended: the new one would go with the old.
+        """
         old = self._slots.get(name)
         server = DevicePluginServer(view, self._preferrer, self._observer)
         try:
@@ -184,12 +202,7 @@ class PluginManager:
         self._slots[name] = slot
         log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
         if old is not None:
-            try:
-                if kubelet is not None:
-                    await self._register(name, slot, kubelet)
-            finally:
-                ending = self._end(old.server)
-            await asyncio.wait([ending])
+            await asyncio.wait([self._end(old.server)])
         # The desired view may have changed while this waited.
         server.update(self._desired.get(name, view))
         return slot
@@ -208,6 +221,7 @@ class PluginManager:
             self._observer.registered(name, str(failed))
             return
         slot.registered_with = kubelet
+        slot.heard_at = self._clock()
         slot.last_error = None
         slot.retry_delay_s = FIRST_RETRY_S
         log.info("registered", extra={"resource": name, "socket": slot.server.socket.name})

@@ -1,8 +1,9 @@
 """A kubelet stand-in: the kubelet's half of the device plugin and pod resources APIs, in this process.
 
 It behaves as the real one does where it matters: it sweeps the folder when it starts, asks for the options, offers its
-devices in no particular order, checks what it is told, hands out healthy devices only, and on a restart ends the
-streams and forgets the plugins but not what pods hold. For tests and for trying the agent without a cluster.
+devices in no particular order, checks what it is told, hands out healthy devices only, on a restart ends the streams
+and forgets the plugins but not what pods hold, and when any stream of a resource ends it drops the plugin that is
+registered under that name by then. For tests and for trying the agent without a cluster.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self._random = random.Random(seed)  # noqa: S311 - the order of a test, not a secret
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
+        self._followed: list[Endpoint] = []
 
     async def start(self) -> None:
         """Sweep the folder and serve."""
@@ -76,8 +78,9 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
 
     async def stop(self) -> None:
         """End every stream and stop serving; what pods hold is kept."""
-        endpoints, self.endpoints = self.endpoints, {}
-        for endpoint in endpoints.values():
+        self.endpoints = {}
+        followed, self._followed = self._followed, []
+        for endpoint in followed:
             await self._drop(endpoint)
         for server in self._servers:
             await server.stop(None)
@@ -129,25 +132,28 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         channel = grpc.aio.insecure_channel(f"unix:{self.folder / request.endpoint}")
         endpoint = Endpoint(request, channel)
         endpoint.options = await endpoint.stub.GetDevicePluginOptions(pb.Empty(), timeout=5)
-        old = self.endpoints.get(request.resource_name)
+        # The stream of an earlier plugin of that name is left to itself.
         self.endpoints[request.resource_name] = endpoint
         self.registrations.append(request.resource_name)
-        if old is not None:
-            await self._drop(old)
+        self._followed.append(endpoint)
         endpoint.task = asyncio.create_task(self._follow(endpoint))
         return pb.Empty()
 
     async def _follow(self, endpoint: Endpoint) -> None:
+        name = endpoint.registration.resource_name
         try:
             async for message in endpoint.stub.ListAndWatch(pb.Empty()):
                 endpoint.devices = {device.ID: device.health for device in message.devices}
                 endpoint.numa = {d.ID: tuple(node.ID for node in d.topology.nodes) for d in message.devices}
                 endpoint.lists += 1
                 await self._tell()
-        except grpc.aio.AioRpcError:
-            pass
-        # The plugin went away: its devices stay listed, none of them usable.
-        endpoint.devices = dict.fromkeys(endpoint.devices, "Unhealthy")
+        except (grpc.aio.AioRpcError, asyncio.CancelledError):
+            pass  # cancelled: its channel was closed
+        # By name, as the kubelet does it: whoever is registered under it by now goes, and its devices stay listed as
+        # Unhealthy.
+        gone = self.endpoints.get(name, endpoint)
+        gone.devices = dict.fromkeys(gone.devices, "Unhealthy")
+        await gone.channel.close()
         await self._tell()
 
     async def _tell(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.choice import Preferrer
-from deviceplugin.manager import LONGEST_RETRY_S, POLL_S, PluginManager, sweep
+from deviceplugin.manager import LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
 from deviceplugin.observer import SilentObserver
 from deviceplugin.server import DevicePluginServer
 from kube.testing import eventually
@@ -339,6 +339,22 @@ async def test_a_removed_socket_is_mended_and_the_devices_stay_allocatable(
     await listed(kubelet, 2)
     await kubelet.allocate(GPU, 1)
     assert sockets(kubelet.folder) == {endpoint_of(kubelet), other}
+    assert kubelet.registrations.count(MIG) == 1
+
+
+async def test_a_kubelet_that_stopped_listening_is_told_again(
+    kubelet: FakeKubelet, manager: PluginManager, clock: ManualClock
+) -> None:
+    manager.apply([view_of(gpus(2)), view_of(migs(1, 2))])
+    await manager.mend()
+    await listed(kubelet, 2)
+    await kubelet.endpoints[GPU].channel.close()
+    await listed(kubelet, 0)
+    await eventually(lambda: [status.streams for status in manager.status()] == [0, 1])
+    await manager.mend()
+    clock.now_s += UNHEARD_S + 0.1
+    await manager.mend()
+    await listed(kubelet, 2)
     assert kubelet.registrations.count(MIG) == 1
 
 

@@ -13,6 +13,8 @@ class ResetDetector:
 
     def __init__(self, energy_mj: dict[GpuUuid, int] | None = None) -> None:
         self.energy_mj: dict[GpuUuid, int] = dict(energy_mj or {})
+        self._unfinished: set[GpuUuid] = set()
+        """Renewed while the driver still asked for a recovery action: a reset once it asks no more."""
 
     def observe(self, gpu: GpuUuid, probe: Probe, *, renewed: bool) -> bool:
         """Take in a probe (``renewed``: its old handle was dead); True when it shows that a reset took place."""
@@ -20,4 +22,9 @@ class ResetDetector:
         if probe.energy_mj is not None:
             self.energy_mj[gpu] = probe.energy_mj
         restarted = before is not None and probe.energy_mj is not None and probe.energy_mj < before
-        return (renewed or restarted) and not probe.recovery_action
+        if renewed or restarted:
+            self._unfinished.add(gpu)
+        if gpu not in self._unfinished or probe.recovery_action:
+            return False
+        self._unfinished.remove(gpu)
+        return True

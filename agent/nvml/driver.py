@@ -16,8 +16,9 @@ from msgspec import Struct, structs
 from agent.nvml.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
 from agent.nvml.gpus import common_ancestor, read_gpu
 from agent.nvml.links import link_matrix
-from agent.nvml.probe import Probe, look
+from agent.nvml.probe import Probe, look, works
 from agent.nvml.query import ask, must, text
+from agent.nvml.renewals import Renewals
 from agent.nvml.worker import GpuWorker, XidEvent
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, NodeName
@@ -41,7 +42,7 @@ class Discovery(Struct, frozen=True):
 
 
 class Sighting(Struct, frozen=True):
-    """A probe's findings; ``reset`` says that the GPU's handle had died and a new one works."""
+    """A probe's findings; ``reset`` says that the GPU has come to life anew (see ``renewals``)."""
 
     probe: Probe
     reset: bool
@@ -76,6 +77,7 @@ class Driver:
         self._main = GpuWorker("driver")
         self._pool: list[_Slot] = []
         self._slots: list[_Slot] = []
+        self._renewals = Renewals()
         self.versions = Versions("", (0, 0))
 
     async def open(self) -> Versions:
@@ -98,10 +100,11 @@ class Driver:
         Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
         """
         self._fit(await self.count())
-        lines = await asyncio.gather(*map(self._read, self._slots))
-        seen = {slot.gpu.uuid for slot, line in zip(self._slots, lines, strict=True) if slot.gpu and not line}
-        for slot, line in zip(self._slots, lines, strict=True):
-            if line and slot.gpu is not None:
+        failures = await asyncio.gather(*map(self._read, self._slots))
+        outcomes = list(zip(self._slots, failures, strict=True))
+        seen = {slot.gpu.uuid for slot, failed in outcomes if slot.gpu and not failed}
+        for slot, failed in outcomes:
+            if failed and slot.gpu is not None:
                 # Indexes move when a GPU is removed: who was read at another index is not here.
                 slot.gpu = None if slot.gpu.uuid in seen else structs.replace(slot.gpu, readable=False)
         by_uuid = {gpu.uuid: gpu for gpu in known}
@@ -113,6 +116,10 @@ class Driver:
             if slot.gpu is not None:
                 slot.gpu = remember_links(slot.gpu, by_uuid.get(slot.gpu.uuid))
                 gpus.append(slot.gpu)
+        for slot, failed in outcomes:
+            if slot.gpu is not None and isinstance(failed, GpuLost):
+                self._renewals.lost(slot.gpu.uuid)
+        self._renewals.keep(gpu.uuid for gpu in gpus)
         links = link_matrix(gpus, await self._ancestors([slot for slot in self._slots if slot.gpu is not None]))
         node = Node(
             name=self._node_name,
@@ -121,7 +128,9 @@ class Driver:
             gpus=tuple(gpus),
             links=links,
         )
-        return Discovery(node, tuple(line for line in lines if line))
+        return Discovery(
+            node, tuple(f"GPU {slot.index} cannot be read: {failed}" for slot, failed in outcomes if failed)
+        )
 
     async def watch(self) -> None:
         """Hear the XIDs of every GPU that has a living handle."""
@@ -133,12 +142,17 @@ class Driver:
         if slot is None or slot.gpu is None:
             raise GpuLost(f"NVML no longer lists {uuid}")
         gpu, handle = slot.gpu, slot.handle
-        found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
+        try:
+            found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
+        except GpuLost:
+            self._renewals.lost(uuid)
+            raise
         slot.handle = found.handle
+        self._renewals.answered(uuid, old_handle_works=None if handle is None else not found.renewed)
         if found.renewed or slot.worker.deaf:
             # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
             await self._listen(slot)
-        return Sighting(found.probe, reset=found.renewed)
+        return Sighting(found.probe, reset=self._renewals.take(uuid))
 
     async def close(self) -> None:
         """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""
@@ -163,19 +177,24 @@ class Driver:
             slot.handle, slot.gpu = None, None
         self._slots = self._pool[:count]
 
-    async def _read(self, slot: _Slot) -> str | None:
-        """Fill the slot; one line when it cannot be read. A GPU known from before stays, unreadable."""
+    async def _read(self, slot: _Slot) -> NvmlError | None:
+        """Fill the slot; what kept it from being read. A GPU known from before stays, unreadable."""
+        old, before = slot.handle, slot.gpu
 
-        def read() -> tuple[Any, Gpu]:
+        def read() -> tuple[Any, Gpu, bool | None]:
+            old_works = None if old is None else works(old)
             handle = must(pynvml.nvmlDeviceGetHandleByIndex, slot.index)
-            return handle, read_gpu(handle, slot.index, self._sys_root)
+            return handle, read_gpu(handle, slot.index, self._sys_root), old_works
 
         try:
-            slot.handle, slot.gpu = await slot.worker.call(read)
+            slot.handle, gpu, old_works = await slot.worker.call(read)
         except DriverUnavailable:
             raise
         except NvmlError as failed:
-            return f"GPU {slot.index} cannot be read: {failed}"
+            return failed
+        same = before is not None and before.uuid == gpu.uuid
+        self._renewals.answered(gpu.uuid, old_handle_works=old_works if same else None)
+        slot.gpu = gpu
         return None
 
     async def _watch(self, slot: _Slot) -> None:

@@ -53,6 +53,17 @@ def look(handle: Any, gpu: Gpu) -> Look:
     return Look(read(fresh, gpu), fresh, renewed=True)
 
 
+def works(handle: Any) -> bool:
+    """Whether the handle still names a living GPU. Raises DriverUnavailable."""
+    try:
+        must(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    except GpuLost:
+        return False
+    except CallFailed:
+        return True
+    return True
+
+
 def renew(uuid: GpuUuid) -> Any:
     """A new handle for a GPU whose old one is dead. Raises GpuLost when the GPU is gone from NVML's list too."""
     try:

@@ -102,6 +102,8 @@ class Agent:
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._restart = asyncio.Event()
+        self._looked = self._restored is not None
+        """Whether anything is known: until then there is nothing to be ready for."""
         self._problems: tuple[str, ...] = ()
 
     # Life
@@ -168,6 +170,7 @@ class Agent:
             # Another driver reset the GPUs when it was loaded.
             self._tell(self.picture.apply(BootChanged(), now_s))
         self._restored = None
+        self._looked = True
         self.metrics.driver_up(up=True)
         async with self._adopting:
             access = self._access(node)
@@ -195,8 +198,13 @@ class Agent:
         return self.picture.health.state(gpu).state is HealthState.HEALTHY
 
     def driver_gone(self, reason: str) -> None:
+        self._looked = True
         self.metrics.driver_up(up=False)
         log.warning("no driver: serving what is known, and waiting for it", extra={"error": reason})
+
+    def released(self, seconds: float) -> None:
+        self.metrics.driver_up(up=False)
+        log.info("NVML let go", extra={"for_s": round(seconds, 1)})
 
     def driver_swapped(self, old: Versions, new: Versions) -> None:
         log.warning("the driver was changed: starting anew", extra={"old": old.driver, "new": new.driver})
@@ -270,9 +278,10 @@ class Agent:
     async def _fill_scores(self) -> None:
         """Work out preferred sets ahead of the first request, a little at a time, whenever the links are new ones."""
         while True:
+            # Cleared before, not after: links found anew during the work must not be missed.
+            self._dirty_links.clear()
             for _ in self.picture.links.fill():
                 await asyncio.sleep(FILL_GAP_S)
-            self._dirty_links.clear()
             await self._dirty_links.wait()
 
     async def _fill_first(self) -> None:
@@ -303,6 +312,8 @@ class Agent:
         )
 
     def _unready(self) -> str | None:
+        if not self._looked:
+            return "NVML has not answered yet"
         if self.manager.ready:
             return None
         waiting = [status.resource for status in self.manager.status() if not status.registered]
@@ -318,7 +329,7 @@ class Agent:
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
-        self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s)
+        self._tell(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
         self.picture.discovered(found.node, self._access(found.node), now_s)

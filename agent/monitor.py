@@ -52,6 +52,9 @@ class Listener(Protocol):
     def driver_gone(self, reason: str) -> None:
         """There is no driver, or no longer; called once each time it goes."""
 
+    def released(self, seconds: float) -> None:
+        """NVML is let go of for so long, as was asked."""
+
     def driver_swapped(self, old: Versions, new: Versions) -> None:
         """The driver was upgraded under us. A loaded library cannot be swapped: the process must start anew."""
 
@@ -75,7 +78,8 @@ class GpuMonitor:
         self._versions: Versions | None = None
         self._rescan = asyncio.Event()
         self._unread = False
-        self._release_s = 0.0
+        self._said_empty = False
+        self._free_until_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self.session_open = False
 
@@ -91,33 +95,39 @@ class GpuMonitor:
                     self._listener.driver_swapped(self._versions, versions)
                 self._versions = versions
                 await self._session(driver)
-                log.info("NVML let go", extra={"for_s": self._release_s})
+                self._listener.released(self._release_s())
             except NvmlError as failed:
                 if not complained:
                     self._listener.driver_gone(str(failed))
                 complained = True
             self.session_open = False
             await driver.close()
-            pause_s, self._release_s = max(self._release_s, RESCAN_S if complained else 0.0), 0.0
-            await asyncio.sleep(pause_s)
+            if complained:
+                await asyncio.sleep(RESCAN_S)
+            while (pause_s := self._release_s()) > 0:  # noqa: ASYNC110 - no poll: a second request moves the end
+                await asyncio.sleep(pause_s)
 
     def release(self, seconds: float) -> None:
         """Close the NVML session for so long: while it is open, a GPU reset or a MIG mode change is refused.
 
-        Kubelet is served from memory meanwhile.
+        Kubelet is served from memory meanwhile. The time runs from now; an earlier request may make it longer.
         """
-        self._release_s = seconds
+        self._free_until_s = max(self._free_until_s, asyncio.get_running_loop().time() + seconds)
         self._rescan.set()
 
     def rescan(self) -> None:
         """Look at the whole node again, soon."""
         self._rescan.set()
 
+    def _release_s(self) -> float:
+        """How long NVML is still to be left alone."""
+        return max(0.0, self._free_until_s - asyncio.get_running_loop().time())
+
     async def _session(self, driver: Driver) -> None:
         """One NVML session, until it is released, or the driver is gone (DriverUnavailable) or hangs (CallTimedOut)."""
         count = -1
         async with TaskSet() as probes:
-            while not self._release_s:
+            while not self._release_s():
                 now = await driver.count()
                 if now != count or self._rescan.is_set() or self._unread:
                     self._rescan.clear()
@@ -128,8 +138,10 @@ class GpuMonitor:
 
     async def _discover(self, driver: Driver) -> None:
         discovery = await driver.discover(self._known)
-        if not discovery.node.gpus and not discovery.problems and self._known == ():
+        empty = not discovery.node.gpus and not discovery.problems
+        if empty and not self._said_empty:
             log.info("the driver lists no GPU: waiting for one", extra={"driver": driver.versions.driver})
+        self._said_empty = empty
         self._known = discovery.node.gpus
         # A GPU that was never read is not probed either: only another discovery can find it well again.
         self._unread = driver.unread

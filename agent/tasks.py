@@ -1,7 +1,6 @@
 """A changing set of background tasks whose failures surface where they are waited for."""
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -35,8 +34,6 @@ class TaskSet:
                 task.result()
         finally:
             waiter.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await waiter
 
     async def _cancel(self) -> None:
         tasks, self._tasks = self._tasks, set()

@@ -1,0 +1,211 @@
+"""A node on one loop: simulated GPUs behind pynvml, the kubelet stand-in, and the agent between them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import simulator
+from agent.clock import SteadyClock
+from agent.config import Settings, load
+from agent.daemon import Agent
+from agent.health.states import HealthState, Transition
+from agent.outlet import NoOutlet, Outlet
+from agent.picture import Picture
+from agent.podresources import Holder
+from agent.report import NodeReport
+from deviceplugin.manager import ServerStatus
+from deviceplugin.testing import Endpoint, StandInKubelet
+from inventory.ids import DeviceId, GpuUuid, MigUuid
+from kube.testing import eventually
+from simulator.control import read_request
+from simulator.simulation import Simulation
+
+GPU = "nvidia.com/gpu"
+WAIT_S = 10.0
+"""How long a test waits for what it claims: long, for a loaded machine; what takes so long has failed."""
+EAGER = "version: v1\nhealth: {probationSeconds: 0.2, probeIntervalSeconds: 0.1, probeTimeoutSeconds: 1}\n"
+
+
+def fleet(gpus: int = 4, product: str = "NVIDIA A100-SXM4-40GB", more: str = "") -> str:
+    """A fleet of one node."""
+    return f"nodes:\n- name: node-1\n  gpus: {gpus}\n  product: {product}\n{more}"
+
+
+class Notebook(NoOutlet):
+    """An outlet that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.transitions: list[Transition] = []
+        self.problems: list[str] = []
+        self.publications = 0
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Outlet's
+        picture.validate()
+        self.publications += 1
+
+    def transition(self, change: Transition) -> None:
+        self.transitions.append(change)
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+
+class Lab:
+    """One simulated node below ``folder``. The hardware and the kubelet outlive the agent, as in life."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kubelet = StandInKubelet(folder / "kubelet")
+        self.outlet = Notebook()
+        self.flags: dict[str, str] = {}
+        self._agent: Agent | None = None
+        self._simulation: Simulation | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def agent(self) -> Agent:
+        assert self._agent is not None, "no agent was started"
+        return self._agent
+
+    @property
+    def simulation(self) -> Simulation:
+        assert self._simulation is not None, "no hardware"
+        return self._simulation
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "state"
+
+    # Life
+
+    def power_on(self, text: str) -> None:
+        """Hardware as the fleet file says; the same again stays what it has become."""
+        if self._simulation is not None:
+            self._simulation.close()
+        path = self.folder / "fleet.yaml"
+        path.write_text(text)
+        trees = self.state_dir / "simulated"
+        self._simulation = simulator.install(
+            path, "node-1", self.state_dir, sys_root=trees / "sys", proc_root=trees / "proc"
+        )
+
+    def settings(self, config: str = EAGER) -> Settings:
+        """What the agent's own loader makes of that config file."""
+        path = self.folder / "config.yaml"
+        path.write_text(config)
+        trees = self.state_dir / "simulated"
+        flags = {
+            "--config": str(path),
+            "--node-name": "node-1",
+            "--kubelet-dir": str(self.folder / "kubelet"),
+            "--state-dir": str(self.state_dir),
+            "--cdi-dir": str(self.folder / "cdi"),
+            "--metrics-address": "127.0.0.1:0",
+            "--kubeconfig": "none",
+            "--simulate": str(self.folder / "fleet.yaml"),
+            "--sys-root": str(trees / "sys"),
+            "--proc-root": str(trees / "proc"),
+        }
+        return load(None, {}, {**flags, **self.flags}).settings
+
+    async def start(self, config: str = EAGER, outlet: Outlet | None = None) -> Agent:
+        """Start the agent; it is not registered yet."""
+        self.state_dir.mkdir(exist_ok=True)
+        self._stop = asyncio.Event()
+        self._agent = Agent(self.settings(config), outlet or self.outlet, SteadyClock())
+        self._task = asyncio.create_task(self._agent.run(self._stop))
+        return self._agent
+
+    async def serve(self, text: str, config: str = EAGER, *, resource: str = GPU) -> Endpoint:
+        """Hardware, kubelet and agent, up to the first list of ``resource``."""
+        self.power_on(text)
+        await self.kubelet.start()
+        await self.start(config)
+        return await self.listed(resource)
+
+    async def listed(self, resource: str = GPU) -> Endpoint:
+        """The endpoint of ``resource``, once it is there with its devices."""
+        await self.until(lambda: bool(self.kubelet.endpoints.get(resource) and self.endpoint(resource).devices))
+        return self.endpoint(resource)
+
+    async def restart(self, config: str = EAGER) -> Agent:
+        await self.stop()
+        return await self.start(config)
+
+    async def stop(self) -> None:
+        """As on SIGTERM. Raises what the agent raised."""
+        task, self._task = self._task, None
+        self._stop.set()
+        if task is not None:
+            await asyncio.wait_for(task, WAIT_S)
+
+    async def ended(self) -> BaseException | None:
+        """Why the agent ended by itself."""
+        assert self._task is not None
+        task, self._task = self._task, None
+        await asyncio.wait([task], timeout=WAIT_S)
+        return task.exception()
+
+    async def close(self) -> None:
+        try:
+            await self.stop()
+        finally:
+            await self.kubelet.stop()
+            if self._simulation is not None:
+                self._simulation.close()
+
+    # Doing and looking
+
+    def sim(self, **order: Any) -> None:
+        """An order as ``tessera sim`` sends it: ``sim(gpu=3, xid=79)``."""
+        self.simulation.order(read_request(json.dumps(order), len(self.simulation.node.gpus)))
+
+    def endpoint(self, resource: str = GPU) -> Endpoint:
+        return self.kubelet.endpoints[resource]
+
+    def uuid(self, index: int) -> GpuUuid:
+        return GpuUuid(self.simulation.node.gpus[index].uuid)
+
+    def on(self, index: int, resource: str = GPU) -> set[str]:
+        """The device ids that are listed of that GPU."""
+        return {one for one in self.endpoint(resource).devices if one.partition("::")[0] == self.uuid(index)}
+
+    def down(self, resource: str = GPU) -> set[str]:
+        """The device ids that are listed and not Healthy."""
+        endpoint = self.endpoint(resource)
+        return endpoint.devices.keys() - endpoint.healthy
+
+    def state(self, index: int, mig: MigUuid | None = None) -> HealthState:
+        return self.agent.picture.health.state(self.uuid(index), mig).state
+
+    def report(self) -> NodeReport:
+        return self.agent.report()
+
+    def server(self, resource: str = GPU) -> ServerStatus:
+        return next(one for one in self.agent.manager.status() if one.resource == resource)
+
+    async def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        """Poll until it holds. Raises what the agent raised, if that ends first."""
+
+        def holds() -> bool:
+            if self._task is not None and self._task.done():
+                self._task.result()
+            return condition()
+
+        await eventually(holds, within_s=WAIT_S, what=what)
+
+    async def restored(self, index: int) -> None:
+        await self.until(lambda: self.state(index) is HealthState.HEALTHY, f"GPU {index} is not Healthy again")
+
+
+@asynccontextmanager
+async def laboratory(folder: Path) -> AsyncIterator[Lab]:
+    lab = Lab(folder)
+    try:
+        yield lab
+    finally:
+        await lab.close()

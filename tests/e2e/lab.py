@@ -6,6 +6,7 @@ cluster's mark, so that taking the cluster down ends them whatever happened to t
 
 import contextlib
 import json
+import os
 import ssl
 import urllib.error
 import urllib.request
@@ -186,7 +187,9 @@ class Lab:
             **more,
         }
         wiring["environment"] = {MARK_ENV: str(self.cluster.paths.home), **wiring.get("environment", {})}
-        agent = Agent(folder=self.host.agent_dir / f"a{next(_serial)}", fleet=fleet, config=config, **wiring)
+        agent = Agent(
+            folder=self.host.agent_dir / f"{os.getpid()}-{next(_serial)}", fleet=fleet, config=config, **wiring
+        )
         self.agents.append(agent)
         return agent
 

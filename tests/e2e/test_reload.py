@@ -1,0 +1,156 @@
+"""The configuration changes under a running agent: what it touches changes, the rest does not notice."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, WAIT_S, Agent, Lab, fleet, until
+
+pytestmark = pytest.mark.e2e
+
+FLEET = EXAMPLES / "fleets/dgx1.yaml"
+OTHER = "nvidia.com/gpu.other"
+
+
+def sharing(*entries: str) -> str:
+    return f"version: v1\nsharing: {{timeSlicing: {{resources: [{', '.join(entries)}]}}}}\nhealth: {FAST}\n"
+
+
+def shared(name: str, device: int, replicas: int) -> str:
+    return f"{{name: {GPU}, rename: {name}, devices: [{device}], replicas: {replicas}}}"
+
+
+BASE = sharing(shared(SHARED, 7, 4))
+OFFERED = {GPU: 7, SHARED: 4, OTHER: 0}
+
+
+@pytest.fixture(scope="module")
+def agent(lab: Lab) -> Iterator[Agent]:
+    with lab.agent(FLEET, BASE) as agent:
+        yield agent
+
+
+@pytest.fixture(autouse=True)
+def as_at_first(lab: Lab, agent: Agent) -> None:
+    if agent.config_path.read_text() != BASE:
+        agent.reload(BASE)
+    lab.await_amounts(OFFERED)
+
+
+def identity(agent: Agent, resource: str) -> tuple[str, int]:
+    """Socket and number of registrations: both stay while nothing touches the resource."""
+    return agent.sockets()[resource], agent.registrations(resource)
+
+
+def test_sighup_changes_the_resource_that_changed_and_leaves_the_others_alone(lab: Lab, agent: Agent) -> None:
+    pod = lab.run("whole", {GPU: 1})
+    ran, before = pod.container, {name: identity(agent, name) for name in (GPU, SHARED)}
+    agent.reload(sharing(shared(SHARED, 7, 2)))
+    lab.await_amounts({**OFFERED, SHARED: 2})
+    assert {name: identity(agent, name) for name in (GPU, SHARED)} == before
+    assert pod.container == ran
+
+
+def test_a_resource_that_appears_is_registered_and_one_that_goes_is_retired(lab: Lab, agent: Agent) -> None:
+    before = identity(agent, SHARED)
+    agent.reload(sharing(shared(SHARED, 7, 4), shared(OTHER, 6, 3)))
+    lab.await_amounts({**OFFERED, GPU: 6, OTHER: 3})
+    assert lab.run("other", {OTHER: 1}).visible == [agent.report().node.gpus[6].uuid]
+    lab.delete_pods()
+    agent.reload(BASE)
+    lab.await_amounts(OFFERED)
+    assert OTHER not in agent.sockets()
+    assert identity(agent, SHARED) == before
+
+
+def test_a_changed_file_is_noticed_without_a_signal(lab: Lab, agent: Agent) -> None:
+    # As a ConfigMap's volume does it: the name leads to another file from one moment to the next.
+    new = agent.config_path.with_name("next.yaml")
+    new.write_text(sharing(shared(SHARED, 7, 3)))
+    new.replace(agent.config_path)
+    lab.await_amounts({**OFFERED, SHARED: 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version: v1\nhealth: {probationSeconds: soon}\n", "health.probationSeconds"),
+        ("version: v1\nhealth: {probation: 1}\n", "probation"),
+        ("version: [v1\n", "config.yaml:"),
+    ],
+)
+def test_a_bad_config_leaves_the_old_one_in_use_and_an_event_says_so(
+    lab: Lab, agent: Agent, text: str, said: str
+) -> None:
+    before = {name: identity(agent, name) for name in (GPU, SHARED)}
+    agent.reload(text)
+
+    def told() -> bool:
+        notes = [one.get("note", "") for one in lab.events() if one["type"] == "Warning"]
+        return any("the old one stays" in note and said in note for note in notes)
+
+    until(told, f"an Event on the node about {said}")
+    assert agent.metric('tessera_agent_config_reloads_total{result="error"}') > 0
+    assert lab.amounts() == {GPU: 7, SHARED: 4}
+    assert {name: identity(agent, name) for name in (GPU, SHARED)} == before
+
+
+def test_labels_that_no_longer_hold_are_removed(lab: Lab, agent: Agent) -> None:
+    def label(name: str) -> str | None:
+        return lab.labels().get(name)
+
+    until(lambda: label("nvidia.com/gpu.count") == "8", "labels of the base config")
+    assert label("nvidia.com/gpu.product") is not None
+    agent.reload(BASE + "labels: {enabled: false}\n")
+    until(lambda: not lab.labels(), "no label of ours")
+    agent.reload(BASE)
+    until(lambda: label("nvidia.com/gpu.count") == "8", "the labels again")
+
+
+def test_a_bad_config_at_the_first_start_is_one_line_and_exit_code_2(lab: Lab) -> None:
+    agent = lab.make_agent(FLEET, "version: v1\nflags: {migStrategy: both}\n", api=False)
+    agent.start()
+    assert agent.process is not None
+    assert agent.process.wait(WAIT_S) == 2
+    lab.agents.remove(agent)
+    (line,) = agent.log().splitlines()
+    assert str(agent.config_path) in line
+    assert "migStrategy" in line
+    assert "both" in line
+    assert "mixed" in line
+
+
+def test_a_bad_config_at_a_later_start_gives_way_to_the_last_good_one(lab: Lab, agent: Agent) -> None:
+    assert agent.stop() == 0
+    lab.await_amounts({GPU: 0, SHARED: 0})
+    agent.config_path.write_text("health: {nonsense: true}\n")
+    good, agent.config = agent.config, None
+    agent.flags = ["--config", str(agent.config_path)]
+    agent.start()
+    lab.await_amounts(OFFERED)
+    assert "last good" in agent.log()
+    until(lambda: any("nonsense" in one.get("note", "") for one in lab.events()), "an Event on the node")
+    agent.config = good
+
+
+def test_two_agents_on_one_kubelet_do_not_touch_each_other(lab: Lab, agent: Agent) -> None:
+    before = {name: identity(agent, name) for name in (GPU, SHARED)}
+    second_fleet = fleet(
+        agent.folder / "second.yaml",
+        gpus=2,
+        product="Tesla T4",
+        nvlink="none",
+        uuidPrefix="GPU-00000000-0000-0000-0001-",
+    )
+    second_config = 'version: v1\nresources: {gpus: [{pattern: "*T4*", name: t4}]}\n'
+    with lab.agent(second_fleet, second_config, api=False, cdi_dir=agent.folder / "second-cdi") as second:
+        lab.await_amounts({**OFFERED, "nvidia.com/t4": 2})
+        ours, theirs = lab.run("ours", {GPU: 1}), lab.run("theirs", {"nvidia.com/t4": 1})
+        assert theirs.visible[0] in {gpu.uuid for gpu in second.report().node.gpus}
+        assert ours.visible[0] in {gpu.uuid for gpu in agent.report().node.gpus}
+        second.kill()
+        second.start()
+        until(second.serves, "the second agent again")
+        lab.await_amounts({**OFFERED, "nvidia.com/t4": 2})
+    assert {name: identity(agent, name) for name in (GPU, SHARED)} == before
+    assert lab.amounts() == {GPU: 7, SHARED: 4}

@@ -2,7 +2,7 @@
 #
 # The agent runs as root: kubelet's sockets, its own sockets beside them and the driver's capability files belong to root.
 # It needs no other privilege: the chart drops all capabilities and makes the root file system read-only.
-ARG PYTHON=python:3.13-slim
+ARG PYTHON=python:3.11-slim
 
 FROM ${PYTHON} AS build
 COPY requirements/run.txt /build/run.txt

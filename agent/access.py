@@ -1,12 +1,15 @@
 """Which device files a container needs for each GPU and MIG instance, and what of the driver. Reads /dev and /proc.
 
+Answers hold the host's paths. Where the agent itself runs in a container it sees the host's driver root elsewhere:
+``seen_at`` says where, and only existence is looked up there.
+
 A simulated GPU has no files: its nodes map /dev/null to the name that the real one would have.
 """
 
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from deviceplugin.cdi import EXTRA_NODES, DriverFiles, imex_channel_path
@@ -30,9 +33,30 @@ BINARIES = (
 )
 
 
-def node_access(node: Node, *, dev_root: Path, proc_root: Path, simulated: bool) -> NodeAccess:
+Seen = Callable[[Path], Path]
+"""Where this process sees a path of the host."""
+
+
+def as_it_is(path: Path) -> Path:
+    """Outside a container the host's paths are ours."""
+    return path
+
+
+def seen_at(driver_root: Path, container_driver_root: Path) -> Seen:
+    """The view from a container that has the host's ``driver_root`` at ``container_driver_root``; else as it is."""
+    if not container_driver_root.is_dir():
+        return as_it_is
+
+    def seen(path: Path) -> Path:
+        inside = path.is_relative_to(driver_root)
+        return container_driver_root / path.relative_to(driver_root) if inside else path
+
+    return seen
+
+
+def node_access(node: Node, *, dev_root: Path, proc_root: Path, simulated: bool, seen: Seen = as_it_is) -> NodeAccess:
     """Device files by physical id. Host paths lie below ``dev_root``; the shared nodes are those that exist."""
-    hosts = _Hosts(dev_root, simulated=simulated)
+    hosts = _Hosts(dev_root, seen, simulated=simulated)
     devices: dict[str, DeviceAccess] = {}
     for gpu in node.gpus:
         own = hosts.node(f"/dev/nvidia{gpu.minor}")
@@ -63,8 +87,9 @@ def _capability_minor(path: Path) -> int | None:
 
 
 class _Hosts:
-    def __init__(self, dev_root: Path, *, simulated: bool) -> None:
+    def __init__(self, dev_root: Path, seen: Seen, *, simulated: bool) -> None:
         self._root = dev_root
+        self._seen = seen
         self._simulated = simulated
 
     def node(self, path: str) -> DeviceNode:
@@ -72,32 +97,34 @@ class _Hosts:
         return DeviceNode(host_path=host, container_path=path)
 
     def has(self, path: str) -> bool:
-        return not self._simulated and (self._root / path.lstrip("/")).exists()
+        return not self._simulated and self._seen(self._root / path.lstrip("/")).exists()
 
 
-def extra_nodes(dev_root: Path, imex_channels: Iterable[int], *, simulated: bool) -> Mapping[str, Sequence[DeviceNode]]:
+def extra_nodes(
+    dev_root: Path, imex_channels: Iterable[int], *, simulated: bool, seen: Seen = as_it_is
+) -> Mapping[str, Sequence[DeviceNode]]:
     """The nodes of IMEX channels, gdrcopy, gds and mofed that this host has; all of them where GPUs are simulated."""
-    hosts = _Hosts(dev_root, simulated=simulated)
+    hosts = _Hosts(dev_root, seen, simulated=simulated)
     wanted = {**EXTRA_NODES, "imex-channel": tuple(imex_channel_path(n) for n in imex_channels)}
     return {
         cls: tuple(hosts.node(path) for path in paths if simulated or hosts.has(path)) for cls, paths in wanted.items()
     }
 
 
-def driver_files(ldconfig_output: str, driver_root: Path, hook_path: Path) -> DriverFiles:
+def driver_files(ldconfig_output: str, driver_root: Path, hook_path: Path, seen: Seen = as_it_is) -> DriverFiles:
     """The driver's libraries by their sonames, and its programs, from what ``ldconfig -p`` of the driver root printed.
 
     A soname path is bound as it is: the mount follows the link on the host, so the container needs no links made.
     """
     listed = (match[2] for line in ldconfig_output.splitlines() if (match := LIBRARY.match(line)))
     # The cache may be older than the files. A link counts as there: it may lead to a place that only the host has.
-    libraries = [path for path in listed if os.path.lexists(driver_root / path.lstrip("/"))]
-    programs = [f"/usr/bin/{name}" for name in BINARIES if (driver_root / "usr/bin" / name).exists()]
+    libraries = [path for path in listed if os.path.lexists(seen(driver_root / path.lstrip("/")))]
+    programs = [f"/usr/bin/{name}" for name in BINARIES if seen(driver_root / "usr/bin" / name).exists()]
     inside = sorted({*libraries, *programs})
     return DriverFiles(
         mounts=tuple((str(driver_root / path.lstrip("/")), path) for path in inside),
         library_folders=tuple(sorted(_folders(libraries))),
-        hook_path=str(hook_path) if hook_path.exists() else None,
+        hook_path=str(hook_path) if seen(hook_path).exists() else None,
     )
 
 

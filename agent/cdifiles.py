@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agent.access import driver_files, extra_nodes
+from agent.access import driver_files, extra_nodes, seen_at
 from agent.config.settings import DriverSettings
 from agent.files import write_atomically
 from deviceplugin.cdi import DriverFiles, device_names, file_name, rename_kind, specs
@@ -75,7 +75,7 @@ class CdiFiles:
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
         if not spec.uses_cdi:
             return {}
-        extra = extra_nodes(self.driver.dev_root, spec.imex_channels, simulated=self._simulated)
+        extra = extra_nodes(self.driver.dev_root, spec.imex_channels, simulated=self._simulated, seen=self._seen)
         if self._simulated:
             return specs(spec, access, DriverFiles(), extra)
         generated = await self._generate(spec)
@@ -92,10 +92,12 @@ class CdiFiles:
 
     async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
         """The GPU spec by ``nvidia-ctk cdi generate``; None where there is no such program or it fails."""
-        if self.driver.cdi_hook_path.name != "nvidia-ctk" or not self.driver.cdi_hook_path.exists():
+        program = self.driver.cdi_hook_path
+        # A program of the host's that we see elsewhere has its libraries elsewhere too: it is not ours to run.
+        if program.name != "nvidia-ctk" or self._seen(program) != program or not program.exists():
             return None
         output = await run_program(
-            str(self.driver.cdi_hook_path),
+            str(program),
             "cdi",
             "generate",
             "--format=json",
@@ -114,10 +116,16 @@ class CdiFiles:
         return rename_kind(document, "gpu") if document["devices"] else None
 
     async def _driver_files(self) -> DriverFiles:
-        output = await run_program("ldconfig", "-r", str(self.driver.driver_root), "-p")
+        driver = self.driver
+        # The cache file by name, not ldconfig's -r: that is a chroot, a right we do without.
+        cache = self._seen(driver.driver_root / "etc/ld.so.cache")
+        output = await run_program("ldconfig", "-p", "-C", str(cache))
         if output is None:
             return DriverFiles()
-        return driver_files(output.decode(errors="replace"), self.driver.driver_root, self.driver.cdi_hook_path)
+        return driver_files(output.decode(errors="replace"), driver.driver_root, driver.cdi_hook_path, self._seen)
+
+    def _seen(self, path: Path) -> Path:
+        return seen_at(self.driver.driver_root, self.driver.container_driver_root)(path)
 
 
 async def run_program(*words: str) -> bytes | None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from agent import checkpoint
-from agent.access import node_access
+from agent.access import node_access, seen_at
 from agent.cdifiles import CdiFiles
 from agent.checkpoint import Checkpoint
 from agent.config.settings import Settings
@@ -346,9 +346,13 @@ class Agent:
             log.info("CDI specs written", extra={"files": ",".join(changed)})
 
     def _access(self, node: Node) -> NodeAccess:
-        settings = self._settings
+        driver = self._settings.driver
         return node_access(
-            node, dev_root=settings.driver.dev_root, proc_root=settings.proc_root, simulated=self._simulated
+            node,
+            dev_root=driver.dev_root,
+            proc_root=self._settings.proc_root,
+            simulated=self._simulated,
+            seen=seen_at(driver.driver_root, driver.container_driver_root),
         )
 
     async def _save_for_ever(self) -> None:

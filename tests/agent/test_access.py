@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.access import NULL, capability_paths, driver_files, extra_nodes, node_access
+from agent.access import NULL, capability_paths, driver_files, extra_nodes, node_access, seen_at
 from deviceplugin.cdi import DriverFiles
 from deviceplugin.strategy import DeviceAccess, DeviceNode
 from inventory.devices import Gpu, Node
@@ -179,3 +179,28 @@ def test_the_hook_is_named_where_the_host_has_it(driver_root: Path) -> None:
 def test_a_loader_cache_that_says_nothing_gives_no_files(tmp_path: Path) -> None:
     assert driver_files("", tmp_path, tmp_path / "none") == DriverFiles()
     assert driver_files("\x00\ufffd => \n=> =>\n", tmp_path, tmp_path / "none") == DriverFiles()
+
+
+def test_in_a_container_what_exists_is_looked_up_at_the_mounted_driver_root(tmp_path: Path) -> None:
+    mounted = tmp_path / "driver-root"
+    (mounted / "dev").mkdir(parents=True)
+    (mounted / "dev/nvidiactl").touch()
+    found = node_access(
+        node([gpu(0)]), dev_root=Path("/"), proc_root=tmp_path, simulated=False, seen=seen_at(Path("/"), mounted)
+    )
+    assert found.shared_nodes == (DeviceNode("/dev/nvidiactl", "/dev/nvidiactl"),)
+
+
+def test_a_library_is_mounted_from_the_hosts_path_where_the_container_sees_it_elsewhere(tmp_path: Path) -> None:
+    mounted = tmp_path / "driver-root"
+    library = "usr/lib/libcuda.so.1"
+    (mounted / library).parent.mkdir(parents=True)
+    (mounted / library).touch()
+    seen = seen_at(Path("/run/nvidia/driver"), mounted)
+    listed = f"\tlibcuda.so.1 (libc6,x86-64) => /{library}\n"
+    found = driver_files(listed, Path("/run/nvidia/driver"), Path("/usr/bin/nvidia-ctk"), seen)
+    assert found.mounts == ((f"/run/nvidia/driver/{library}", f"/{library}"),)
+
+
+def test_outside_a_container_paths_are_as_they_are(tmp_path: Path) -> None:
+    assert seen_at(Path("/"), tmp_path / "absent")(Path("/dev/nvidia0")) == Path("/dev/nvidia0")

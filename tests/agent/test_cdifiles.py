@@ -153,7 +153,8 @@ async def test_the_drivers_libraries_come_from_the_loaders_cache_of_its_root(hos
     library.touch()
     host.ldconfig("\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/libcuda.so.1\n")
     await host.files().write(CDI, ACCESS)
-    assert (host.root / "ldconfig.args").read_text().split() == ["-r", str(host.driver_root), "-p"]
+    cache = host.driver_root / "etc/ld.so.cache"
+    assert (host.root / "ldconfig.args").read_text().split() == ["-p", "-C", str(cache)]
     (mount,) = host.read()["containerEdits"]["mounts"]
     assert (mount["hostPath"], mount["containerPath"]) == (str(library), "/usr/lib/libcuda.so.1")
 

@@ -227,3 +227,7 @@ def _simulate(settings: Settings) -> Callable[[], None]:
     )
     simulation.serve(settings.state_dir / "sim.sock")
     return simulation.close
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""An image with the agent in it, made on the spot: for running the chart on a cluster that can reach no registry.
+
+The Dockerfile is how the image is made for real. This one holds the same packages and rooms, with this machine's Python
+and the libraries it is linked to in place of a base image.
+"""
+
+import io
+import platform
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hack.cluster.images import Image, archive
+from hack.show import ROOT
+
+TAG = "tessera.test/tessera-agent:test"
+ROOMS = ("inventory", "agent", "deviceplugin", "kube", "simulator", "kubeletapi")
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "__pycache__"}
+PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==", re.MULTILINE)
+SITE = "opt/tessera"
+PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+"""The interpreter, here and in the image."""
+
+
+def write(path: Path) -> None:
+    """Write the image as a tar that ``ctr images import`` takes."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for folder in ("tmp", "proc", "sys", "dev", "etc", "var/lib/tessera"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+            tar.addfile(entry)
+        for source, target in sorted(_files().items()):
+            tar.add(source.resolve(), target, recursive=False)
+    image = Image(
+        tag=TAG,
+        layer=layer.getvalue(),
+        command=[str(PYTHON), "-m", "agent.main"],
+        environment={"PYTHONPATH": f"/{SITE}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/sbin:/bin"},
+    )
+    path.write_bytes(archive([image], machine=platform.machine()))
+
+
+def _files() -> dict[Path, str]:
+    """Every file of the image: where it is here, and where there (without the leading slash)."""
+    library = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
+    found = {PYTHON: str(PYTHON)[1:]}
+    found.update({path: str(path)[1:] for path in _tree(library)})
+    site = Path(sysconfig.get_path("purelib"))
+    for folder in _packages(site):
+        found.update({path: f"{SITE}/{path.relative_to(site)}" for path in _tree(folder)})
+    for room in ROOMS:
+        found.update({path: f"{SITE}/{path.relative_to(ROOT)}" for path in _tree(ROOT / room)})
+    found.update({path: str(path)[1:] for path in _linked([PYTHON, *(p for p in found if ".so" in p.name)])})
+    return found
+
+
+def _packages(site: Path) -> Iterator[Path]:
+    """What the locked run-time packages put into site-packages, by their RECORD files."""
+    from importlib.metadata import distribution
+
+    for name in PACKAGE.findall((ROOT / "requirements/run.txt").read_text()):
+        tops = {Path(str(file)).parts[0] for file in distribution(name).files or ()}
+        yield from (site / top for top in tops if top != ".." and (site / top).exists())
+
+
+def _tree(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for entry in path.iterdir():
+        if entry.name in LEFT_OUT or entry.name.startswith("config-") or entry.suffix in {".a", ".pyc"}:
+            continue
+        yield from _tree(entry)
+
+
+def _linked(binaries: list[Path]) -> set[Path]:
+    """The shared libraries that these are linked to, as the loader finds them here."""
+    listed = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
+    return {Path(name) for name in re.findall(r"(?:=> |^\s*)(/\S+) \(0x", listed, re.MULTILINE)}
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

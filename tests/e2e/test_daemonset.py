@@ -1,0 +1,120 @@
+"""The agent as users run it: the chart's DaemonSet, in a pod, with its own service account and no further rights."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack import agentimage
+from hack.cluster import binaries
+from tests.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
+
+pytestmark = pytest.mark.e2e
+
+NAMESPACE = "tessera-system"
+FLEET = EXAMPLES / "fleets" / "dgx1.yaml"
+
+
+def chart(tmp: Path, namespace: str) -> str:
+    """The chart's objects for the image made here, on simulated GPUs."""
+    repository, _, tag = agentimage.TAG.rpartition(":")
+    values = {
+        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+        "simulate": FLEET.read_text(),
+        "deviceListStrategy": ["cdi-cri"],
+        "affinity": None,
+    }
+    file = tmp / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    words = [
+        str(binaries.binary("helm")),
+        "template",
+        "t",
+        str(ROOT / "charts/tessera"),
+        "-n",
+        namespace,
+        "-f",
+        str(file),
+    ]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def installed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """The chart on the cluster, rolled out; taken away again afterwards."""
+    tmp = tmp_path_factory.mktemp("image")
+    agentimage.write(tmp / "agent.tar")
+    lab.host.load_image(tmp / "agent.tar")
+    manifest = chart(tmp, NAMESPACE)
+    lab.cluster.kubectl("create", "namespace", NAMESPACE)
+    lab.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifest)
+    try:
+        lab.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset", "--timeout=90s")
+        lab.await_amounts({GPU: 8})
+        yield lab
+    finally:
+        lab.delete_pods()
+        lab.cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=60s", input=manifest)
+        lab.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=60s")
+        lab.await_amounts({GPU: 0})
+
+
+def agent_pod(lab: Lab) -> str:
+    (pod,) = lab.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return str(pod["metadata"]["name"])
+
+
+def inside(lab: Lab, script: str) -> str:
+    """What the agent's own Python prints in the agent's container."""
+    return lab.cluster.kubectl("-n", NAMESPACE, "exec", agent_pod(lab), "--", str(agentimage.PYTHON), "-c", script)
+
+
+def test_a_pod_gets_linked_gpus_from_the_agent_in_its_pod(installed: Lab) -> None:
+    pod = installed.run("four", {GPU: 4})
+    files = installed.cluster.kubectl("exec", pod.name, "--", "sh", "-c", "ls /dev/nvidia[0-9]*").split()
+    assert [int(name.removeprefix("/dev/nvidia")) for name in sorted(files)] in ([0, 1, 2, 3], [4, 5, 6, 7])
+
+
+def test_with_its_service_account_it_labels_its_node_and_writes_its_gpunode(installed: Lab) -> None:
+    until(lambda: installed.labels().get("nvidia.com/gpu.count") == "8", "the agent's labels")
+    until(lambda: installed.gpunode().get("summary", {}).get("gpus") == 8, "the GpuNode")
+
+
+def test_its_root_file_system_is_read_only_and_it_holds_no_capability(installed: Lab) -> None:
+    status = inside(installed, "print(open('/proc/self/status').read())")
+    assert "CapEff:\t0000000000000000" in status
+    refused = inside(
+        installed,
+        "import errno\ntry: open('/opt/x', 'w')\nexcept OSError as e: print(errno.errorcode[e.errno])",
+    )
+    assert refused.strip() == "EROFS"
+
+
+def test_it_tells_its_node_over_the_socket_in_its_state_folder(installed: Lab) -> None:
+    script = (
+        "import http.client, socket\n"
+        "c = http.client.HTTPConnection('agent')\n"
+        "c.sock = socket.socket(socket.AF_UNIX); c.sock.connect('/var/lib/tessera/agent.sock')\n"
+        "c.request('GET', '/v1/node'); print(c.getresponse().read().decode())"
+    )
+    report = json.loads(inside(installed, script))
+    assert len(report["node"]["gpus"]) == 8
+    assert report["driver_up"]
+
+
+def test_when_its_pod_is_replaced_the_devices_stay_and_the_next_agent_goes_on(installed: Lab) -> None:
+    pod = installed.run("holds", {GPU: 1})
+    container = pod.container
+    old = agent_pod(installed)
+    installed.cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait", "--timeout=60s")
+    installed.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset", "--timeout=60s")
+    installed.await_amounts({GPU: 8})
+    assert agent_pod(installed) != old
+    assert pod.container == container
+    until(
+        lambda: [one["pod"] for one in installed.gpunode().get("holders", [])] == ["holds"],
+        "the holder, known to the new agent",
+    )

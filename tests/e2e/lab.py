@@ -145,6 +145,23 @@ class Lab:
         found: dict[str, Any] = self.get(f"/apis/tessera.dev/v1alpha1/gpunodes/{self.host.name}").get("status", {})
         return found
 
+    def device(self, index: int) -> dict[str, Any]:
+        """One GPU in the GpuNode; empty while it is not there."""
+        return next((one for one in self.gpunode().get("devices", []) if one["index"] == index), {})
+
+    def device_state(self, index: int) -> str:
+        return str(self.device(index).get("health", {}).get("state", ""))
+
+    def kubeconfig(self, path: Path, *, server: str | None = None, token: str | None = None) -> Path:
+        """The cluster's own kubeconfig with another server or token, written to ``path``."""
+        config = json.loads(self.cluster.kubeconfig.read_text())
+        if server is not None:
+            config["clusters"][0]["cluster"]["server"] = server
+        if token is not None:
+            config["users"][0]["user"] = {"token": token}
+        path.write_text(json.dumps(config))
+        return path
+
     def events(self) -> list[dict[str, Any]]:
         """Those about the node, by whoever writes."""
         found = self.get("/apis/events.k8s.io/v1/events")["items"]

@@ -1,0 +1,83 @@
+"""The API server goes away and comes back, and grants an agent no more than the chart asks for."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from hack.cluster import binaries
+from tests.e2e.cut import Cut
+from tests.e2e.lab import EXAMPLES, FAST, GPU, ROOT, Lab, until
+
+pytestmark = pytest.mark.e2e
+
+NAMESPACE = "tessera-system"
+
+
+def test_an_outage_of_the_api_server_is_survived_and_the_latest_state_arrives(lab: Lab, tmp_path: Path) -> None:
+    address = urlsplit(lab.cluster.server)
+    assert address.hostname is not None
+    assert address.port is not None
+    with Cut((address.hostname, address.port)) as api:
+        config = lab.kubeconfig(tmp_path / "kubeconfig", server=f"https://127.0.0.1:{api.port}")
+        fleet = EXAMPLES / "fleets/pairs.yaml"
+        with lab.agent(fleet, f"health: {FAST}", api=False, kubeconfig=str(config)) as agent:
+            until(lambda: len(lab.gpunode().get("devices", [])) == 4 and lab.device(0)["uuid"], "the GpuNode")
+            until(lambda: lab.labels().get("nvidia.com/gpu.product") == "NVIDIA-RTX-A6000", "its labels")
+            api.cut()
+            agent.sim(gpu=1, xid=79)
+            agent.sim(gpu=2, xid=119)
+            lab.await_amounts({GPU: 2})
+            # Pods get GPUs all the while: the kubelet asks the agent, not the API server.
+            assert lab.run("meanwhile", {GPU: 2}).visible
+            agent.sim(gpu=1, reset=True)
+            lab.await_amounts({GPU: 3})
+            assert lab.device_state(2) == "Healthy"
+            api.mend()
+            until(lambda: lab.device_state(2) == "Unhealthy", "the latest state", timeout_s=60)
+            assert lab.device_state(1) == "Healthy"
+            uuid = agent.report().node.gpus[2].uuid
+            until(lambda: any(uuid in one.get("note", "") for one in lab.events()), "the Event of the outage")
+
+
+def test_an_agent_that_starts_during_an_outage_serves_its_kubelet(lab: Lab, tmp_path: Path) -> None:
+    with Cut(("127.0.0.1", 9)) as nowhere:
+        nowhere.cut()
+        config = lab.kubeconfig(tmp_path / "kubeconfig", server=f"https://127.0.0.1:{nowhere.port}")
+        with lab.agent(EXAMPLES / "fleets/pairs.yaml", None, api=False, kubeconfig=str(config)) as agent:
+            lab.await_amounts({GPU: 4})
+            assert agent.get("/readyz")[0] == 200
+
+
+@pytest.fixture
+def token(lab: Lab, tmp_path: Path) -> Iterator[str]:
+    """Of the chart's service account, as the kubelet would give it to a pod on the node."""
+    binaries.build("helm")
+    chart = ROOT / "charts/tessera"
+    command: list[str | Path] = [binaries.binary("helm"), "template", "t", str(chart), "--namespace", NAMESPACE]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] != "DaemonSet"]
+    (account,) = [one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"]
+    file = tmp_path / "chart.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    lab.cluster.kubectl("create", "namespace", NAMESPACE)
+    lab.apply(file)
+    bound = ("--bound-object-kind", "Node", "--bound-object-name", lab.host.name)
+    yield lab.cluster.kubectl("create", "token", account, "--namespace", NAMESPACE, *bound).strip()
+    lab.cluster.kubectl("delete", "-f", str(file), "--ignore-not-found")
+    lab.cluster.kubectl("delete", "namespace", NAMESPACE)
+
+
+def test_the_chart_s_rights_are_enough_for_everything_it_tells(lab: Lab, tmp_path: Path, token: str) -> None:
+    config = lab.kubeconfig(tmp_path / "kubeconfig", token=token)
+    with lab.agent(EXAMPLES / "fleets/dgx1.yaml", f"health: {FAST}", api=False, kubeconfig=str(config)) as agent:
+        until(lambda: lab.labels().get("nvidia.com/gpu.product") == "Tesla-V100-SXM2-16GB", "labels")
+        until(lambda: len(lab.gpunode().get("devices", [])) == 8, "the GpuNode")
+        agent.sim(gpu=6, xid=62)
+        uuid = agent.report().node.gpus[6].uuid
+        until(lambda: lab.device_state(6) == "Unhealthy", "its health")
+        until(lambda: any(uuid in one.get("note", "") for one in lab.events()), "an Event")
+        assert "orbidden" not in agent.log()

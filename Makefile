@@ -5,7 +5,6 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := inventory agent deviceplugin kube simulator cli hack tests
 
 .PHONY: help setup quick demo demo-down test lock check lint types fast conformance e2e gpu bench proto crds clean
 

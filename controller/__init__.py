@@ -1,0 +1,1 @@
+"""The cluster controller: which job runs next, and where."""

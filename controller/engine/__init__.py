@@ -1,0 +1,1 @@
+"""The decisions: pure, synchronous, deterministic, their clock handed in."""

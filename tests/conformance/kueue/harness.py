@@ -1,0 +1,105 @@
+"""Kueue's own cases through our engine: reading a case, and comparing what it wants with what came out.
+
+Data flows ``cases(suite)`` -> the suite's runner, which builds objects, calls the engine and compares -> the first
+difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module named in ``suites.RUNNER_MODULES``.
+A runner never looks at a case's name.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.engine.gates import FeatureGates
+from tests.conformance import corpus
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One file of the corpus. ``input`` and ``expect`` are the file's JSON as it is."""
+
+    suite: str
+    slug: str
+    harness: str
+    input: Mapping[str, Any]
+    expect: Mapping[str, Any]
+
+    @property
+    def gates(self) -> FeatureGates:
+        """The defaults with exactly the gates that were not at theirs while the case ran."""
+        return FeatureGates(self.input.get("featureGatesNonDefault") or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    path: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.path or 'value'}: expected {_shown(self.expected)}, found {_shown(self.found)}"
+
+
+Runner = Callable[[Case], Difference | None]
+ABSENT = "(absent)"
+RUNNERS: dict[str, Runner] = {}
+
+
+def runner(suite: str) -> Callable[[Runner], Runner]:
+    """Register the decorated function as the one that runs every case of ``suite``."""
+
+    def register(run: Runner) -> Runner:
+        if suite in RUNNERS:
+            raise ValueError(f"suite {suite} has two runners")
+        RUNNERS[suite] = run
+        return run
+
+    return register
+
+
+def root() -> Path:
+    """The folder of ``<suite>/<slug>.json`` files: ``$TESSERA_CORPUS``, else ``corpus/kueue`` of the shared data."""
+    given = os.environ.get("TESSERA_CORPUS")
+    return Path(given) if given else corpus.folder("kueue")
+
+
+def cases(suite: str) -> Iterator[Case]:
+    for file in sorted((root() / suite).glob("*.json")):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        yield Case(
+            suite=suite,
+            slug=file.stem,
+            harness=data.get("harness", ""),
+            input=data["input"],
+            expect=data["expect"],
+        )
+
+
+def first_difference(expected: Any, found: Any, path: str = "") -> Difference | None:
+    """Compare JSON-like values exactly, keys in sorted order, lists in order; the first place where they differ."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key in sorted(expected.keys() | found.keys()):
+            below = f"{path}.{key}" if path else str(key)
+            difference = first_difference(expected.get(key, ABSENT), found.get(key, ABSENT), below)
+            if difference is not None:
+                return difference
+        return None
+    if _is_list(expected) and _is_list(found):
+        for index, (wanted, got) in enumerate(zip(expected, found, strict=False)):
+            difference = first_difference(wanted, got, f"{path}[{index}]")
+            if difference is not None:
+                return difference
+        return None if len(expected) == len(found) else Difference(f"{path}.length", len(expected), len(found))
+    same = type(expected) is type(found) and expected == found
+    return None if same else Difference(path, expected, found)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _shown(value: Any) -> str:
+    text = value if value is ABSENT else json.dumps(value, default=str, sort_keys=True)
+    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,0 +1,14 @@
+"""The suites in force, each registered by a ``runners_*.py`` module that is imported here. The list grows until every
+suite of the corpus is in it.
+"""
+
+import importlib
+
+RUNNER_MODULES: tuple[str, ...] = ()
+
+IN_FORCE: tuple[str, ...] = ()
+
+
+def load_runners() -> None:
+    for module in RUNNER_MODULES:
+        importlib.import_module(f"tests.conformance.kueue.{module}")

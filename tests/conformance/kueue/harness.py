@@ -1,7 +1,8 @@
 """Kueue's own cases through our engine: reading a case, and comparing what it wants with what came out.
 
 Data flows ``cases(suite)`` -> the suite's runner, which builds objects, calls the engine and compares -> the first
-difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module named in ``suites.RUNNER_MODULES``.
+difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module that
+``suites.RUNNER_MODULES`` names.
 A runner never looks at a case's name.
 """
 

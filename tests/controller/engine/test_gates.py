@@ -9,7 +9,7 @@ def test_an_override_changes_its_own_gate_alone() -> None:
 
 
 def test_a_gate_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UnknownGateError, match="featureGates.PartialAdmision: no such gate"):
+    with pytest.raises(UnknownGateError, match=r"featureGates\.PartialAdmision: no such gate"):
         FeatureGates({"PartialAdmision": True})
     with pytest.raises(UnknownGateError, match="Nonsense"):
         FeatureGates().on("Nonsense")

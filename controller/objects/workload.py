@@ -1,0 +1,178 @@
+"""The Workload, ``kueue.x-k8s.io/v1beta2``: what a job asks for, and everything that has been decided about it."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time
+from controller.objects.pods import PodTemplateSpec, Toleration
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]
+DelayedTopologyRequestState = Literal["Pending", "Ready"]
+
+
+class SliceConstraint(Struct, frozen=True, kw_only=True):
+    topology: str = ""
+    size: Int32 = 0
+
+
+class PodSetTopologyRequest(Struct, frozen=True, kw_only=True):
+    required: str | None = None
+    preferred: str | None = None
+    unconstrained: bool | None = None
+    pod_index_label: str | None = None
+    sub_group_index_label: str | None = None
+    sub_group_count: Int32 | None = None
+    pod_set_group_name: str | None = None
+    pod_set_slice_required_topology: str | None = None
+    pod_set_slice_size: Int32 | None = None
+    podset_slice_required_topology_constraints: tuple[SliceConstraint, ...] = ()
+
+
+class PodSet(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    template: PodTemplateSpec = PodTemplateSpec()
+    count: Count = 1
+    min_count: Count | None = None
+    topology_request: PodSetTopologyRequest | None = None
+
+
+class PriorityClassRef(Struct, frozen=True, kw_only=True):
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class PreemptionGate(Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class WorkloadSpec(Struct, frozen=True, kw_only=True):
+    pod_sets: tuple[PodSet, ...] = ()
+    queue_name: str = ""
+    active: bool = True
+    priority_class_ref: PriorityClassRef | None = None
+    priority: Int32 | None = None
+    maximum_execution_time_seconds: Int32 | None = None
+    preemption_gates: tuple[PreemptionGate, ...] = ()
+
+
+class LevelRoots(Struct, frozen=True, kw_only=True):
+    """The value of domain i is ``prefix + roots[i] + suffix``."""
+
+    prefix: str = ""
+    suffix: str = ""
+    roots: tuple[str, ...] = ()
+
+
+class LevelValues(Struct, frozen=True, kw_only=True):
+    """One of the two is set: the value all domains of the slice share, or a value for each."""
+
+    universal: str | None = None
+    individual: LevelRoots | None = None
+
+
+class SlicePodCounts(Struct, frozen=True, kw_only=True):
+    universal: Int32 | None = None
+    individual: tuple[Int32, ...] = ()
+
+
+class TopologyAssignmentSlice(Struct, frozen=True, kw_only=True):
+    domain_count: Int32
+    values_per_level: tuple[LevelValues, ...] = ()
+    pod_counts: SlicePodCounts = SlicePodCounts()
+
+
+class TopologyAssignment(Struct, frozen=True, kw_only=True):
+    """Compressed: ``engine.topology_encoding`` reads and writes it."""
+
+    levels: tuple[str, ...] = ()
+    slices: tuple[TopologyAssignmentSlice, ...] = ()
+
+
+class PodSetAssignment(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    flavors: dict[str, str] = msgspec.field(default_factory=dict)
+    resource_usage: Resources = msgspec.field(default_factory=dict)
+    count: Count | None = None
+    topology_assignment: TopologyAssignment | None = None
+    delayed_topology_request: DelayedTopologyRequestState | None = None
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    cluster_queue: str = ""
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class PodSetUpdate(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class AdmissionCheckState(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    state: CheckState
+    message: str = ""
+    last_transition_time: Time | None = None
+    requeue_after_seconds: Int32 | None = None
+    retry_count: Int32 | None = None
+    pod_set_updates: tuple[PodSetUpdate, ...] = ()
+
+
+class RequeueState(Struct, frozen=True, kw_only=True):
+    count: Int32 | None = None
+    requeue_at: Time | None = None
+
+
+class ReclaimablePod(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    count: Count = 0
+
+
+class PodSetRequest(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    resources: Resources = msgspec.field(default_factory=dict)
+
+
+class EvictionCount(Struct, frozen=True, kw_only=True):
+    reason: str = ""
+    underlying_cause: str = ""
+    count: Int32 = 0
+
+
+class SchedulingStats(Struct, frozen=True, kw_only=True):
+    evictions: tuple[EvictionCount, ...] = ()
+
+
+class UnhealthyNode(Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class PreemptionGateState(Struct, frozen=True, kw_only=True):
+    name: str = ""
+    state: str = ""
+    last_transition_time: Time | None = None
+
+
+class WorkloadStatus(Struct, frozen=True, kw_only=True):
+    admission: Admission | None = None
+    requeue_state: RequeueState | None = None
+    conditions: tuple[Condition, ...] = ()
+    reclaimable_pods: tuple[ReclaimablePod, ...] = ()
+    admission_checks: tuple[AdmissionCheckState, ...] = ()
+    resource_requests: tuple[PodSetRequest, ...] = ()
+    accumulated_past_execution_time_seconds: Int32 | None = None
+    scheduling_stats: SchedulingStats | None = None
+    nominated_cluster_names: tuple[str, ...] = ()
+    cluster_name: str | None = None
+    unhealthy_nodes: tuple[UnhealthyNode, ...] = ()
+    preemption_gates: tuple[PreemptionGateState, ...] = ()
+
+
+class Workload(KubernetesObject, frozen=True, kw_only=True):
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()

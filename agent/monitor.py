@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from agent.health.events import (
@@ -89,11 +90,8 @@ class GpuMonitor:
         driver = self._open_driver(self._xid)
         while True:
             try:
-                versions = await driver.open()
+                self._compare(await driver.open())
                 complained = False
-                if self._versions is not None and self._versions != versions:
-                    self._listener.driver_swapped(self._versions, versions)
-                self._versions = versions
                 await self._session(driver)
                 self._listener.released(self._release_s())
             except NvmlError as failed:
@@ -119,6 +117,11 @@ class GpuMonitor:
         """Look at the whole node again, soon."""
         self._rescan.set()
 
+    def _compare(self, versions: Versions) -> None:
+        if self._versions is not None and self._versions != versions:
+            self._listener.driver_swapped(self._versions, versions)
+        self._versions = versions
+
     def _release_s(self) -> float:
         """How long NVML is still to be left alone."""
         return max(0.0, self._free_until_s - asyncio.get_running_loop().time())
@@ -133,10 +136,13 @@ class GpuMonitor:
                     self._rescan.clear()
                     count = now
                     await self._discover(driver)
-                    await probes.replace({gpu.uuid: self._probe_for_ever(driver, gpu.uuid) for gpu in self._known})
+                    await probes.replace(
+                        {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
+                    )
                 await probes.wait(self._rescan, RESCAN_S)
 
     async def _discover(self, driver: Driver) -> None:
+        self._compare(await driver.read_versions())
         discovery = await driver.discover(self._known)
         empty = not discovery.node.gpus and not discovery.problems
         if empty and not self._said_empty:

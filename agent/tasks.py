@@ -1,7 +1,7 @@
 """A changing set of background tasks whose failures surface where they are waited for."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,10 +20,10 @@ class TaskSet:
     ) -> None:
         await self._cancel()
 
-    async def replace(self, coroutines: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-        """End the tasks that run and start these, by name."""
+    async def replace(self, functions: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """End the tasks that run, then call and start these, by name: a cancellation in between leaves none unrun."""
         await self._cancel()
-        self._tasks = {asyncio.create_task(one, name=name) for name, one in coroutines.items()}
+        self._tasks = {asyncio.create_task(function(), name=name) for name, function in functions.items()}
 
     async def wait(self, wake: asyncio.Event, timeout_s: float) -> None:
         """Until ``wake`` is set or the time is over. Raises what a task raised."""
@@ -36,7 +36,8 @@ class TaskSet:
             waiter.cancel()
 
     async def _cancel(self) -> None:
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
+        # Kept until they have ended: where this is cancelled itself, the block's end comes back for them.
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = set()

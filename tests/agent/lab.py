@@ -128,9 +128,16 @@ class Lab:
         return await self.listed(resource)
 
     async def listed(self, resource: str = GPU) -> Endpoint:
-        """The endpoint of ``resource``, once it is there with its devices."""
-        await self.until(lambda: bool(self.kubelet.endpoints.get(resource) and self.endpoint(resource).devices))
+        """The endpoint of ``resource``, once it is there with its devices, and so are all that are planned beside it."""
+        await self.until(lambda: all(map(self._is_listed, {resource, *self._planned()})))
         return self.endpoint(resource)
+
+    def _planned(self) -> set[str]:
+        return {one.name for one in self.agent.picture.layout.resources}
+
+    def _is_listed(self, resource: str) -> bool:
+        endpoint = self.kubelet.endpoints.get(resource)
+        return endpoint is not None and bool(endpoint.devices)
 
     async def restart(self, config: str = EAGER) -> Agent:
         await self.stop()

@@ -65,6 +65,9 @@ def _serve(settings: Settings, config: LoadedConfig, env: Mapping[str, str], fla
     except ValueError as wrong:
         sys.stderr.write(f"tessera-agent: {wrong}\n")
         return 2
+    except (OSError, RuntimeError) as failed:
+        sys.stderr.write(f"tessera-agent: --simulate: {failed}\n")
+        return 1
     try:
         asyncio.run(_Process(settings, config, env, flags).run())
     except NoCluster as wrong:
@@ -213,7 +216,10 @@ def _with_simulated_trees(settings: Settings) -> Settings:
 
 
 def _simulate(settings: Settings) -> Callable[[], None]:
-    """Put simulated GPUs behind pynvml where asked; what ends them. Raises ValueError for a bad fleet file."""
+    """Put simulated GPUs behind pynvml where asked; what ends them.
+
+    Raises ValueError for a bad fleet file, OSError or StoreError (a RuntimeError) where their state cannot be kept.
+    """
     if settings.simulate is None:
         return lambda: None
     import simulator
@@ -225,7 +231,11 @@ def _simulate(settings: Settings) -> Callable[[], None]:
         sys_root=settings.sys_root,
         proc_root=settings.proc_root,
     )
-    simulation.serve(settings.state_dir / "sim.sock")
+    try:
+        simulation.serve(settings.state_dir / "sim.sock")
+    except OSError:
+        simulation.close()
+        raise
     return simulation.close
 
 

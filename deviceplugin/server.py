@@ -201,6 +201,8 @@ def _bind(server: grpc.aio.Server, folder: Path) -> Path:
         raise SocketPathError(
             f"{folder}: sockets in this folder have paths of {length} bytes, expected {MAX_SOCKET_PATH_BYTES} at most"
         )
+    if not folder.is_dir():  # gRPC would say so on stderr, by itself and each time
+        raise FileNotFoundError(f"{folder}: cannot bind a socket: no such folder")
     before = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")

@@ -85,6 +85,10 @@ class Driver:
         self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
         return self.versions
 
+    async def read_versions(self) -> Versions:
+        """The versions as they are now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        return await self._main.call(_read_versions)
+
     @property
     def unread(self) -> bool:
         """Whether an index holds a GPU of which nothing is known at all."""
@@ -246,6 +250,10 @@ def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
 
 def _open() -> Versions:
     must(pynvml.nvmlInit)
+    return _read_versions()
+
+
+def _read_versions() -> Versions:
     # Numbers, 12080 for 12.8: from the driver's own library, not from any toolkit.
     cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
     return Versions(driver=text(must(pynvml.nvmlSystemGetDriverVersion)), cuda=(cuda // 1000, cuda % 1000 // 10))

@@ -128,7 +128,7 @@ class Lab:
         return await self.listed(resource)
 
     async def listed(self, resource: str = GPU) -> Endpoint:
-        """The endpoint of ``resource``, once it is there with its devices, and so are all that are planned beside it."""
+        """The endpoint of ``resource``, once it and all that are planned beside it have devices."""
         await self.until(lambda: all(map(self._is_listed, {resource, *self._planned()})))
         return self.endpoint(resource)
 

@@ -45,7 +45,7 @@ def xids_seen(agent: Agent, gpu: int, xid: int) -> float:
 def test_an_xid_takes_its_gpu_out_and_a_reset_brings_it_back(lab: Lab, agent: Agent) -> None:
     agent.sim(gpu=0, xid=79)
     lab.await_amounts({**ALL_WELL, GPU: 0})
-    assert lab.amounts("capacity") == ALL_WELL
+    assert ALL_WELL.items() <= lab.amounts("capacity").items()
     agent.sim(gpu=0, reset=True)
     lab.await_amounts(ALL_WELL)
     history = [change.new for change in agent.report().history if change.gpu == agent.report().node.gpus[0].uuid]

@@ -43,7 +43,9 @@ def take_up(agent: Agent) -> Iterator[Switch]:
 
 
 def test_the_node_offers_its_gpus(lab: Lab, agent: Agent) -> None:
-    assert lab.amounts() == lab.amounts("capacity") == {GPU: 7, SHARED: 4}
+    assert lab.amounts() == {GPU: 7, SHARED: 4}
+    # Capacity still shows for five minutes what an earlier plugin had.
+    assert {GPU: 7, SHARED: 4}.items() <= lab.amounts("capacity").items()
     assert [gpu.product for gpu in agent.report().node.gpus] == ["Tesla V100-SXM2-16GB"] * 8
 
 

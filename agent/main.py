@@ -109,11 +109,15 @@ class _Process:
             outlet.problem(str(self._config.rejected))
         self._remember(self._config)
         follow = asyncio.create_task(self._follow_config(agent, outlet))
+        # One that fails takes the process down in good order, as any of the agent's own tasks.
+        follow.add_done_callback(lambda _: self._stop.set())
         try:
             await agent.run(self._stop)
         finally:
             follow.cancel()
-            await asyncio.gather(follow, return_exceptions=True)
+            (ended,) = await asyncio.gather(follow, return_exceptions=True)
+        if isinstance(ended, Exception):
+            raise ended
 
     def _on_stop(self) -> None:
         log.info("stopping")

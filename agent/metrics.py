@@ -5,7 +5,15 @@ Every label's values are bounded by the node's hardware and configuration; nothi
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from agent.health.states import HealthState, Transition
 from inventory import __version__
@@ -18,6 +26,8 @@ class AgentMetrics:
     """One registry of its own, so that tests and several agents in one process do not meet. Is a plugin Observer."""
 
     def __init__(self) -> None:
+        # When each series was made: twice the series, and nobody asks.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library's own omission
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         r = self.registry

@@ -167,7 +167,7 @@ async def test_a_second_agent_on_the_same_state_folder_ends_with_one_line(
 @pytest.fixture
 def start(
     short_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str]]:
+) -> Iterator[Callable[..., tuple[int, str]]]:
     """``start(flags...)``: the exit code and what was said on stderr."""
     go_on = main._Process.run
 
@@ -178,8 +178,7 @@ def start(
     monkeypatch.setattr(main._Process, "run", bounded)
     # The agent takes the root logger over; the tests want it back.
     root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", root.handlers[:])
-    monkeypatch.setattr(root, "level", root.level)
+    handlers, level = root.handlers[:], root.level
     (short_folder / "fleet.yaml").write_text(fleet(1))
 
     def run(*flags: str, env: dict[str, str] | None = None) -> tuple[int, str]:
@@ -189,7 +188,9 @@ def start(
         code = main.run(argv, env or {})
         return code, capsys.readouterr().err
 
-    return run
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 Start = Callable[..., tuple[int, str]]

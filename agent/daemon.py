@@ -320,8 +320,9 @@ class Agent:
             return "NVML has not answered yet"
         if self.manager.ready:
             return None
-        waiting = [status.resource for status in self.manager.status() if not status.registered]
-        return f"not registered with the kubelet: {', '.join(waiting) or 'nothing served yet'}"
+        registered = {status.resource for status in self.manager.status() if status.registered}
+        waiting = [one.name for one in self.picture.layout.resources if one.name not in registered]
+        return f"not registered with the kubelet: {', '.join(waiting)}" if waiting else "a resource is being withdrawn"
 
     # NVML and the disk
 

@@ -21,7 +21,9 @@ def headline(report: NodeReport) -> Text:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    # Titles are not folded to the table's width: a narrow table would break them into pieces.
+    heading = Text(title, no_wrap=True, overflow="ignore")
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -1,8 +1,8 @@
 """The words every part of the engine counts in: identifiers, amounts, flavor-resources.
 
-Amounts are plain integers: milli-units for ``cpu``, base units (bytes, devices, pods) for everything else. The readers of
-API objects convert on the way in, the writers on the way out, and nothing between the two does arithmetic on a Kubernetes
-quantity.
+Amounts are plain integers: milli-units for ``cpu``, base units (bytes, devices, pods) for everything else. The readers
+of API objects convert on the way in, the writers on the way out, and nothing between the two does arithmetic on a
+Kubernetes quantity.
 """
 
 from collections.abc import Mapping

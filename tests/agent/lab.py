@@ -95,11 +95,15 @@ class Lab:
 
     def settings(self, config: str = EAGER) -> Settings:
         """What the agent's own loader makes of that config file."""
-        path = self.folder / "config.yaml"
-        path.write_text(config)
+        (self.folder / "config.yaml").write_text(config)
+        return load(None, {}, self.all_flags).settings
+
+    @property
+    def all_flags(self) -> dict[str, str]:
+        """The command line."""
         trees = self.state_dir / "simulated"
-        flags = {
-            "--config": str(path),
+        return {
+            "--config": str(self.folder / "config.yaml"),
             "--node-name": "node-1",
             "--kubelet-dir": str(self.folder / "kubelet"),
             "--state-dir": str(self.state_dir),
@@ -109,8 +113,8 @@ class Lab:
             "--simulate": str(self.folder / "fleet.yaml"),
             "--sys-root": str(trees / "sys"),
             "--proc-root": str(trees / "proc"),
+            **self.flags,
         }
-        return load(None, {}, {**flags, **self.flags}).settings
 
     async def start(self, config: str = EAGER, outlet: Outlet | None = None) -> Agent:
         """Start the agent; it is not registered yet."""

@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 
 from agent import main
+from agent.config import load_or_last_good
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from kube.testing import eventually
-from tests.agent.lab import EAGER, GPU, WAIT_S, fleet
+from tests.agent.lab import EAGER, GPU, WAIT_S, Lab, fleet
 
 SHARED = EAGER + f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 3}}]}}}}\n"
 BAD = "version: v1\nhealth: {probationSeconds: soon}\n"
@@ -39,10 +41,6 @@ def agent(short_folder: Path) -> Iterator[AgentProcess]:
     yield agent
     if agent.process is not None:
         agent.kill()
-
-
-def said(agent: AgentProcess, text: str) -> list[str]:
-    return [line for line in agent.log().splitlines() if text in line]
 
 
 async def healthy(kubelet: StandInKubelet, count: int, resource: str = GPU) -> None:
@@ -108,57 +106,107 @@ async def test_with_a_new_driver_the_process_starts_itself_anew(agent: AgentProc
     assert list(kubelet.folder.glob("tessera-*.sock")) == []
 
 
-async def test_the_config_file_is_followed(agent: AgentProcess, kubelet: StandInKubelet) -> None:
-    agent.start()
-    await healthy(kubelet, 3)
-    socket_name = kubelet.endpoints[GPU].registration.endpoint
-    # A bad one changes nothing and is said in one line.
-    agent.reload(BAD)
-    await eventually(lambda: bool(said(agent, "the old one stays")), within_s=WAIT_S)
-    (line,) = said(agent, "the old one stays")
-    assert "config.yaml:2" in line
-    assert "found" in line
-    assert "expected" in line
-    # A good one is taken up, on the same socket; by signal ...
-    agent.reload(SHARED)
-    await healthy(kubelet, 9)
-    # ... and by its content alone, as a ConfigMap's file is swapped.
-    new = agent.config_path.with_name("next.yaml")
+class Process:
+    """The agent's process in this one, on a lab's hardware: signals and the config file are the real ones."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.path = lab.folder / "config.yaml"
+        self._lab = lab
+        self._task: asyncio.Task[None] | None = None
+        self.outlet = lab.outlet
+
+    def start(self, config: str) -> None:
+        self.path.write_text(config)
+        flags = self._lab.all_flags
+        loaded = load_or_last_good(None, {}, flags)
+        self._process = main._Process(loaded.settings, loaded, {}, flags)
+        self._task = asyncio.create_task(self._process.run())
+
+    async def stop(self) -> None:
+        """Raises what ended it, if that was not this."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._process._stop.set()
+            await asyncio.wait_for(task, WAIT_S)
+
+    async def healthy(self, count: int) -> None:
+        await healthy(self._lab.kubelet, count)
+
+
+@pytest.fixture
+async def process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
+    monkeypatch.setattr(main, "CONFIG_POLL_S", 0.02)
+    monkeypatch.setattr(main, "configure", lambda _: None)
+    monkeypatch.setattr(main, "make_outlet", lambda _: lab.outlet)
+    lab.power_on(fleet(3))
+    await lab.kubelet.start()
+    process = Process(lab)
+    yield process
+    await process.stop()
+
+
+async def test_a_hangup_and_another_file_are_taken_up_and_nothing_else_is_touched(lab: Lab, process: Process) -> None:
+    process.start(EAGER)
+    await process.healthy(3)
+    socket_name = lab.endpoint().registration.endpoint
+    process.path.write_text(SHARED)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await process.healthy(9)
+    # Without a signal: by another file in its place, as a ConfigMap's is swapped.
+    new = process.path.with_name("next.yaml")
     new.write_text(SHARED.replace("replicas: 3", "replicas: 2"))
-    new.replace(agent.config_path)
-    await healthy(kubelet, 6)
-    assert kubelet.endpoints[GPU].registration.endpoint == socket_name
-    assert kubelet.registrations == [GPU]
-    status, text = agent.get("/metrics")
-    assert status == 200
-    assert 'tessera_agent_config_reloads_total{result="error"} 1.0' in text
-    assert 'tessera_agent_config_reloads_total{result="ok"} 2.0' in text
-    # The last one that was in use stands in for a bad one at the next start.
-    agent.kill()
-    agent.config_path.write_text(BAD)
-    agent.config = BAD
-    agent.start()
-    await kubelet.wait_for(lambda: kubelet.registrations == [GPU, GPU], WAIT_S)
-    await healthy(kubelet, 6)
-    assert said(agent, "the last good one stands in")
+    new.replace(process.path)
+    await process.healthy(6)
+    assert lab.endpoint().registration.endpoint == socket_name
+    assert lab.kubelet.registrations == [GPU]
+    assert lab.outlet.problems == []
 
 
-async def test_a_second_agent_on_the_same_state_folder_ends_with_one_line(
-    agent: AgentProcess, kubelet: StandInKubelet
+async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, process: Process) -> None:
+    process.start(SHARED)
+    await process.healthy(9)
+    process.path.write_text(BAD)
+    os.kill(os.getpid(), signal.SIGHUP)
+    await lab.until(lambda: bool(lab.outlet.problems))
+    (problem,) = lab.outlet.problems
+    assert problem.startswith("config rejected, the old one stays: ")
+    assert f"{process.path}:2: health.probationSeconds: found 'soon', expected" in problem
+    process.path.unlink()
+    await lab.until(lambda: len(lab.outlet.problems) == 2, "a config file that is gone was not noticed")
+    assert len(lab.endpoint().healthy) == 9
+    process.path.write_text(EAGER)
+    await process.healthy(3)
+
+
+async def test_a_bad_config_at_the_start_gives_way_to_the_last_good_one(lab: Lab, process: Process) -> None:
+    process.start(SHARED)
+    await process.healthy(9)
+    await process.stop()
+    process.start(BAD)
+    await lab.until(lambda: lab.kubelet.registrations == [GPU, GPU])
+    await process.healthy(9)
+    (problem,) = lab.outlet.problems
+    assert "health.probationSeconds" in problem
+    # And it stays the last good one: a second bad start finds it too.
+    await process.stop()
+    process.start(BAD)
+    await lab.until(lambda: lab.kubelet.registrations == [GPU, GPU, GPU])
+    await process.healthy(9)
+
+
+async def test_a_failure_while_following_the_config_ends_the_process(
+    process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent.start()
-    await healthy(kubelet, 3)
-    second = replace(agent, folder=agent.folder, process=None, flags=("--metrics-address", "none"))
-    before = agent.log()
-    second.start()
-    assert second.process is not None
-    assert second.process.wait(WAIT_S) == 1
-    second.process = None
-    (line,) = agent.log().removeprefix(before).splitlines()
-    assert line == f"tessera-agent: --state-dir: {agent.state_dir} is in use by another agent"
-    assert kubelet.registrations == [GPU]
-    assert agent.report().driver_up
-    assert agent.stop() == 0
+    process.start(EAGER)
+    await process.healthy(3)
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main, "changed", broken)
+    os.kill(os.getpid(), signal.SIGHUP)
+    with pytest.raises(ZeroDivisionError):
+        await process.stop()
 
 
 # What cannot start. In this process: nothing is left running by it.
@@ -232,6 +280,13 @@ def test_a_bad_variable_is_exit_2_and_named(start: Start) -> None:
     code, text = start(env={"TESSERA_LOG_LEVEL": "loud"})
     assert code == 2
     assert "TESSERA_LOG_LEVEL: found 'loud'" in text
+
+
+def test_a_second_agent_on_the_same_state_folder_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
+    with main._claim(short_folder / "state"):
+        code, text = start()
+    assert code == 1
+    assert text == f"tessera-agent: --state-dir: {short_folder}/state is in use by another agent\n"
 
 
 def test_an_unknown_flag_is_exit_2(start: Start) -> None:

@@ -15,6 +15,7 @@ COPY agent /build/src/agent
 COPY deviceplugin /build/src/deviceplugin
 COPY kube /build/src/kube
 COPY simulator /build/src/simulator
+COPY controller /build/src/controller
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
 # The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.

@@ -78,6 +78,9 @@ class Driver:
         self._pool: list[_Slot] = []
         self._slots: list[_Slot] = []
         self._renewals = Renewals()
+        self._indexed = asyncio.Event()
+        """Not set while a discovery finds out who is at which index."""
+        self._indexed.set()
         self.versions = Versions("", (0, 0))
 
     async def open(self) -> Versions:
@@ -103,7 +106,15 @@ class Driver:
 
         Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
         """
-        self._fit(await self.count())
+        count = await self.count()
+        self._indexed.clear()
+        try:
+            return await self._discover(count, known)
+        finally:
+            self._indexed.set()
+
+    async def _discover(self, count: int, known: Sequence[Gpu]) -> Discovery:
+        self._fit(count)
         failures = await asyncio.gather(*map(self._read, self._slots))
         outcomes = list(zip(self._slots, failures, strict=True))
         seen = {slot.gpu.uuid for slot, failed in outcomes if slot.gpu and not failed}
@@ -142,7 +153,11 @@ class Driver:
 
     async def probe(self, uuid: GpuUuid, timeout_s: float) -> Sighting:
         """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
-        slot = next((s for s in self._slots if s.gpu is not None and s.gpu.uuid == uuid), None)
+        slot = self._find(uuid)
+        if slot is None:
+            # Another one went, and this one may be on its way to another index.
+            await self._indexed.wait()
+            slot = self._find(uuid)
         if slot is None or slot.gpu is None:
             raise GpuLost(f"NVML no longer lists {uuid}")
         gpu, handle = slot.gpu, slot.handle
@@ -151,11 +166,12 @@ class Driver:
         except GpuLost:
             self._renewals.lost(uuid)
             raise
-        slot.handle = found.handle
         self._renewals.answered(uuid, old_handle_works=None if handle is None else not found.renewed)
-        if found.renewed or slot.worker.deaf:
-            # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
-            await self._listen(slot)
+        if self._find(uuid) is slot:
+            slot.handle = found.handle
+            if found.renewed or slot.worker.deaf:
+                # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
+                await self._listen(slot)
         return Sighting(found.probe, reset=self._renewals.take(uuid))
 
     async def close(self) -> None:
@@ -172,6 +188,9 @@ class Driver:
             await self._main.call(_close, CLOSE_TIMEOUT_S)
         except NvmlError as failed:
             log.debug("NVML was not shut down: %s", failed)
+
+    def _find(self, uuid: GpuUuid) -> _Slot | None:
+        return next((slot for slot in self._slots if slot.gpu is not None and slot.gpu.uuid == uuid), None)
 
     def _fit(self, count: int) -> None:
         """One slot for each index, with the thread that index had before."""

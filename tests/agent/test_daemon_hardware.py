@@ -126,6 +126,16 @@ async def test_a_removed_gpu_is_unlisted_and_listed_again_once_it_is_back(lab: L
     assert (back.gpu, back.reason) == (lab.uuid(1), "GpuBack")
 
 
+async def test_a_gpu_whose_index_moves_when_another_goes_stays_healthy(lab: Lab) -> None:
+    endpoint = await lab.serve(fleet(3))
+    lab.sim(slow={"call": "nvmlDeviceGetHandleByIndex_v2", "seconds": 0.2})  # a discovery with time for probes in it
+    lab.sim(gpu=0, remove=True)
+    await lab.until(lambda: set(endpoint.devices) == {lab.uuid(1), lab.uuid(2)})
+    lab.sim(gpu=0, add=True)
+    await lab.until(lambda: endpoint.healthy == {lab.uuid(i) for i in range(3)})
+    assert {change.gpu for change in lab.outlet.transitions} == {lab.uuid(0)}
+
+
 async def test_the_last_gpu_may_go_and_come(lab: Lab) -> None:
     endpoint = await lab.serve(fleet(1))
     lab.sim(gpu=0, remove=True)

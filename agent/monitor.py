@@ -135,8 +135,7 @@ class GpuMonitor:
                 if now != count or self._rescan.is_set() or self._unread:
                     self._rescan.clear()
                     count = now
-                    # Indexes move while the node is read anew: a probe meanwhile would find its GPU nowhere, and lost.
-                    await probes.replace({})
+                    # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the care for the others.
                     await self._discover(driver)
                     await probes.replace(
                         {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}

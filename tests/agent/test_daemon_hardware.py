@@ -109,6 +109,21 @@ async def test_another_gpus_fault_is_heard_while_one_hangs(lab: Lab) -> None:
     assert time.monotonic() - start_s < PROMPT_S
 
 
+async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (3.0,))
+    await lab.serve(fleet(3), HASTY)
+    lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
+    await lab.until(lambda: lab.down() == {lab.uuid(0)})
+    start_s = time.monotonic()
+    lab.agent.monitor.rescan()
+    await lab.until(lambda: not lab.agent.monitor._rescan.is_set())
+    lab.sim(gpu=2, lost=True)
+    await lab.until(lambda: lab.state(2) is HealthState.UNHEALTHY)
+    assert time.monotonic() - start_s < 2.0
+
+
 # Coming and going
 
 

@@ -85,7 +85,7 @@ class TopologyAssignmentSlice(Struct, frozen=True, kw_only=True):
 
 
 class TopologyAssignment(Struct, frozen=True, kw_only=True):
-    """Compressed: ``engine.topology_encoding`` reads and writes it."""
+    """Compressed: ``engine.topologyencoding`` reads and writes it."""
 
     levels: tuple[str, ...] = ()
     slices: tuple[TopologyAssignmentSlice, ...] = ()

@@ -4,9 +4,17 @@ suite of the corpus is in it.
 
 import importlib
 
-RUNNER_MODULES: tuple[str, ...] = ()
+RUNNER_MODULES: tuple[str, ...] = ("runners_workload",)
 
-IN_FORCE: tuple[str, ...] = ()
+IN_FORCE: tuple[str, ...] = (
+    "workload-TestNewInfo",
+    "workload-TestAdjustResources",
+    "workload-TestValidateResources",
+    "workload-TestValidateLimitRange",
+    "workload-TestResourceUsage",
+    "workload-TestGetQueueOrderTimestamp",
+    "tas-TestV1Beta2FromInternal",
+)
 
 
 def load_runners() -> None:

@@ -1,0 +1,105 @@
+"""LimitRanges of a namespace: their defaults, and whether a workload keeps to them and to its own limits.
+
+Several LimitRanges count together: the lowest maximum, the highest minimum, the first default of each resource.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from controller.objects.core import LimitRange, LimitRangeItem
+from controller.objects.meta import Resources
+from controller.objects.pods import PodSpec
+from controller.objects.quantity import Quantity
+
+ABOVE_LIMIT = "requests must not exceed the limits"
+ABOVE_MAXIMUM = "requests must not exceed the LimitRange's max"
+BELOW_MINIMUM = "requests must reach the LimitRange's min"
+
+
+class ResourceProblem(msgspec.Struct, frozen=True):
+    """``resources`` of the template at ``path`` break ``rule``."""
+
+    path: str
+    resources: tuple[str, ...]
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {', '.join(self.resources)}: {self.rule}"
+
+
+class LimitSummary:
+    """What the LimitRanges of one namespace say together, by item type."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, ranges: Iterable[LimitRange] = ()) -> None:
+        self._items: dict[str, LimitRangeItem] = {}
+        for limit_range in ranges:
+            for item in limit_range.spec.limits:
+                self._items[item.type] = _joined(self.of(item.type), item)
+
+    def of(self, type_: str) -> LimitRangeItem:
+        """The limits of "Container" or "Pod"; without bounds and defaults where no LimitRange names any."""
+        return self._items.get(type_) or LimitRangeItem(type=type_)
+
+    @property
+    def empty(self) -> bool:
+        return not self._items
+
+
+def _joined(first: LimitRangeItem, second: LimitRangeItem) -> LimitRangeItem:
+    return LimitRangeItem(
+        type=first.type,
+        max=merged(min, first.max, second.max),
+        min=merged(max, first.min, second.min),
+        default={**second.default, **first.default},
+        default_request={**second.default_request, **first.default_request},
+        max_limit_request_ratio=merged(min, first.max_limit_request_ratio, second.max_limit_request_ratio),
+    )
+
+
+def merged(pick: Callable[[Quantity, Quantity], Quantity], first: Resources, second: Resources) -> Resources:
+    """Every resource of either side; ``pick`` chooses where both name it."""
+    both = {name: pick(first[name], second[name]) for name in first.keys() & second.keys()}
+    return {**first, **second, **both}
+
+
+def greater(values: Mapping[str, Quantity], bounds: Mapping[str, Quantity]) -> tuple[str, ...]:
+    """The resources that both sides name and of which ``values`` has more, sorted."""
+    return tuple(sorted(name for name, value in values.items() if name in bounds and value > bounds[name]))
+
+
+def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
+    """Where requests exceed the limits beside them: each container, and the pod as a whole."""
+    parts = [(f"{path}.initContainers[{i}]", one.resources) for i, one in enumerate(spec.init_containers)]
+    parts += [(f"{path}.containers[{i}]", one.resources) for i, one in enumerate(spec.containers)]
+    if spec.resources is not None:
+        parts.append((f"{path}.resources", spec.resources))
+    for part, resources in parts:
+        if names := greater(resources.requests, resources.limits):
+            yield ResourceProblem(part, names, ABOVE_LIMIT)
+
+
+def range_problems(
+    spec: PodSpec, path: str, *, summary: LimitSummary, pod_total: Resources
+) -> Iterator[ResourceProblem]:
+    """Where a pod leaves the namespace's bounds; ``pod_total`` is what the whole pod asks for.
+
+    A container's requests and limits must both lie inside; a resource it does not name is not checked.
+    """
+    item = summary.of("Container")
+    parts = [(f"{path}.initContainers[{i}]", one.resources) for i, one in enumerate(spec.init_containers)]
+    parts += [(f"{path}.containers[{i}]", one.resources) for i, one in enumerate(spec.containers)]
+    for part, resources in parts:
+        highest = merged(max, resources.requests, resources.limits)
+        lowest = merged(min, resources.requests, resources.limits)
+        yield from _outside(part, item, highest=highest, lowest=lowest)
+    yield from _outside(path, summary.of("Pod"), highest=pod_total, lowest=pod_total)
+
+
+def _outside(path: str, item: LimitRangeItem, *, highest: Resources, lowest: Resources) -> Iterator[ResourceProblem]:
+    if names := greater(highest, item.max):
+        yield ResourceProblem(path, names, ABOVE_MAXIMUM)
+    if names := greater(item.min, lowest):
+        yield ResourceProblem(path, names, BELOW_MINIMUM)

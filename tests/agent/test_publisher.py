@@ -218,7 +218,7 @@ async def test_the_gpunode_is_written_on_change_only_and_at_most_every_two_secon
     await idle()
     assert len(server.seen("PATCH", "gpunodes")) == 1
     publisher.publish_gpunode(gpunode("Suspect"))
-    await eventually(lambda: state(server)() == "Suspect")
+    await eventually(lambda: state(server)() == "Suspect" and publisher.settled)
     publisher.publish_gpunode(gpunode("Unhealthy"))
     publisher.publish_gpunode(gpunode("Probation"))
     clock.advance(1.9)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import daemon, monitor
+from agent import daemon, monitor, podresources
 from agent.nvml import worker
 from deviceplugin import manager
 from tests.agent.lab import Lab, laboratory
@@ -21,9 +21,10 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def lab(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    monkeypatch.setattr(monitor, "RESCAN_S", 0.1)
-    monkeypatch.setattr(monitor, "ANXIOUS_PROBE_S", 0.05)
-    monkeypatch.setattr(worker, "EVENT_WAIT_MS", 10)
+    monkeypatch.setattr(monitor, "RESCAN_S", 0.05)
+    monkeypatch.setattr(monitor, "ANXIOUS_PROBE_S", 0.02)
+    monkeypatch.setattr(worker, "EVENT_WAIT_MS", 5)
+    monkeypatch.setattr(podresources, "SHORTEST_INTERVAL_S", 0.05)
     monkeypatch.setattr(manager, "POLL_S", 0.02)
     monkeypatch.setattr(daemon, "SAVE_PAUSE_S", 0.05)
     async with laboratory(short_folder) as lab:

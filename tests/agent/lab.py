@@ -26,7 +26,7 @@ from simulator.simulation import Simulation
 GPU = "nvidia.com/gpu"
 WAIT_S = 10.0
 """How long a test waits for what it claims: long, for a loaded machine; what takes so long has failed."""
-EAGER = "version: v1\nhealth: {probationSeconds: 0.2, probeIntervalSeconds: 0.1, probeTimeoutSeconds: 1}\n"
+EAGER = "version: v1\nhealth: {probationSeconds: 0.1, probeIntervalSeconds: 0.1, probeTimeoutSeconds: 1}\n"
 
 
 def fleet(gpus: int = 4, product: str = "NVIDIA A100-SXM4-40GB", more: str = "") -> str:

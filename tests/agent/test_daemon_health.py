@@ -84,14 +84,14 @@ async def test_after_a_reset_comes_probation_and_then_health(lab: Lab) -> None:
 
 
 async def test_probation_lasts_as_long_as_configured(lab: Lab) -> None:
-    await lab.serve(fleet(1), EAGER.replace("probationSeconds: 0.2", "probationSeconds: 0.6"))
+    await lab.serve(fleet(1), EAGER.replace("probationSeconds: 0.1", "probationSeconds: 0.4"))
     lab.sim(gpu=0, xid=79)
     await lab.until(lambda: lab.state(0) is HealthState.UNHEALTHY)
     lab.sim(gpu=0, reset=True)
     await lab.restored(0)
     passed = lab.outlet.transitions[-1]
     assert (passed.old, passed.new) == (HealthState.PROBATION, HealthState.HEALTHY)
-    assert 0.6 <= passed.age_s < 2.0
+    assert 0.4 <= passed.age_s < 2.0
 
 
 async def test_a_harmless_xid_does_not_erase_a_fatal_one(lab: Lab) -> None:

@@ -34,6 +34,8 @@ class Node:
     """``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle."""
 
     __slots__ = (
+        "_declared",
+        "_declared_of",
         "_lendable",
         "_lendable_of",
         "broken",
@@ -63,6 +65,8 @@ class Node:
         """At a root: the number of the last change to this tree's shape or quotas."""
         self._lendable: dict[ResourceName, Amount] = {}
         self._lendable_of = -1
+        self._declared: frozenset[FlavorResource] = frozenset()
+        self._declared_of = -1
 
     def __repr__(self) -> str:
         return f"<{'ClusterQueue' if self.is_queue else 'Cohort'} {self.name}>"
@@ -154,6 +158,16 @@ class Node:
             self._lendable = {resource: bounded(amount) for resource, amount in sums.items()}
             self._lendable_of = root.generation
         return self._lendable
+
+    def declared(self) -> frozenset[FlavorResource]:
+        """What the node or anything below it gives a quota on, 0 included: shares are measured on these alone."""
+        root = self.root()
+        if self._declared_of != root.generation:
+            own = frozenset(self.spec.quotas) if self.spec is not None else frozenset[FlavorResource]()
+            below = (node.declared() for node in (*self.cohorts.values(), *self.queues.values()))
+            self._declared = own.union(*below)
+            self._declared_of = root.generation
+        return self._declared
 
     def _nearest(self, fr: FlavorResource) -> Cell | None:
         """The cell that decides for this node: a node without one on this flavor-resource has no limits of its own."""

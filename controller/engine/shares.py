@@ -64,15 +64,11 @@ def share(node: Node, extra: Usage | None = None) -> Share:
     if node.parent is None:
         return Share(0.0, node.weight, None, borrowing=False)
     borrowed: dict[ResourceName, Amount] = {}
-    for fr, cell in node.cells.items():
-        beyond = cell.usage - cell.subtree_quota
-        if extra:
-            beyond += extra.get(fr, 0)
+    for fr in node.declared():
+        cell = node.cells[fr]
+        beyond = cell.usage - cell.subtree_quota + (extra.get(fr, 0) if extra else 0)
         if beyond > 0:
             borrowed[fr.resource] = borrowed.get(fr.resource, 0) + beyond
-    for fr in extra or ():
-        if fr not in node.cells and extra is not None and extra[fr] > 0:
-            borrowed[fr.resource] = borrowed.get(fr.resource, 0) + extra[fr]
     if not borrowed:
         return Share(0.0, node.weight, None, borrowing=False)
     ratio, dominant = _largest(borrowed.items(), node.parent)

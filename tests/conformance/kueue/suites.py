@@ -4,9 +4,12 @@ suite of the corpus is in it.
 
 import importlib
 
-RUNNER_MODULES: tuple[str, ...] = ("runners_workload",)
+RUNNER_MODULES: tuple[str, ...] = ("runners_quota", "runners_workload")
 
 IN_FORCE: tuple[str, ...] = (
+    "cache-TestAvailable",
+    "cache-TestIsBorrowingOn",
+    "cache-TestDominantResourceShare",
     "workload-TestNewInfo",
     "workload-TestAdjustResources",
     "workload-TestValidateResources",

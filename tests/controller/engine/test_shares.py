@@ -52,10 +52,19 @@ def test_of_equal_ratios_the_first_resource_by_name_dominates() -> None:
     names = [ResourceName(name) for name in ("memory", "cpu")]
     frs = [FlavorResource(FlavorName("f"), name) for name in names]
     tree = QuotaTree()
-    tree.set_cluster_queue(queue("a"), NodeSpec(parent=CohortName("c")))
+    tree.set_cluster_queue(queue("a"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(0) for fr in frs}))
     tree.set_cluster_queue(queue("b"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(10) for fr in frs}))
     tree.add_usage(queue("a"), dict.fromkeys(frs, 3))
     assert share(tree.cluster_queue(queue("a"))).dominant == "cpu"
+
+
+def test_what_a_queue_has_no_quota_on_at_all_is_not_part_of_its_share() -> None:
+    fr = FlavorResource(FlavorName("f"), ResourceName("cpu"))
+    tree = QuotaTree()
+    tree.set_cluster_queue(queue("a"), NodeSpec(parent=CohortName("c")))
+    tree.set_cluster_queue(queue("b"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(10)}))
+    tree.add_usage(queue("a"), {fr: 3})
+    assert not share(tree.cluster_queue(queue("a")), {fr: 1}).borrowing
 
 
 def test_a_cohorts_share_counts_only_what_spills_over_its_quota() -> None:

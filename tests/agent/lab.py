@@ -12,6 +12,7 @@ from agent.clock import SteadyClock
 from agent.config import Settings, load
 from agent.daemon import Agent
 from agent.health.states import HealthState, Transition
+from agent.nvml.driver import Discovery
 from agent.outlet import NoOutlet, Outlet
 from agent.picture import Picture
 from agent.podresources import Holder
@@ -61,6 +62,7 @@ class Lab:
         self.kubelet = StandInKubelet(folder / "kubelet")
         self.outlet = Notebook()
         self.flags: dict[str, str] = {}
+        self.discoveries = 0
         self._agent: Agent | None = None
         self._simulation: Simulation | None = None
         self._stop = asyncio.Event()
@@ -121,8 +123,24 @@ class Lab:
         self.state_dir.mkdir(exist_ok=True)
         self._stop = asyncio.Event()
         self._agent = Agent(self.settings(config), outlet or self.outlet, SteadyClock())
+        self._count_discoveries(self._agent)
         self._task = asyncio.create_task(self._agent.run(self._stop))
         return self._agent
+
+    def _count_discoveries(self, agent: Agent) -> None:
+        take_in = agent.discovered
+
+        async def counted(discovery: Discovery) -> None:
+            await take_in(discovery)
+            self.discoveries += 1
+
+        agent.discovered = counted  # type: ignore[method-assign] # nobody else tells when one has been taken in
+
+    async def look_again(self) -> None:
+        """Have the agent discover everything once more."""
+        before = self.discoveries
+        self.agent.monitor.rescan()
+        await self.until(lambda: self.discoveries > before)
 
     async def serve(self, text: str, config: str = EAGER, *, resource: str = GPU) -> Endpoint:
         """Hardware, kubelet and agent, up to the first list of ``resource``."""

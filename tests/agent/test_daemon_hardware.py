@@ -1,6 +1,7 @@
 """Hardware that comes, goes, hangs and changes under the agent: lists follow, calls are answered."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 import pynvml
 import pytest
 
+from agent import checkpoint
 from agent.daemon import Restart
 from agent.health.states import HealthState
 from agent.nvml.worker import GpuWorker
@@ -223,6 +225,14 @@ async def test_another_driver_version_ends_the_process_for_a_new_start(lab: Lab)
     assert isinstance(await lab.ended(), Restart)
 
 
+def forget_energy(lab: Lab) -> None:
+    """Then only the driver's version tells that it was loaded anew."""
+    path = lab.state_dir / checkpoint.NAME
+    content = json.loads(path.read_text())
+    assert content.pop("energy_mj")
+    path.write_text(json.dumps(content))
+
+
 async def test_faults_that_another_driver_has_cleared_are_gone_after_the_new_start(lab: Lab) -> None:
     await lab.serve(fleet(2))
     lab.sim(gpu=0, xid=48)
@@ -231,6 +241,7 @@ async def test_faults_that_another_driver_has_cleared_are_gone_after_the_new_sta
     await lab.stop()
     lab.sim(driver="down")
     lab.sim(driver="up", version="999.1.2")
+    forget_energy(lab)
     await lab.start()
     await lab.restored(0)
     await lab.until(lambda: lab.endpoint().healthy == {lab.uuid(0)})
@@ -254,7 +265,7 @@ async def test_with_nothing_to_serve_the_agent_idles_is_ready_and_picks_it_up(
 
     def looked() -> int:
         agent.monitor.rescan()
-        return len(openings) if absent == "driver" else lab.outlet.publications
+        return len(openings) if absent == "driver" else lab.discoveries
 
     await lab.until(lambda: looked() > 3, "it does not look again")
     assert len(lines(caplog, said)) == 1

@@ -1,8 +1,12 @@
 """New settings in a running agent: only what they change is touched."""
 
+from collections.abc import Callable, Iterator
+from typing import cast
+
 import pytest
 
-from agent.health.states import HealthState
+from agent import daemon
+from inventory.linktable import LinkTable
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
@@ -61,8 +65,39 @@ async def test_a_new_xid_table_judges_what_is_already_open(lab: Lab) -> None:
 async def test_the_probe_interval_is_taken_up(lab: Lab) -> None:
     await lab.serve(fleet(1), "version: v1\nhealth: {probeIntervalSeconds: 3600}\n")
     await lab.agent.reconfigure(lab.settings(EAGER))
-    lab.sim(gpu=0, lost=True)
-    await lab.until(lambda: lab.state(0) is HealthState.UNHEALTHY)
+    meter: set[int] = set()
+
+    def read() -> int:
+        meter.update(lab.agent._resets.energy_mj.values())
+        return len(meter)
+
+    await lab.until(lambda: read() > 3, "it is not probed again and again")
+
+
+async def test_links_that_change_while_preferred_sets_are_worked_out_are_worked_out_too(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "FILL_GAP_S", 0)
+    await lab.serve(fleet(2))
+    agent, filled = lab.agent, set[str]()
+
+    class Links:
+        def __init__(self, name: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+            self._name, self._meanwhile = name, meanwhile
+
+        def fill(self) -> Iterator[None]:
+            yield
+            self._meanwhile()
+            yield
+            filled.add(self._name)
+
+    def changed() -> None:
+        agent.picture.links = cast("LinkTable", Links("new"))
+        agent._dirty_links.set()
+
+    agent.picture.links = cast("LinkTable", Links("old", changed))
+    agent._dirty_links.set()
+    await lab.until(lambda: filled == {"old", "new"})
 
 
 async def test_another_device_list_strategy_answers_the_next_pod_on_the_same_socket(lab: Lab) -> None:

@@ -115,9 +115,7 @@ async def test_single_mig_on_gpus_cut_differently_advertises_nothing_and_says_wh
     await lab.kubelet.start()
     await lab.start(SINGLE)
     await lab.until(lambda: bool(lab.outlet.problems))
-    lab.agent.monitor.rescan()
-    count = lab.outlet.publications
-    await lab.until(lambda: lab.outlet.publications > count)
+    await lab.look_again()
     (problem,) = lab.outlet.problems
     assert "migStrategy single" in problem
     assert lab.report().problems == (problem,)

@@ -131,6 +131,11 @@ def test_in_a_pipe_there_are_no_colours_no_trailing_spaces_and_nothing_is_cut(st
 
 
 @pytest.mark.usefixtures("shown")
+def test_no_line_ends_in_spaces(run: Run) -> None:
+    assert [line for line in run("node").output.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.usefixtures("shown")
 def test_titles_stand_on_one_line_however_narrow_the_table(run: Run) -> None:
     lines = run("node", "links").output.splitlines()
     assert lines[0].startswith("Links (")

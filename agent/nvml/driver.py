@@ -6,7 +6,7 @@ had in the last good picture, marked unreadable; the others are read as if nothi
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,21 +115,20 @@ class Driver:
 
     async def _discover(self, count: int, known: Sequence[Gpu]) -> Discovery:
         self._fit(count)
-        failures = await asyncio.gather(*map(self._read, self._slots))
+        by_uuid = {gpu.uuid: gpu for gpu in known}
+        failures = await asyncio.gather(*(self._read(slot, by_uuid) for slot in self._slots))
         outcomes = list(zip(self._slots, failures, strict=True))
         seen = {slot.gpu.uuid for slot, failed in outcomes if slot.gpu and not failed}
         for slot, failed in outcomes:
             if failed and slot.gpu is not None:
                 # Indexes move when a GPU is removed: who was read at another index is not here.
                 slot.gpu = None if slot.gpu.uuid in seen else structs.replace(slot.gpu, readable=False)
-        by_uuid = {gpu.uuid: gpu for gpu in known}
         by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
         gpus = []
         for slot in self._slots:
             if slot.gpu is None and slot.index in by_index:
                 slot.gpu = structs.replace(by_index[slot.index], readable=False)
             if slot.gpu is not None:
-                slot.gpu = remember_links(slot.gpu, by_uuid.get(slot.gpu.uuid))
                 gpus.append(slot.gpu)
         for slot, failed in outcomes:
             if slot.gpu is not None and isinstance(failed, GpuLost):
@@ -200,7 +199,7 @@ class Driver:
             slot.handle, slot.gpu = None, None
         self._slots = self._pool[:count]
 
-    async def _read(self, slot: _Slot) -> NvmlError | None:
+    async def _read(self, slot: _Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
         """Fill the slot; what kept it from being read. A GPU known from before stays, unreadable."""
         old, before = slot.handle, slot.gpu
 
@@ -217,7 +216,8 @@ class Driver:
             return failed
         same = before is not None and before.uuid == gpu.uuid
         self._renewals.answered(gpu.uuid, old_handle_works=old_works if same else None)
-        slot.gpu = gpu
+        # In one step: a probe may look at the slot at any time, and must not take a link that is down for none.
+        slot.gpu = remember_links(gpu, known.get(gpu.uuid))
         return None
 
     async def _watch(self, slot: _Slot) -> None:

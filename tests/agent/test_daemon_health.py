@@ -168,6 +168,8 @@ async def test_a_link_that_is_down_through_a_discovery_is_still_missed(lab: Lab)
     await lab.serve(fleet(4, more="  nvlink: full\n"))
     lab.sim(gpu=2, nvlinkDown=[3])
     await lab.until(lambda: lab.state(2) is HealthState.UNHEALTHY)
+    # A discovery that waits for GPU 0, and probes of GPU 2 meanwhile.
+    lab.sim(gpu=0, slow={"call": "nvmlDeviceGetName", "seconds": 0.2})
     await lab.look_again()
     lab.sim(gpu=0, xid=79)
     lab.sim(gpu=0, reset=True)

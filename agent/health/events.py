@@ -86,7 +86,7 @@ class BootChanged(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """The GPU is no longer there (hot-removed, driver gone). ``HealthCore.track`` says that it is back."""
+    """The GPU is no longer there: hot-removed. ``HealthCore.track`` says that it is back."""
 
     gpu: GpuUuid
 

@@ -134,7 +134,7 @@ def removed() -> Report:
     return Report(
         kind=FaultKind.REMOVED,
         fault_class=FaultClass.RESET,
-        cause="the GPU is gone: removed, or its driver is down",
+        cause="the GPU is gone: it was removed",
         source="discovery",
         action="bring the GPU or its driver back",
     )

@@ -61,7 +61,7 @@ async def test_the_machines_own_gpus_hold_what_any_nvml_must() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as missing:
-        pytest.skip(f"no NVIDIA driver here: {missing}")
+        pytest.fail(f"no NVIDIA driver here: {missing}")
     pynvml.nvmlShutdown()
     heard: list[tuple[GpuUuid, XidEvent]] = []
     driver = Driver(NodeName("this"), Path("/sys"), lambda uuid, event: heard.append((uuid, event)))

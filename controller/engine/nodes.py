@@ -153,7 +153,7 @@ class Node:
         root = self.root()
         if self._lendable_of != root.generation:
             sums: dict[ResourceName, Amount] = {}
-            for fr in root.cells:
+            for fr in root.declared():
                 sums[fr.resource] = sums.get(fr.resource, 0) + self.potential_available(fr)
             self._lendable = {resource: bounded(amount) for resource, amount in sums.items()}
             self._lendable_of = root.generation

@@ -118,7 +118,7 @@ def test_the_lendable_amounts_follow_every_change_of_limits(history: list[Step])
             flavors = {fr for fr in FRS if fr in node.root().cells}
             for resource in {fr.resource for fr in flavors}:
                 potentials = [node.potential_available(fr) for fr in flavors if fr.resource == resource]
-                assert node.lendable()[resource] == min(sum(potentials), UNLIMITED)
+                assert node.lendable().get(resource, 0) == min(sum(potentials), UNLIMITED)
 
 
 @given(st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000))

@@ -6,7 +6,7 @@ answer names pods and containers, no UIDs.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -35,9 +35,6 @@ class Holder(Struct, frozen=True, order=True):
     pod: str
     container: str
     resource: ResourceName
-
-
-Holders = Mapping[DeviceId, Holder]
 
 
 def holders_of(answer: pb.ListPodResourcesResponse, devices: set[DeviceId]) -> dict[DeviceId, Holder]:

@@ -11,7 +11,7 @@ who else writes it, and we leave it alone.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -38,42 +38,6 @@ RESYNC_S = 300.0
 """How often what others may have undone is looked at."""
 
 EventType = Literal["Normal", "Warning"]
-
-
-class Publisher(Protocol):
-    """What the agent says to the cluster. Nothing here blocks or fails."""
-
-    def publish_labels(self, labels: Mapping[str, str]) -> None:
-        """Want the node to carry exactly these of the labels that are ours to write. Equal labels are no change."""
-        ...
-
-    def publish_gpunode(self, gpunode: GpuNode) -> None:
-        """Want the GpuNode to say this. An equal object is no change."""
-        ...
-
-    def event(self, *, reason: str, action: str, note: str, type_: EventType = "Normal") -> None:
-        """Tell people about the node: ``reason`` and ``action`` are CamelCase words, ``note`` a sentence."""
-        ...
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        ...
-
-
-class NullPublisher:
-    """For ``--kubeconfig none``: Events go to the log, the rest nowhere."""
-
-    def publish_labels(self, labels: Mapping[str, str]) -> None:
-        log.debug("no API server: %d labels kept to ourselves", len(labels))
-
-    def publish_gpunode(self, gpunode: GpuNode) -> None:
-        log.debug("no API server: GpuNode %s kept to ourselves", gpunode.metadata.name)
-
-    def event(self, *, reason: str, action: str, note: str, type_: EventType = "Normal") -> None:
-        log.log(logging.WARNING if type_ == "Warning" else logging.INFO, "event %s (%s): %s", reason, action, note)
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
 
 
 class KubePublisher:
@@ -112,11 +76,6 @@ class KubePublisher:
     def settled(self) -> bool:
         """Whether everything that was handed in has arrived."""
         return self._label_loop.settled and self._gpunode_loop.settled and self._events.settled
-
-    @property
-    def events_dropped(self) -> int:
-        """Events that were given up."""
-        return self._events.dropped
 
     def publish_labels(self, labels: Mapping[str, str]) -> None:
         strange = [key for key in labels if not is_published(key)]

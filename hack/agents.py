@@ -5,10 +5,9 @@ import os
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,12 @@ from agent.report import NodeReport
 from cli.local import fetch
 from hack.show import script
 
-POLL_S = 0.02
-
 
 def free_port() -> int:
     """A TCP port on loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Return once ``condition`` holds. Raises TimeoutError that says ``what`` was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(POLL_S)
 
 
 @dataclass

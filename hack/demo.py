@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from deviceplugin.strategy import DeviceListStrategy
-from hack.agents import AgentProcess, eventually
+from hack.agents import AgentProcess
+from hack.cluster import waiting
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import MARK_ENV
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("--down", action="store_true", help="end it, and remove everything it made")
     try:
         return _down() if parser.parse_args().down else _up()
-    except (ClusterError, TimeoutError) as failed:
+    except ClusterError as failed:
         print(f"demo: {failed}", file=sys.stderr)
         return 2 if isinstance(failed, UsageError) else 1
 
@@ -140,7 +141,11 @@ def _allocatable(cluster: Cluster, resource: str) -> str:
 
 
 def _wait_allocatable(cluster: Cluster, resource: str, amount: str) -> None:
-    eventually(lambda: _allocatable(cluster, resource) == amount, WAIT_S, f"{amount} {resource} allocatable on node-1")
+    waiting.until(
+        lambda: _allocatable(cluster, resource) == amount,
+        f"{amount} {resource} allocatable on node-1",
+        timeout_s=WAIT_S,
+    )
 
 
 if __name__ == "__main__":

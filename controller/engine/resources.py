@@ -33,7 +33,6 @@ WorkloadKey = NewType("WorkloadKey", str)
 """``namespace/name`` of a Workload; the namespace may be empty, the slash is always there."""
 
 CPU: Final = ResourceName("cpu")
-MILLI: Final = 1000
 
 
 class FlavorResource(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.gpunode import GPU_NODES, GpuNode, HealthView, build
-from agent.publisher import FIELD_MANAGER, KubePublisher, NullPublisher
+from agent.publisher import FIELD_MANAGER, KubePublisher
 from inventory.devices import Gpu, Node, unknown_links
 from inventory.ids import GpuUuid, NodeName
 from inventory.layout import Layout
@@ -294,11 +294,3 @@ async def test_an_event_is_one_series_whether_the_node_was_read_before_or_not(
     (event,) = server.list_all(EVENTS)
     assert event["series"]["count"] == 2
     assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
-
-
-async def test_without_an_api_server_events_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    publisher = NullPublisher()
-    publisher.publish_labels({COUNT: "8"})
-    publisher.publish_gpunode(gpunode())
-    publisher.event(reason="GpuUnhealthy", action="Probe", note="XID 79", type_="Warning")
-    assert [record.getMessage() for record in caplog.records] == ["event GpuUnhealthy (Probe): XID 79"]

@@ -4,8 +4,9 @@ Each call returns the decoded object or raises one of ``kube.errors``. Bodies ar
 is retried here except one 401 after a token rotated: when to try again is the caller's decision.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -16,10 +17,11 @@ from msgspec import Struct
 from kube.clock import Clock, SystemClock
 from kube.config import ClusterConfig, TokenSource
 from kube.errors import UnavailableError, from_response, from_status
-from kube.objects import Metadata, ObjectMeta
 from kube.resources import Resource
 
 T = TypeVar("T")
+Decode = Callable[[bytes], T]
+"""Makes the caller's object from its JSON; what it raises, it must answer for: see each call."""
 
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML, and every server since 1.16 takes it under this name
@@ -62,6 +64,14 @@ class _RawEvent(Struct):
     object: msgspec.Raw
 
 
+class _Version(Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(Struct):
+    metadata: _Version
+
+
 class Selection(Struct, frozen=True):
     """Which objects of a kind: selectors in the API's own syntax, None for all."""
 
@@ -78,41 +88,66 @@ EVERYTHING = Selection()
 
 
 class Client:
-    """Speaks to one API server. Open it with ``async with``; use it from one event loop."""
+    """Speaks to one API server. Open it with ``async with``; use it from one event loop.
+
+    At most ``connections`` are kept and used at once, one call on each; watches have their own beside them, so that no
+    number of watches ever keeps a write waiting.
+    """
 
     def __init__(
-        self, config: ClusterConfig, *, timeout_s: float = 10.0, user_agent: str = "tessera", clock: Clock | None = None
+        self,
+        config: ClusterConfig,
+        *,
+        timeout_s: float = 10.0,
+        user_agent: str = "tessera",
+        clock: Clock | None = None,
+        connections: int = 8,
     ) -> None:
         self._config = config
         self._timeout_s = timeout_s
         self._user_agent = user_agent
+        self._connections = connections
         self._tokens = TokenSource(config, monotonic=(clock or SystemClock()).monotonic)
         self._session: aiohttp.ClientSession | None = None
+        self._watches: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # False turns TLS off for http servers only: aiohttp ignores it there.
-        connector = aiohttp.TCPConnector(ssl=self._config.ssl_context() or True, limit=8)
-        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": self._user_agent})
+        tls = self._config.ssl_context() or True
+        self._session, self._watches = self._open_session(tls, self._connections), self._open_session(tls, 0)
         return self
+
+    def _open_session(self, tls: ssl.SSLContext | bool, connections: int) -> aiohttp.ClientSession:
+        """``connections`` 0: as many as are asked for."""
+        # True leaves TLS to the URL: aiohttp ignores it for http servers.
+        connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
+        headers = {"User-Agent": self._user_agent, "Accept": _JSON}
+        return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for session in (self._session, self._watches):
+            if session is not None:
+                await session.close()
+        self._session = self._watches = None
 
     async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str | None = None) -> T:
         return _decode(await self._request("GET", resource.path(name, namespace=namespace)), kind)
 
     async def list_all(self, resource: Resource, kind: type[T], selection: Selection = EVERYTHING) -> Listing[T]:
         """All objects, read page by page."""
+        return await self.list_decoded(resource, lambda raw: _decode(raw, kind), selection)
+
+    async def list_decoded(
+        self, resource: Resource, decode: Decode[T], selection: Selection = EVERYTHING
+    ) -> Listing[T]:
+        """All objects as ``decode`` makes them, page by page: never more than a page's JSON is held."""
         items: list[T] = []
         params = selection.params() | {"limit": str(_PAGE)}
         while True:
             path = resource.path(namespace=selection.namespace)
             page = _decode(await self._request("GET", path, params=params), _RawList)
-            items += [_decode(bytes(raw), kind) for raw in page.items or ()]
+            items += [decode(bytes(raw)) for raw in page.items or ()]
             if not page.metadata.continue_:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
@@ -122,10 +157,18 @@ class Client:
         return _decode(await self._request("POST", resource.path(namespace=namespace), body=body), kind)
 
     async def update(
-        self, resource: Resource, name: str, body: Any, kind: type[T], *, namespace: str | None = None
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
     ) -> T:
         """PUT the whole object; a resourceVersion inside makes it conditional."""
-        return _decode(await self._request("PUT", resource.path(name, namespace=namespace), body=body), kind)
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        return _decode(await self._request("PUT", path, body=body), kind)
 
     async def apply(
         self,
@@ -137,6 +180,7 @@ class Client:
         field_manager: str,
         force: bool = False,
         namespace: str | None = None,
+        subresource: str | None = None,
     ) -> T:
         """Server-side apply: ``body`` is everything ``field_manager`` wants; what it said before and not now goes.
 
@@ -144,7 +188,7 @@ class Client:
         fields over from other managers instead of raising ConflictError.
         """
         params = {"fieldManager": field_manager, "force": "true" if force else "false"}
-        path = resource.path(name, namespace=namespace)
+        path = resource.path(name, namespace=namespace, subresource=subresource)
         return _decode(await self._request("PATCH", path, params=params, body=body, content_type=_APPLY), kind)
 
     async def json_patch(
@@ -156,19 +200,30 @@ class Client:
         *,
         field_manager: str,
         namespace: str | None = None,
+        subresource: str | None = None,
     ) -> T:
         """RFC 6902. A ``test`` that fails is an InvalidError."""
-        path = resource.path(name, namespace=namespace)
+        path = resource.path(name, namespace=namespace, subresource=subresource)
         params = {"fieldManager": field_manager}
         raw = await self._request("PATCH", path, params=params, body=operations, content_type=_JSON_PATCH)
         return _decode(raw, kind)
 
     async def merge_patch(
-        self, resource: Resource, name: str, body: Any, kind: type[T], *, namespace: str | None = None
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        kind: type[T],
+        *,
+        field_manager: str | None = None,
+        namespace: str | None = None,
+        subresource: str | None = None,
     ) -> T:
-        """RFC 7386."""
-        path = resource.path(name, namespace=namespace)
-        return _decode(await self._request("PATCH", path, body=body, content_type=_MERGE_PATCH), kind)
+        """RFC 7386; a resourceVersion inside makes it conditional. Without ``field_manager`` the user agent is it."""
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        params = {"fieldManager": field_manager} if field_manager else None
+        raw = await self._request("PATCH", path, params=params, body=body, content_type=_MERGE_PATCH)
+        return _decode(raw, kind)
 
     async def delete(
         self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None
@@ -190,6 +245,27 @@ class Client:
 
         Raises ExpiredError where the version is too old, UnavailableError where the connection breaks.
         """
+        decoded = self.watch_decoded(
+            resource,
+            lambda raw: _decode(raw, kind),
+            resource_version=resource_version,
+            selection=selection,
+            timeout_s=timeout_s,
+        )
+        async with aclosing(decoded) as events:
+            async for event in events:
+                yield event
+
+    async def watch_decoded(
+        self,
+        resource: Resource,
+        decode: Decode[T],
+        *,
+        resource_version: str,
+        selection: Selection = EVERYTHING,
+        timeout_s: int = 300,
+    ) -> AsyncGenerator[WatchEvent[T]]:
+        """``watch`` with objects as ``decode`` makes them."""
         params = selection.params() | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -200,11 +276,11 @@ class Client:
         what = f"WATCH {path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=_QUIET_S)
         try:
-            async with self._open("GET", path, params=params, timeout=timeout) as response:
+            async with self._open(self._watches, "GET", path, params=params, timeout=timeout) as response:
                 if response.status >= 400:  # noqa: PLR2004 - HTTP's own number
                     raise from_response(what, response.status, await response.read())
                 async for line in _lines(response.content):
-                    yield _watch_event(what, line, kind)
+                    yield _watch_event(what, line, decode)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(f"{what}: {_describe(error)}") from None
 
@@ -224,7 +300,7 @@ class Client:
         for attempt in (1, 2):
             try:
                 async with self._open(
-                    method, path, params=params, data=data, headers=headers, timeout=timeout
+                    self._session, method, path, params=params, data=data, headers=headers, timeout=timeout
                 ) as answer:
                     raw = await answer.read()
                     status, retry_after = answer.status, answer.headers.get("Retry-After")
@@ -239,6 +315,7 @@ class Client:
 
     def _open(
         self,
+        session: aiohttp.ClientSession | None,
         method: str,
         path: str,
         *,
@@ -247,13 +324,13 @@ class Client:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        if self._session is None:
+        if session is None:
             raise RuntimeError("the client is not open: use it inside `async with`")
-        sent = dict(headers or {}) | {"Accept": _JSON}
+        sent = dict(headers or {})
         token = self._tokens.token()
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
-        return self._session.request(
+        return session.request(
             method,
             self._config.server + path,
             params=params,
@@ -277,14 +354,13 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield bytes(line)
 
 
-def _watch_event(what: str, line: bytes, kind: type[T]) -> WatchEvent[T]:
+def _watch_event(what: str, line: bytes, decode: Decode[T]) -> WatchEvent[T]:
     raw = _decode(line, _RawEvent)
     body = bytes(raw.object)
     if raw.type == "ERROR":
         raise from_status(what, body)
-    meta: ObjectMeta = _decode(body, Metadata).metadata
-    obj = None if raw.type == "BOOKMARK" else _decode(body, kind)
-    return WatchEvent(type=raw.type, resource_version=meta.resource_version, object=obj)
+    version = _decode(body, _Versioned).metadata.resource_version
+    return WatchEvent(type=raw.type, resource_version=version, object=None if raw.type == "BOOKMARK" else decode(body))
 
 
 def _decode(raw: bytes, kind: type[T]) -> T:

@@ -19,8 +19,11 @@ class Resource(Struct, frozen=True):
         """The ``apiVersion`` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, name: str | None = None, *, namespace: str | None = None) -> str:
-        """URL path of one object, or of the collection. Namespaced kinds without ``namespace`` mean all namespaces."""
+    def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str | None = None) -> str:
+        """URL path of one object, of its ``subresource``, or of the collection.
+
+        Namespaced kinds without ``namespace`` mean all namespaces.
+        """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} are not namespaced, got namespace {namespace!r}")
         if name is not None and self.namespaced and namespace is None:
@@ -31,9 +34,14 @@ class Resource(Struct, frozen=True):
         parts.append(self.plural)
         if name is not None:
             parts.append(name)
+        if subresource is not None:
+            if name is None:
+                raise ValueError(f"{self.plural}/{subresource} needs the name of an object")
+            parts.append(subresource)
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 NODES = Resource("", "v1", "nodes", "Node")
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)

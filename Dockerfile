@@ -15,6 +15,7 @@ COPY agent /build/src/agent
 COPY deviceplugin /build/src/deviceplugin
 COPY kube /build/src/kube
 COPY simulator /build/src/simulator
+COPY yamlfile /build/src/yamlfile
 COPY controller /build/src/controller
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi

@@ -18,7 +18,7 @@ from hack.cluster.images import Image, archive
 from hack.show import ROOT
 
 TAG = "tessera.test/tessera-agent:test"
-ROOMS = ("inventory", "agent", "deviceplugin", "kube", "simulator", "kubeletapi")
+ROOMS = ("inventory", "agent", "deviceplugin", "kube", "simulator", "yamlfile", "kubeletapi")
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "__pycache__"}
 PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==", re.MULTILINE)
 SITE = "opt/tessera"

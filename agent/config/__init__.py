@@ -6,10 +6,10 @@ what a reload touches; ``lastgood`` keeps the configuration that was last in use
 
 from agent.config.arguments import parse_args
 from agent.config.changes import Changes, Concern, changed
-from agent.config.errors import ConfigError
 from agent.config.lastgood import last_good, remember
 from agent.config.load import LoadedConfig, load, load_or_last_good
 from agent.config.settings import Address, LogFormat, LogLevel, LogSettings, Settings
+from yamlfile import ConfigError
 
 __all__ = [
     "Address",

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from agent.config.parsers import BOOL
 from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS, Option
 from inventory import __version__
+from yamlfile.parsers import BOOL
 
 _EXAMPLES = """\
 examples:

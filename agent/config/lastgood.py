@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from agent.config.tree import MAX_BYTES
 from agent.files import write_atomically
+from yamlfile.tree import MAX_BYTES
 
 NAME = "config.last-good"
 

@@ -1,6 +1,5 @@
 """From flags, environment and file to Settings. The order: command line, TESSERA_*, NVIDIA's names, file, default."""
 
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,19 +8,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agent.config.errors import ConfigError
-from agent.config.jsontext import NotJson, looks_like_json, parse_json
 from agent.config.lastgood import last_good
-from agent.config.parsers import Unfit
 from agent.config.reader import read_tree
 from agent.config.sections import SPECIAL
 from agent.config.settings import DriverSettings, LabelSettings, Settings
 from agent.config.table import OPTIONS, Option
-from agent.config.tree import MAX_BYTES, Node
 from agent.health.settings import HealthSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
 from inventory.sharing import LayoutSpec
+from yamlfile import ConfigError, parse_text, read_text
+from yamlfile.parsers import Unfit
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):
@@ -44,7 +41,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
     """
     given = _given(env, flags)
     file = path or given.get("config_file")
-    text = None if file is None else _read(file)
+    text = None if file is None else read_text(file)
     return msgspec.structs.replace(_build(given, text, str(file or "")), path=file)
 
 
@@ -71,34 +68,8 @@ def load_or_last_good(path: Path | None, env: Mapping[str, str], flags: Mapping[
 
 def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, ...]]:
     """A config file's values by Settings target, and the warnings. Raises ConfigError."""
-    values, warnings = read_tree(_tree(text, file), file, SPECIAL)
+    values, warnings = read_tree(parse_text(text, file), file, SPECIAL)
     return values, tuple(warnings)
-
-
-def _tree(text: str, file: str) -> Node:
-    if looks_like_json(text):
-        try:
-            return parse_json(text, file)
-        except NotJson:
-            pass
-    from agent.config.yamltext import parse_yaml
-
-    return parse_yaml(text, file)
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as failed:
-        raise ConfigError(str(file), "", os.strerror(failed.errno or 0).lower(), "a readable file") from None
-    if len(content) > MAX_BYTES:
-        raise ConfigError(str(file), "", f"more than {MAX_BYTES} bytes", "a smaller file")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as wrong:
-        line = content.count(b"\n", 0, wrong.start) + 1
-        raise ConfigError(f"{file}:{line}", "", "bytes that are no UTF-8", "UTF-8 text") from None
 
 
 def _given(env: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ and then ignores (``resources``, ``rename``, ``devices``) works here.
 import re
 from typing import Any
 
-from agent.config.parsers import BOOL, TEXT, Parser, integer, one_of
-from agent.config.reader import Place, Reader
-from agent.config.tree import Kind
+from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
 from inventory.ids import ResourceName
 from inventory.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
+from yamlfile import Kind, Place
+from yamlfile.parsers import BOOL, TEXT, Parser, integer, one_of
 
 PREFIX = "nvidia.com/"
 MAX_NAME = 63

@@ -4,25 +4,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from agent.config.parsers import (
-    ADDRESS,
-    BOOL,
-    DURATION,
-    FAULT_CLASS,
-    IMEX_CHANNELS,
-    PATH,
-    TEXT,
-    WORDS,
-    Parser,
-    integer,
-    one_of,
-    seconds,
-    some_of,
-    xids,
-)
+from agent.config.parsers import ADDRESS, DURATION, FAULT_CLASS, IMEX_CHANNELS, xids
 from agent.config.settings import LogFormat, LogLevel
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.sharing import MigStrategy, ReplicaPolicy
+from yamlfile.parsers import BOOL, PATH, TEXT, WORDS, Parser, integer, one_of, seconds, some_of
 
 
 class Option(Struct, frozen=True, kw_only=True):

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config import ConfigError, load
-from agent.config.jsontext import parse_json
 from agent.config.load import parse
-from agent.config.tree import MAX_BYTES
-from agent.config.yamltext import parse_yaml
+from yamlfile.tree import MAX_BYTES
 
 
 def test_an_alias_bomb_is_refused_before_it_goes_off() -> None:
@@ -85,17 +83,3 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_document_is_read_or_refused(document: dict[str, object]) -> None:
     assert "\n" not in refusal(json.dumps(document, indent=1))
-
-
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | words | st.text("abc :-#'", max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(words, plain, max_size=5), st.sampled_from([None, 0, 2]))
-@settings(max_examples=150, deadline=None)
-def test_json_reads_the_same_by_either_parser(document: dict[str, object], indent: int | None) -> None:
-    text = json.dumps(document, indent=indent)
-    assert parse_json(text, "f") == parse_yaml(text, "f")

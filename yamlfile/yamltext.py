@@ -20,7 +20,7 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from agent.config.tree import Builder, Kind, Node, scalar
+from yamlfile.tree import Builder, Kind, Node, scalar
 
 
 class _Open(Struct):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.config.errors import ConfigError
+from yamlfile.errors import ConfigError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32

@@ -4,7 +4,7 @@ import json
 import re
 from bisect import bisect_right
 
-from agent.config.tree import Builder, Kind, Node
+from yamlfile.tree import Builder, Kind, Node
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?")

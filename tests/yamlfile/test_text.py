@@ -1,0 +1,62 @@
+"""Text becomes the same tree whichever parser reads it, or is refused with a line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from yamlfile import ConfigError, Kind, parse_text, read_text
+from yamlfile.jsontext import parse_json
+from yamlfile.tree import MAX_BYTES
+from yamlfile.yamltext import parse_yaml
+
+words = st.sampled_from(["version", "flags", "a.b/c", "79", "true"])
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | words | st.text("abc :-#'", max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(words, plain, max_size=5), st.sampled_from([None, 0, 2]))
+@settings(max_examples=150, deadline=None)
+def test_json_reads_the_same_by_either_parser(document: dict[str, object], indent: int | None) -> None:
+    text = json.dumps(document, indent=indent)
+    assert parse_json(text, "f") == parse_yaml(text, "f")
+
+
+def test_every_node_knows_its_line() -> None:
+    root = parse_text("a:\n  b:\n  - 1\n  - x: true\n", "f")
+    items = root.entries["a"].entries["b"].items
+    assert (root.entries["a"].line, root.entries["a"].entries["b"].line) == (1, 2)
+    assert [(item.line, item.kind) for item in items] == [(3, Kind.INT), (4, Kind.MAP)]
+    assert items[1].entries["x"].kind is Kind.BOOL
+
+
+def test_a_quoted_word_is_a_string_whatever_it_looks_like() -> None:
+    assert parse_text("a: 'true'", "f").entries["a"].kind is Kind.STRING
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert read_text(file) == "a: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "found no such file or directory, expected a readable file"),
+        (b"#" * (MAX_BYTES + 1), "expected a smaller file"),
+        (b"a: 1\nb: \xff\n", ":2: found bytes that are no UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_text(file)
+    assert said in str(refused.value)

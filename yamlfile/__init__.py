@@ -1,0 +1,13 @@
+"""Configuration files whose mistakes name their line: text -> tree with lines -> typed places.
+
+``text`` reads a file or parses its text; ``tree`` is what comes out; ``place`` walks it with typed ways down;
+``parsers`` turn single values into what they mean. Every mistake is one ``ConfigError``. Nothing here knows what is
+configured.
+"""
+
+from yamlfile.errors import ConfigError
+from yamlfile.place import Document, Place
+from yamlfile.text import parse_text, read_text
+from yamlfile.tree import Kind, Node
+
+__all__ = ["ConfigError", "Document", "Kind", "Node", "Place", "parse_text", "read_text"]

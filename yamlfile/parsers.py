@@ -1,0 +1,167 @@
+"""From text to values: one parser for each kind of setting, wherever it is given (file, flag or environment)."""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from yamlfile.tree import Kind, Node
+
+
+class Unfit(Exception):  # noqa: N818 - becomes a ConfigError once the place is known
+    """A value that is not what was expected. ``found`` where it can be told more exactly than by repeating it."""
+
+    def __init__(self, found: str = "") -> None:
+        self.found = found
+        super().__init__(found)
+
+
+class Parser(Struct, frozen=True, kw_only=True):
+    """How one kind of setting is read. ``convert`` takes text and raises Unfit; ``kinds`` are what a file may hold.
+
+    With ``many``, a file may also hold a list of such values: it is read as their text, joined by commas.
+    """
+
+    expected: str
+    convert: Callable[[str], Any]
+    kinds: frozenset[Kind]
+    many: bool = False
+
+    def from_node(self, node: Node) -> Any:
+        """The value of a config file's node. Raises Unfit."""
+        if self.many and node.kind is Kind.LIST:
+            for item in node.items:
+                if item.kind not in self.kinds or "," in item.text:
+                    raise Unfit(f"{item.describe()} in the list")
+            return self.convert(",".join(item.text for item in node.items))
+        if node.kind not in self.kinds:
+            raise Unfit(node.describe())
+        return self.convert(node.text)
+
+
+STRING = frozenset({Kind.STRING})
+NUMBER = frozenset({Kind.INT, Kind.FLOAT})
+_GO_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+    # What YAML 1.1 adds.
+    **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
+}
+
+
+def _bool(text: str) -> bool:
+    if text not in _GO_BOOLS:
+        raise Unfit
+    return _GO_BOOLS[text]
+
+
+def plain(text: str) -> str:
+    """``text``, refused when it holds a line break or a zero byte. Raises Unfit."""
+    if "\0" in text or "\n" in text:
+        raise Unfit
+    return text
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise Unfit
+    return Path(plain(text))
+
+
+def words_in(text: str) -> tuple[str, ...]:
+    """Words separated by commas, each once, in order. Raises Unfit."""
+    return tuple(dict.fromkeys(word.strip() for word in plain(text).split(",") if word.strip()))
+
+
+BOOL = Parser(expected="true or false", convert=_bool, kinds=frozenset({Kind.BOOL}))
+TEXT = Parser(expected="a string", convert=plain, kinds=STRING)
+PATH = Parser(expected="a path", convert=_path, kinds=STRING)
+WORDS = Parser(expected="words, separated by commas", convert=words_in, kinds=STRING, many=True)
+
+
+def one_of(values: type[StrEnum] | tuple[StrEnum, ...]) -> Parser:
+    """One member of an enumeration."""
+    known = {value.value: value for value in values}
+
+    def convert(text: str) -> StrEnum:
+        if text not in known:
+            raise Unfit
+        return known[text]
+
+    return Parser(expected=alternatives(known), convert=convert, kinds=STRING)
+
+
+def some_of(values: type[StrEnum]) -> Parser:
+    """One or more members of an enumeration, each once, in the order given."""
+    known = {value.value: value for value in values}
+
+    def convert(text: str) -> tuple[StrEnum, ...]:
+        words = words_in(text)
+        unknown = next((word for word in words if word not in known), None)
+        if unknown is not None:
+            raise Unfit(repr(unknown))
+        if not words:
+            raise Unfit
+        return tuple(known[word] for word in words)
+
+    return Parser(expected=f"a list of {alternatives(known, 'and')}", convert=convert, kinds=STRING, many=True)
+
+
+def alternatives(words: Iterable[str], last: str = "or") -> str:
+    """``a, b or c``; ``words`` is not empty."""
+    *most, final = words
+    return f"{', '.join(most)} {last} {final}" if most else final
+
+
+def integer(low: int, high: int) -> Parser:
+    def convert(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d{1,18}", text) or not low <= int(text) <= high:
+            raise Unfit
+        return int(text)
+
+    return Parser(expected=f"an integer from {low} to {high}", convert=convert, kinds=frozenset({Kind.INT}))
+
+
+def seconds(low: float, high: float) -> Parser:
+    """A plain number of seconds."""
+
+    def convert(text: str) -> float:
+        value = finite(text)
+        if not low <= value <= high:
+            raise Unfit
+        return value
+
+    return Parser(expected=f"a number of seconds from {low:g} to {high:g}", convert=convert, kinds=NUMBER)
+
+
+def finite(text: str) -> float:
+    """A number that is neither infinite nor none. Raises Unfit."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise Unfit from None
+    if not math.isfinite(value):
+        raise Unfit
+    return value
+
+
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_GO_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|us|µs|ns|m|s)", re.ASCII)
+
+
+def go_duration(text: str) -> float:
+    """Seconds of a duration as Go writes it (``1h30m``, ``500ms``), without a sign. Raises Unfit."""
+    parts = _GO_DURATION.findall(text)
+    if not parts or "".join(parts) != text:
+        raise Unfit
+    return sum(_go_part(part) for part in parts)
+
+
+def _go_part(part: str) -> float:
+    number = part.rstrip("hmsunµ")
+    return finite(number) * _UNITS_S[part[len(number) :]]

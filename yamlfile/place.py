@@ -1,0 +1,92 @@
+"""One node of a config file's tree with its file and key path: what a message needs, and typed ways down."""
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct, field
+
+from yamlfile.errors import ConfigError
+from yamlfile.parsers import Parser, Unfit
+from yamlfile.tree import SHOWN, Kind, Node
+
+
+def _strict(path: str) -> bool:  # noqa: ARG001 - one answer for every path
+    return False
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What all places of one file share. ``lenient`` says where an unknown key is a warning and no error."""
+
+    file: str
+    lenient: Callable[[str], bool] = _strict
+    warnings: list[str] = field(default_factory=list)
+
+
+class Place:
+    """``path`` is the key path as messages show it: ``sharing.resources[0].name``; empty for the whole file."""
+
+    __slots__ = ("document", "node", "path")
+
+    def __init__(self, document: Document, path: str, node: Node) -> None:
+        self.document = document
+        self.path = path
+        self.node = node
+
+    @property
+    def where(self) -> str:
+        return f"{self.document.file}:{self.node.line}"
+
+    def error(self, expected: str, found: str = "") -> ConfigError:
+        return ConfigError(self.where, self.path, found or self.node.describe(), expected)
+
+    def warn(self, text: str) -> None:
+        self.document.warnings.append(f"{self.where}: {self.path}: {text}")
+
+    def value(self, parser: Parser) -> Any:
+        """The node read by ``parser``. Raises ConfigError."""
+        try:
+            return parser.from_node(self.node)
+        except Unfit as unfit:
+            raise self.error(parser.expected, unfit.found) from None
+
+    @property
+    def is_null(self) -> bool:
+        return self.node.kind is Kind.NULL
+
+    def children(self) -> Iterable[tuple[str, "Place"]]:
+        """The keys of a section with what they hold; null is an empty section. Raises ConfigError for anything else."""
+        if self.is_null:
+            return []
+        if self.node.kind is not Kind.MAP:
+            raise self.error("a section")
+        return [(key, self._child(key, node)) for key, node in self.node.entries.items()]
+
+    def _child(self, key: str, node: Node) -> "Place":
+        return Place(self.document, f"{self.path}.{key}" if self.path else key, node)
+
+    def items(self) -> list["Place"]:
+        """The values of a list. Raises ConfigError for anything else."""
+        if self.node.kind is not Kind.LIST:
+            raise self.error("a list")
+        return [Place(self.document, f"{self.path}[{index}]", node) for index, node in enumerate(self.node.items)]
+
+    def fields(self, known: Iterable[str]) -> dict[str, "Place"]:
+        """The children of a section that are not null, by name; others than ``known`` are reported as unknown."""
+        names = list(known)
+        found: dict[str, Place] = {}
+        for key, place in self.children():
+            if key not in names:
+                place.unknown(key, names)
+            elif not place.is_null:
+                found[key] = place
+        return found
+
+    def unknown(self, key: str, known: Iterable[str]) -> None:
+        """A key nobody knows (this place's own): an error, or a warning where the document is lenient."""
+        names = list(known)
+        near = difflib.get_close_matches(key[:SHOWN], names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        if not self.document.lenient(self.path):
+            raise self.error(f"one of {', '.join(sorted(names))}", f"an unknown key{hint}")
+        self.warn(f"unknown key, ignored{hint}")

@@ -1,0 +1,37 @@
+"""A config file's bytes and text: read within limits, parsed as JSON where it is JSON, else as YAML."""
+
+import os
+from pathlib import Path
+
+from yamlfile.errors import ConfigError
+from yamlfile.jsontext import NotJson, looks_like_json, parse_json
+from yamlfile.tree import MAX_BYTES, Node
+
+
+def parse_text(text: str, file: str) -> Node:
+    """The tree of the one document in ``text``; ``file`` is what messages call it. Raises ConfigError."""
+    if looks_like_json(text):
+        try:
+            return parse_json(text, file)
+        except NotJson:
+            pass
+    # Imported here: a JSON file costs no YAML parser.
+    from yamlfile.yamltext import parse_yaml
+
+    return parse_yaml(text, file)
+
+
+def read_text(file: Path) -> str:
+    """What the file says, without a byte order mark. Raises ConfigError."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except OSError as failed:
+        raise ConfigError(str(file), "", os.strerror(failed.errno or 0).lower(), "a readable file") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError(str(file), "", f"more than {MAX_BYTES} bytes", "a smaller file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        line = content.count(b"\n", 0, wrong.start) + 1
+        raise ConfigError(f"{file}:{line}", "", "bytes that are no UTF-8", "UTF-8 text") from None

@@ -63,7 +63,7 @@ class QuotaCheckStrategy(StrEnum):
 
 
 class Backfill(StrEnum):
-    """Whether a blocked head of a queue keeps a reservation that others may pass only without delaying it."""
+    """``backfill``: whether a blocked head of a queue keeps a reservation that others may pass only without delaying it."""
 
     NONE = "none"
     CONSERVATIVE = "conservative"
@@ -77,18 +77,18 @@ class VictimOrder(StrEnum):
 
 
 class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an admitted workload runs before it may be preempted; 0 is not at all.
+    """How long an admitted workload runs before it may be preempted, in seconds; 0 is not at all.
 
-    A cluster queue's own annotation wins over ``by_priority_class`` (WorkloadPriorityClass or PriorityClass, by name),
-    and that over ``default_s``.
+    A cluster queue's annotation wins over ``by_priority_class`` (WorkloadPriorityClass or PriorityClass, by name), and
+    that over ``default_s``.
     """
 
     default_s: float = 0.0
     by_priority_class: Mapping[str, float] = {}
 
-    def of(self, priority_class: str) -> float:
-        """Seconds for a workload of this priority class (empty: none)."""
-        return self.by_priority_class.get(priority_class, self.default_s)
+    def of(self, priority_class: str, *, queue_s: float | None = None) -> float:
+        """Seconds for a workload of this class (empty: none) in a queue whose annotation says ``queue_s``."""
+        return self.by_priority_class.get(priority_class, self.default_s) if queue_s is None else queue_s
 
 
 class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,8 @@ class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity of evicted workloads is the preemptor's until it starts."""
     no_eviction_cycles: bool = False
     """No two workloads evict each other without a change from outside."""
-    minimum_runtime: MinimumRuntime = MinimumRuntime()
+    minimum_runtime: MinimumRuntime | None = None
+    """None: off, queues' annotations included."""
     backfill: Backfill = Backfill.NONE
     victim_order: VictimOrder = VictimOrder.NEWEST
     quota_from_capacity: bool = False

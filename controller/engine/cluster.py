@@ -1,0 +1,198 @@
+"""What the engine knows of the cluster: flavors, queues, and who holds which quota. Changes come in, nothing goes out.
+
+One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
+"""
+
+from collections.abc import Iterable
+
+from controller.engine.config import EngineConfig
+from controller.engine.limitrange import LimitSummary
+from controller.engine.placement import Everywhere, Placement
+from controller.engine.queuestate import Holder, QueueState
+from controller.engine.quota import QuotaTree, UnknownClusterQueueError
+from controller.engine.quotaspec import cluster_queue_spec, cohort_spec
+from controller.engine.resources import (
+    Amount,
+    ClusterQueueName,
+    CohortName,
+    FlavorName,
+    FlavorResource,
+    LocalQueueKey,
+    WorkloadKey,
+)
+from controller.engine.undo import Trial, UndoLog
+from controller.engine.workload import PodSetRequests
+from controller.objects.core import LimitRange, Namespace
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+
+
+class DriftError(AssertionError):
+    """A sum that is kept differs from the sum of its parts: a bug of the engine, never a user's mistake."""
+
+
+class Cluster:
+    """The mappings are for reading; the methods change them."""
+
+    def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
+        self.config = config or EngineConfig()
+        self.undo = UndoLog()
+        self.quota = QuotaTree(self.undo)
+        self.placement: Placement = placement or Everywhere()
+        self.flavors: dict[FlavorName, ResourceFlavor] = {}
+        self.topologies: dict[str, Topology] = {}
+        self.checks: dict[str, AdmissionCheck] = {}
+        self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
+        self.queues: dict[ClusterQueueName, QueueState] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.limits: dict[str, LimitSummary] = {}
+        """LimitRanges by namespace; absent where a namespace has none."""
+        self.holders: dict[WorkloadKey, Holder] = {}
+        self.generation = 0
+        """Moves on with every change of flavors, checks, topologies and queues: what is compiled from them is stale."""
+
+    def trial(self) -> Trial:
+        return self.undo.trial()
+
+    def queue(self, name: ClusterQueueName) -> QueueState:
+        try:
+            return self.queues[name]
+        except KeyError:
+            raise UnknownClusterQueueError(name) from None
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def set_cluster_queue(self, cluster_queue: ClusterQueue) -> None:
+        name = ClusterQueueName(cluster_queue.metadata.name)
+        self.quota.set_cluster_queue(name, cluster_queue_spec(cluster_queue))
+        state = self.queues.get(name)
+        if state is None:
+            self.queues[name] = QueueState(cluster_queue, self.quota.cluster_queue(name))
+        else:
+            state.respecify(cluster_queue)
+        self.generation += 1
+
+    def remove_cluster_queue(self, name: ClusterQueueName) -> tuple[Holder, ...]:
+        """Forget the queue. Those that held its quota are returned: they hold nothing now."""
+        state = self.queue(name)
+        gone = tuple(state.holders.values())
+        for holder in gone:
+            self.remove_holder(holder.key)
+        self.quota.remove_cluster_queue(name)
+        del self.queues[name]
+        self.generation += 1
+        return gone
+
+    def set_cohort(self, cohort: Cohort) -> None:
+        self.quota.set_cohort(CohortName(cohort.metadata.name), cohort_spec(cohort))
+
+    def remove_cohort(self, name: CohortName) -> None:
+        self.quota.remove_cohort(name)
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        self.flavors[FlavorName(flavor.metadata.name)] = flavor
+        self.generation += 1
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        if self.flavors.pop(name, None) is not None:
+            self.generation += 1
+
+    def set_check(self, check: AdmissionCheck) -> None:
+        self.checks[check.metadata.name] = check
+        self.generation += 1
+
+    def remove_check(self, name: str) -> None:
+        if self.checks.pop(name, None) is not None:
+            self.generation += 1
+
+    def set_topology(self, topology: Topology) -> None:
+        self.topologies[topology.metadata.name] = topology
+        self.generation += 1
+
+    def remove_topology(self, name: str) -> None:
+        if self.topologies.pop(name, None) is not None:
+            self.generation += 1
+
+    def set_local_queue(self, queue: LocalQueue) -> None:
+        self.local_queues[LocalQueueKey(queue.key)] = queue
+
+    def remove_local_queue(self, key: LocalQueueKey) -> None:
+        self.local_queues.pop(key, None)
+
+    def set_namespace(self, namespace: Namespace) -> None:
+        self.namespaces[namespace.metadata.name] = namespace
+
+    def remove_namespace(self, name: str) -> None:
+        self.namespaces.pop(name, None)
+
+    def set_limit_ranges(self, namespace: str, ranges: Iterable[LimitRange]) -> None:
+        """All LimitRanges of a namespace, in place of those told before."""
+        summary = LimitSummary(ranges)
+        if summary.empty:
+            self.limits.pop(namespace, None)
+        else:
+            self.limits[namespace] = summary
+
+    # -- who holds quota ---------------------------------------------------------------------------------------------
+
+    def add_holder(self, holder: Holder) -> None:
+        """Charge a workload, whether or not it fits. It must not hold anything yet."""
+        if holder.key in self.holders:
+            raise DriftError(f"{holder.key} holds quota already")
+        state = self.queue(holder.cluster_queue)
+        self.charge(holder)
+        self.holders[holder.key] = state.holders[holder.key] = holder
+        self.undo.record(self._forget, holder)
+
+    def remove_holder(self, key: WorkloadKey) -> Holder | None:
+        """Give back what the workload holds; None where it holds nothing."""
+        holder = self.holders.get(key)
+        if holder is None:
+            return None
+        self.release(holder)
+        self._forget(holder)
+        self.undo.record(self._remember, holder)
+        return holder
+
+    def charge(self, holder: Holder) -> None:
+        """The sums alone, for trials: quota and topology."""
+        self.quota.add_usage(holder.cluster_queue, holder.usage)
+        for flavor, pod_set in _placed(holder):
+            if pod_set.topology is not None:
+                self.placement.add(flavor, pod_set.topology)
+
+    def release(self, holder: Holder) -> None:
+        """The reverse of ``charge``."""
+        self.quota.remove_usage(holder.cluster_queue, holder.usage)
+        for flavor, pod_set in _placed(holder):
+            if pod_set.topology is not None:
+                self.placement.remove(flavor, pod_set.topology)
+
+    def validate(self) -> None:
+        """Recompute what is kept; DriftError or QuotaDriftError names the first differences."""
+        self.quota.validate()
+        for name, state in self.queues.items():
+            sums: dict[FlavorResource, Amount] = {}
+            for key, holder in state.holders.items():
+                if holder.cluster_queue != name or self.holders.get(key) is not holder:
+                    raise DriftError(f"{key} is kept by {name} and not by the cluster, or in another queue")
+                for fr, amount in holder.usage.items():
+                    sums[fr] = sums.get(fr, 0) + amount
+            if {fr: amount for fr, amount in sums.items() if amount} != state.node.used():
+                raise DriftError(f"{name}: charged {state.node.used()}, its workloads hold {sums}")
+        if len(self.holders) != sum(len(state.holders) for state in self.queues.values()):
+            raise DriftError("a workload holds quota in no queue")
+
+    def _forget(self, holder: Holder) -> None:
+        del self.holders[holder.key]
+        self.queues[holder.cluster_queue].holders.pop(holder.key, None)
+
+    def _remember(self, holder: Holder) -> None:
+        self.holders[holder.key] = holder
+        self.queues[holder.cluster_queue].holders[holder.key] = holder
+
+
+def _placed(holder: Holder) -> Iterable[tuple[FlavorName, PodSetRequests]]:
+    """Each placed pod set with the flavor whose nodes it runs on: all its resources that have a topology share one."""
+    for pod_set in holder.info.pod_sets:
+        if pod_set.topology is not None and pod_set.flavors:
+            yield next(iter(pod_set.flavors.values())), pod_set

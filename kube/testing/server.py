@@ -46,8 +46,13 @@ class FakeApiServer:
         self.refuse: Callable[[str, str], int | None] = lambda _method, _path: None
         """Given method and path: a status to answer instead of serving, or None."""
         self.unknown: set[str] = set()
+        self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
+        """Given method and path: True serves the call and cuts the connection before its answer."""
+        self.hold: asyncio.Event | None = None
+        """If set, calls other than watches wait for it before they are served."""
         self.token: str | None = None
         """If set, the only bearer token that is let in."""
+        self._bookmarks = 0
         self._streams: set[asyncio.Transport] = set()
         self._grown = asyncio.Event()
         self._closing = asyncio.Event()
@@ -85,9 +90,11 @@ class FakeApiServer:
         self.store.delete(_key(resource, name, namespace))
         self._notify()
 
-    def merge(self, resource: Resource, name: str, patch: dict[str, Any], *, manager: str = "test") -> Any:
+    def merge(
+        self, resource: Resource, name: str, patch: dict[str, Any], *, manager: str = "test", namespace: str = ""
+    ) -> Any:
         """Change an object as another client would."""
-        return self._changed(self.store.merge_patch(_key(resource, name, ""), patch, manager))
+        return self._changed(self.store.merge_patch(_key(resource, name, namespace), patch, manager))
 
     def apply(self, resource: Resource, name: str, body: dict[str, Any], *, manager: str) -> Any:
         """Apply as another manager would, by force."""
@@ -124,10 +131,15 @@ class FakeApiServer:
             return _status(KubeError("refused by the test", status=refused, reason="Test"))
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(KubeError("Unauthorized", status=401, reason="Unauthorized"))
+        if self.hold is not None and request.query.get("watch") != "true":
+            await self.hold.wait()
         try:
-            return await self._serve(request)
+            answer = await self._serve(request)
         except KubeError as error:
-            return _status(error)
+            answer = _status(error)
+        if self.lose_answer(request.method, request.path) and request.transport is not None:
+            request.transport.abort()
+        return answer
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         collection, namespace, name = parse_path(request.path)
@@ -136,13 +148,21 @@ class FakeApiServer:
         if name is None and request.method == "GET":
             if request.query.get("watch") == "true":
                 return await self._watch(request, collection, namespace)
-            items = [item for item in self.store.list_all(collection, namespace) if _selected(request, item)]
-            return web.json_response({"metadata": {"resourceVersion": str(self.store.version)}, "items": items})
+            return self._list(request, collection, namespace)
         raw = await request.read()
         body = json.loads(raw) if raw else {}
         answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
         self._notify()
         return web.json_response(answer)
+
+    def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
+        """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""
+        found = [item for item in self.store.list_all(collection, namespace) if _selected(request, item)]
+        first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(found)
+        meta = {"resourceVersion": str(self.store.version)}
+        if first + limit < len(found):
+            meta["continue"] = str(first + limit)
+        return web.json_response({"metadata": meta, "items": found[first : first + limit]})
 
     def _write(self, request: web.Request, key: Key, body: Any) -> Any:
         manager = request.query.get("fieldManager", "test")
@@ -172,6 +192,7 @@ class FakeApiServer:
         transport = request.transport
         assert transport is not None
         self._streams.add(transport)
+        told = self._bookmarks
         try:
             while not self._closing.is_set() and not transport.is_closing():
                 grown = self._grown
@@ -180,10 +201,19 @@ class FakeApiServer:
                     if _concerns(change, collection, namespace) and _selected(request, change.body):
                         line = json.dumps({"type": change.type, "object": change.body})
                         await response.write(line.encode() + b"\n")
+                if told != self._bookmarks:
+                    told, version = self._bookmarks, self.store.version
+                    mark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
+                    await response.write(json.dumps(mark).encode() + b"\n")
                 await grown.wait()
         finally:
             self._streams.discard(transport)
         return response
+
+    def bookmark(self) -> None:
+        """Tell every open watch how far it is, though nothing happened."""
+        self._bookmarks += 1
+        self._notify()
 
     def cut(self) -> None:
         """Go down and break the watches that are open."""

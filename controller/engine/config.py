@@ -63,7 +63,7 @@ class QuotaCheckStrategy(StrEnum):
 
 
 class Backfill(StrEnum):
-    """``backfill``: whether a blocked head of a queue keeps a reservation that others may pass only without delaying it."""
+    """Whether a blocked head keeps a reservation that others may pass only without delaying it."""
 
     NONE = "none"
     CONSERVATIVE = "conservative"

@@ -153,8 +153,10 @@ class UnhealthyNode(Struct, frozen=True, kw_only=True):
 
 
 class PreemptionGateState(Struct, frozen=True, kw_only=True):
+    """``position`` is Open or Closed."""
+
     name: str = ""
-    state: str = ""
+    position: str = ""
     last_transition_time: Time | None = None
 
 

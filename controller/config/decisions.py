@@ -1,0 +1,160 @@
+"""The parts of the configuration that the engine decides by: Kueue's sections and ours, as ``EngineConfig``."""
+
+import difflib
+from typing import Any, Final
+
+from controller.config.oldgates import GONE
+from controller.config.reader import Found
+from controller.config.settings import Policy
+from controller.engine.config import (
+    BOTH_STRATEGIES,
+    AdmissionFairSharing,
+    Backfill,
+    BeyondPeer,
+    EngineConfig,
+    FairSharing,
+    MinimumRuntime,
+    QuotaCheckStrategy,
+    VictimOrder,
+    WaitForPodsReady,
+)
+from controller.engine.gates import DEFAULTS, FeatureGates
+from controller.engine.podrequests import RequestRules, Transformation
+from controller.engine.resources import ResourceName
+from yamlfile import Place
+
+HALF_LIFE_S: Final = 168 * 3600.0
+"""A week. Kueue's default of 0 s keeps no history, so that the feature that was asked for does nothing."""
+SAMPLING_INTERVAL_S: Final = 300.0
+READY_TIMEOUT_S: Final = 1800.0
+READY_TIMEOUT_V1BETA1_S: Final = 300.0
+
+
+def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig:
+    """``newest``: the file is v1beta2, or there is none. Raises ConfigError."""
+    gates = _gates(found)
+    strategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    if gates.on("QuotaCheckStrategy"):
+        strategy = found.get("resources.quotaCheckStrategy", strategy)
+    return EngineConfig(
+        gates=gates,
+        fair_sharing=_fair_sharing(found, newest=newest),
+        admission_fair_sharing=_admission_fair_sharing(found) if gates.on("AdmissionFairSharing") else None,
+        wait_for_pods_ready=None if gates.on("DisableWaitForPodsReady") else _pods_ready(found, newest=newest),
+        quota_check_strategy=strategy,
+        request_rules=_request_rules(found),
+        beyond=beyond_peer(found, policy),
+    )
+
+
+def _gates(found: Found) -> FeatureGates:
+    given = {}
+    for name, on in found.entries("featureGates").items():
+        place = found.places[f"featureGates.{name}"]
+        if name in GONE:
+            found.note(place, f"no gate of this version of Kueue ({GONE[name]})")
+        elif name in DEFAULTS:
+            given[name] = on
+        else:
+            near = difflib.get_close_matches(name[:60], [*DEFAULTS, *GONE], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise place.error("a feature gate of Kueue", f"an unknown gate{hint}")
+    return FeatureGates(given)
+
+
+def _fair_sharing(found: Found, *, newest: bool) -> FairSharing | None:
+    if "fairSharing" not in found or not found.get("fairSharing.enable", newest):
+        return None
+    path = "fairSharing.preemptionStrategies"
+    strategies = found.values(path)
+    if not strategies:
+        return FairSharing()
+    if strategies not in (BOTH_STRATEGIES, *((one,) for one in BOTH_STRATEGIES)):
+        first, second = BOTH_STRATEGIES
+        raise found.places[path].error(
+            f"[{first}], [{second}] or [{first}, {second}]", f"[{', '.join(strategies[:8])}]"
+        )
+    return FairSharing(strategies=strategies)
+
+
+def _admission_fair_sharing(found: Found) -> AdmissionFairSharing | None:
+    section = "admissionFairSharing"
+    if section not in found:
+        return None
+    return AdmissionFairSharing(
+        half_life_s=found.get(f"{section}.usageHalfLifeTime", HALF_LIFE_S),
+        sampling_interval_s=found.get(f"{section}.usageSamplingInterval") or SAMPLING_INTERVAL_S,
+        resource_weights={
+            ResourceName(name): weight for name, weight in found.entries(f"{section}.resourceWeights").items()
+        },
+    )
+
+
+def _pods_ready(found: Found, *, newest: bool) -> WaitForPodsReady | None:
+    """On by default in v1beta2; in v1beta1 only with ``enable``, and with that version's defaults."""
+    section = "waitForPodsReady"
+    if not newest and not found.get(f"{section}.enable", False):
+        return None
+    default_s = READY_TIMEOUT_S if newest else READY_TIMEOUT_V1BETA1_S
+    timeout_s = found.get(f"{section}.timeout") or default_s
+    recovery_s = found.get(f"{section}.recoveryTimeout", timeout_s if newest else None)
+    requeuing = f"{section}.requeuingStrategy"
+    return WaitForPodsReady(
+        timeout_s=timeout_s,
+        recovery_timeout_s=recovery_s or None,
+        block_admission=found.get(f"{section}.blockAdmission", not newest),
+        requeue_by_eviction=found.get(f"{requeuing}.timestamp", "Eviction") == "Eviction",
+        backoff_limit_count=found.get(f"{requeuing}.backoffLimitCount"),
+        backoff_base_s=float(found.get(f"{requeuing}.backoffBaseSeconds", 60)),
+        backoff_max_s=float(found.get(f"{requeuing}.backoffMaxSeconds", 3600)),
+    )
+
+
+def _request_rules(found: Found) -> RequestRules:
+    rules: dict[str, Transformation] = {}
+    for path in found.items("resources.transformations"):
+        name = required(found, path, "input")
+        if name in rules:
+            raise found.places[f"{path}.input"].error("each input once", f"{name} twice")
+        rules[name] = Transformation(
+            input=name,
+            strategy=found.get(f"{path}.strategy", "Retain"),
+            multiply_by=found.get(f"{path}.multiplyBy", ""),
+            outputs=found.entries(f"{path}.outputs"),
+        )
+    return RequestRules(
+        exclude_prefixes=found.values("resources.excludeResourcePrefixes"), transformations=rules.values()
+    )
+
+
+def required(found: Found, section: str, key: str) -> Any:
+    """The value of a key that a section cannot do without. Raises ConfigError."""
+    value = found.get(f"{section}.{key}")
+    if value is None:
+        place: Place = found.places[section]
+        raise place.error(f"the key {key}", "none")
+    return value
+
+
+def beyond_peer(found: Found, policy: Policy) -> BeyondPeer:
+    """Each feature as its key says, else on under ``tessera`` and off under ``kueue``."""
+    on = policy is Policy.TESSERA
+    return BeyondPeer(
+        reserve_for_preemptor=found.get("tessera.reserveForPreemptor", on),
+        no_eviction_cycles=found.get("tessera.noEvictionCycles", on),
+        minimum_runtime=_minimum_runtime(found, on=on),
+        backfill=found.get("tessera.backfill", Backfill.CONSERVATIVE if on else Backfill.NONE),
+        victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
+        quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
+    )
+
+
+def _minimum_runtime(found: Found, *, on: bool) -> MinimumRuntime | None:
+    section = "tessera.minimumRuntimeBeforePreemption"
+    asked = f"{section}.default" in found or f"{section}.byPriorityClass" in found
+    if not found.get(f"{section}.enabled", on or asked):
+        return None
+    return MinimumRuntime(
+        default_s=found.get(f"{section}.default", 0.0),
+        by_priority_class=found.entries(f"{section}.byPriorityClass"),
+    )

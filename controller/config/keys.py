@@ -1,0 +1,368 @@
+"""Every key of the configuration file: how it is read, what it means here, or why it has no effect.
+
+``[]`` in a path stands for each value of a list, ``*`` for each key of a map. ``docs/controller-config.md`` is made
+from these tables. Kueue's keys: API reference of ``config.kueue.x-k8s.io``, v1beta1 and v1beta2.
+"""
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from controller.config.settings import Policy, Webhook
+from controller.config.values import (
+    ADDRESS,
+    ANY_TEXT,
+    CIPHER,
+    DNS_LABEL,
+    KIND,
+    LABEL_VALUE,
+    NOT_EMPTY,
+    QUALIFIED,
+    QUANTITY,
+    SUBDOMAIN,
+    TLS_VERSION,
+    Read,
+    by,
+    choice,
+    duration,
+    label_selector,
+    number,
+    opaque,
+)
+from controller.engine.config import Backfill, QuotaCheckStrategy, VictimOrder
+from controller.engine.shares import PreemptionStrategy
+from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
+
+API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
+V1BETA1: Final = API_VERSIONS[1]
+_INT32: Final = 2**31 - 1
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """One key. ``default`` and ``meaning`` are text for people; ``without_effect`` says why, empty when it has one.
+
+    ``instead`` is set for keys that v1beta1 alone has: what v1beta2 says in their place.
+    """
+
+    path: str
+    read: Read
+    expected: str
+    default: str = ""
+    meaning: str = ""
+    without_effect: str = ""
+    instead: str = ""
+
+
+def _key(path: str, parser: Parser, default: str, meaning: str, **more: Any) -> Key:
+    return Key(path=path, read=by(parser), expected=parser.expected, default=default, meaning=meaning, **more)
+
+
+def _selector(path: str, default: str, meaning: str, **more: Any) -> Key:
+    return Key(path=path, read=label_selector, expected="a label selector", default=default, meaning=meaning, **more)
+
+
+def _unused(path: str, parser: Parser, why: str, **more: Any) -> Key:
+    return Key(path=path, read=by(parser), expected=parser.expected, without_effect=why, **more)
+
+
+_PORT: Final = integer(1, 65535)
+_COUNT: Final = integer(0, _INT32)
+
+_DECISIONS: Final = (
+    _key("apiVersion", choice(*API_VERSIONS), "", "which version's keys and defaults hold"),
+    _key("kind", choice("Configuration"), "", "what the file is"),
+    _key("namespace", DNS_LABEL, "the controller's own", "the namespace that default selectors leave out"),
+    _key("manageJobsWithoutQueueName", BOOL, "false", "jobs without a queue label are suspended and wait for one"),
+    _selector(
+        "managedJobsNamespaceSelector",
+        "all but kube-system and the own one",
+        "namespaces whose jobs are managed; with pods as a job kind it may select neither of those two",
+    ),
+    _key("featureGates.*", BOOL, "Kueue's", "Kueue's feature gates; one that older versions had has no effect"),
+    _key(
+        "fairSharing.enable",
+        BOOL,
+        "false",
+        "whether cohorts share by dominant resource share",
+        instead="fairSharing itself, which turns it on",
+    ),
+    _key(
+        "fairSharing.preemptionStrategies[]",
+        one_of(PreemptionStrategy),
+        "both, in this order",
+        "when one queue's workload may go for another's: the first, the second, or both in order",
+    ),
+    _key(
+        "admissionFairSharing.usageHalfLifeTime",
+        duration(),
+        "168h (Kueue: 0s, which keeps no history)",
+        "the time in which past usage counts half; 0s keeps no history, as in Kueue",
+    ),
+    _key("admissionFairSharing.usageSamplingInterval", duration(), "5m", "how often past usage is brought up to date"),
+    _key("admissionFairSharing.resourceWeights.*", number(least=0), "1", "how much a unit of a resource counts"),
+    _key(
+        "waitForPodsReady.enable",
+        BOOL,
+        "false",
+        "whether workloads whose pods do not get ready are evicted",
+        instead="the block itself; the gate DisableWaitForPodsReady turns it off",
+    ),
+    _key(
+        "waitForPodsReady.timeout",
+        duration(),
+        "30m (v1beta1: 5m)",
+        "time from admission until all pods are ready; 0s is the default",
+    ),
+    _key(
+        "waitForPodsReady.recoveryTimeout",
+        duration(),
+        "the timeout (v1beta1: none)",
+        "time from a pod's failure until all are ready again; 0s: no limit",
+    ),
+    _key(
+        "waitForPodsReady.blockAdmission",
+        BOOL,
+        "false (v1beta1: true)",
+        "nothing else is admitted while an admitted workload's pods are not ready",
+    ),
+    _unused("waitForPodsReady.maxTimeoutOnWorkload", duration(), "a workload cannot ask for a timeout of its own"),
+    _key(
+        "waitForPodsReady.requeuingStrategy.timestamp",
+        choice("Eviction", "Creation"),
+        "Eviction",
+        "the time by which such a workload queues again",
+    ),
+    _key(
+        "waitForPodsReady.requeuingStrategy.backoffLimitCount",
+        _COUNT,
+        "no limit",
+        "requeues before the workload is deactivated",
+    ),
+    _key(
+        "waitForPodsReady.requeuingStrategy.backoffBaseSeconds", _COUNT, "60", "the first wait; each is twice the last"
+    ),
+    _key("waitForPodsReady.requeuingStrategy.backoffMaxSeconds", _COUNT, "3600", "the longest wait"),
+    _key(
+        "resources.quotaCheckStrategy",
+        one_of(QuotaCheckStrategy),
+        "BlockUndeclared",
+        "what a request means that the queue has no quota for",
+    ),
+    _key("resources.excludeResourcePrefixes[]", NOT_EMPTY, "none", "resources that count against no quota"),
+    _key("resources.transformations[].input", QUALIFIED, "", "the resource that counts as others; each once"),
+    _key(
+        "resources.transformations[].strategy",
+        choice("Retain", "Replace"),
+        "Retain",
+        "whether the input itself counts too",
+    ),
+    _key(
+        "resources.transformations[].multiplyBy",
+        QUALIFIED,
+        "none",
+        "another requested resource by whose amount the input is multiplied",
+    ),
+    _key("resources.transformations[].outputs.*", QUANTITY, "none", "what one unit of the input counts as"),
+)
+
+_NO_CLAIMS: Final = "device claims are not counted against quota yet"
+_SOURCES: Final = "resources.deviceClassMappings[].sources[]"
+_CLAIMS: Final = (
+    _unused("resources.deviceClassMappings[].name", QUALIFIED, _NO_CLAIMS),
+    _unused("resources.deviceClassMappings[].deviceClassNames[]", QUALIFIED, _NO_CLAIMS),
+    *(
+        _unused(f"{_SOURCES}.{source}.{key}", parser, _NO_CLAIMS)
+        for source in ("counter", "capacity")
+        for key, parser in (
+            ("name", QUALIFIED),
+            ("driver", SUBDOMAIN),
+            ("deviceSelector.cel.expression", NOT_EMPTY),
+        )
+    ),
+)
+
+_NO_PODS: Final = "plain pods are no job kind yet"
+_JOBS: Final = (
+    _key(
+        "integrations.frameworks[]",
+        NOT_EMPTY,
+        "batch/job",
+        "job kinds that are managed, by Kueue's names; one that is not there yet has no effect",
+    ),
+    _key("integrations.externalFrameworks[]", KIND, "none", "kinds that other controllers bring to Kueue's API"),
+    _key("integrations.labelKeysToCopy[]", QUALIFIED, "none", "labels that a new Workload gets from its job"),
+    _selector(
+        "integrations.podOptions.namespaceSelector",
+        "",
+        "",
+        without_effect=_NO_PODS,
+        instead="managedJobsNamespaceSelector",
+    ),
+    _selector(
+        "integrations.podOptions.podSelector",
+        "",
+        "",
+        without_effect=_NO_PODS,
+        instead="managedJobsNamespaceSelector",
+    ),
+    _key(
+        "objectRetentionPolicies.workloads.afterFinished",
+        duration(),
+        "never",
+        "time until a finished Workload is deleted",
+    ),
+    _key(
+        "objectRetentionPolicies.workloads.afterDeactivatedByKueue",
+        duration(),
+        "never",
+        "time until the job of a workload that the controller deactivated is deleted",
+    ),
+)
+
+_PROCESS: Final = (
+    _key("clientConnection.qps", number(), "300", "requests a second to the API server; negative: no limit"),
+    _key("clientConnection.burst", integer(1, _INT32), "500", "requests at once"),
+    _key("leaderElection.leaderElect", BOOL, "as --leader-elect says", "whether replicas elect one that decides"),
+    _key("leaderElection.leaseDuration", duration(least_s=1), "15s", "time until another replica may take over"),
+    _key("leaderElection.renewDeadline", duration(), "10s", "time after which a leader that cannot renew gives up"),
+    _key("leaderElection.retryPeriod", duration(), "2s", "time between attempts"),
+    _key("leaderElection.resourceLock", choice("leases"), "leases", "Leases are the only kind"),
+    _key("leaderElection.resourceName", SUBDOMAIN, "c1f6bfd2.kueue.x-k8s.io", "the Lease's name, which Kueue's is too"),
+    _key("leaderElection.resourceNamespace", DNS_LABEL, "the controller's own", "the Lease's namespace"),
+    _key(
+        "metrics.bindAddress",
+        ADDRESS,
+        "0.0.0.0:8080 (Kueue: :8443)",
+        'where metrics are served; "0": nowhere; --metrics-address wins',
+    ),
+    _key("metrics.enableClusterQueueResources", BOOL, "false", "series for usage and quota of each resource too"),
+    _key("metrics.localQueueMetrics.enable", BOOL, "true", "series for LocalQueues too"),
+    _selector("metrics.localQueueMetrics.localQueueSelector", "all", "the LocalQueues that have series"),
+    *(
+        _unused(f"metrics.customLabels[].{key}", parser, "series carry no labels of objects")
+        for key, parser in (
+            ("name", NOT_EMPTY),
+            ("sourceLabelKey", QUALIFIED),
+            ("sourceAnnotationKey", QUALIFIED),
+            ("sourceKind", choice("Cohort", "LocalQueue", "ClusterQueue", "Workload")),
+            ("trackedValues[]", ANY_TEXT),
+        )
+    ),
+    _key("health.healthProbeBindAddress", ADDRESS, "0.0.0.0:8081", 'where probes are answered; "0": nowhere'),
+    _key("health.readinessEndpointName", NOT_EMPTY, "readyz", "the readiness probe's path"),
+    _key("health.livenessEndpointName", NOT_EMPTY, "healthz", "the liveness probe's path"),
+    _key("webhook.port", _PORT, "9443", "the webhook's port"),
+    _key("webhook.host", ANY_TEXT, "all addresses", "the address that the webhook listens on"),
+    _key(
+        "webhook.certDir",
+        PATH,
+        Webhook().cert_dir,
+        "folder of tls.crt and tls.key when certificates are not managed here",
+    ),
+    _key("internalCertManagement.enable", BOOL, "true", "the controller makes and renews the webhook's certificates"),
+    _key("internalCertManagement.webhookServiceName", DNS_LABEL, "the chart's", "the Service they are valid for"),
+    _key("internalCertManagement.webhookSecretName", SUBDOMAIN, "the chart's", "the Secret they are kept in"),
+    _key("tls.minVersion", TLS_VERSION, "OpenSSL's", "the oldest TLS version that servers speak"),
+    _key("tls.cipherSuites[]", CIPHER, "OpenSSL's", "cipher suites of TLS 1.2; those of 1.3 cannot be chosen"),
+    _unused("tls.curvePreferences[]", integer(1, 65535), "key exchange is as OpenSSL has it"),
+    _unused("pprofBindAddress", ANY_TEXT, "that is a profiler of Go"),
+    _unused(
+        "controller.groupKindConcurrency.*", integer(1, 10_000), "one loop decides, and all its writes go out at once"
+    ),
+    _unused("controller.cacheSyncTimeout", integer(0, 2**62), "deciding begins when everything has been read"),
+)
+
+_NO_MULTIKUEUE: Final = "there is no MultiKueue yet"
+_NO_VISIBILITY: Final = "the visibility API is not served: see `tessera queue` and `tessera explain`"
+_ELSEWHERE: Final = (
+    _unused("multiKueue.gcInterval", duration(), _NO_MULTIKUEUE),
+    _unused("multiKueue.origin", LABEL_VALUE, _NO_MULTIKUEUE),
+    _unused("multiKueue.workerLostTimeout", duration(), _NO_MULTIKUEUE),
+    _unused("multiKueue.dispatcherName", NOT_EMPTY, _NO_MULTIKUEUE),
+    _unused("multiKueue.incrementalDispatcherConfig.stepSize", integer(1, _INT32), _NO_MULTIKUEUE),
+    _unused("multiKueue.externalFrameworks[].name", KIND, _NO_MULTIKUEUE),
+    *(
+        key
+        for section in ("accessProviders", "credentialsProviders")
+        for key in (
+            _unused(f"multiKueue.clusterProfile.{section}[].name", NOT_EMPTY, _NO_MULTIKUEUE),
+            Key(
+                path=f"multiKueue.clusterProfile.{section}[].execConfig",
+                read=opaque,
+                expected="anything",
+                without_effect=_NO_MULTIKUEUE,
+            ),
+        )
+    ),
+    _unused("visibilityServer.bindAddress", ANY_TEXT, _NO_VISIBILITY),
+    _unused("visibilityServer.bindPort", _PORT, _NO_VISIBILITY),
+    _unused("queueVisibility.clusterQueues.maxCount", integer(0, 4000), _NO_VISIBILITY, instead="nothing"),
+    _unused("queueVisibility.updateIntervalSeconds", integer(1, _INT32), _NO_VISIBILITY, instead="nothing"),
+)
+
+KUEUE: Final = (*_DECISIONS, *_CLAIMS, *_JOBS, *_PROCESS, *_ELSEWHERE)
+"""Kueue's keys."""
+
+_BY_POLICY: Final = "tessera: true, kueue: false"
+OWN: Final = (
+    _key(
+        "tessera.policy",
+        one_of(Policy),
+        "tessera; kueue in a file without the block",
+        "kueue: Kueue's behaviour; tessera: each feature below is on unless its key says otherwise",
+    ),
+    _key(
+        "tessera.reserveForPreemptor",
+        BOOL,
+        _BY_POLICY,
+        "what evicted workloads free is kept for the workload that they were evicted for, until it starts",
+    ),
+    _key(
+        "tessera.noEvictionCycles",
+        BOOL,
+        _BY_POLICY,
+        "no two workloads evict each other unless something changed from outside in between",
+    ),
+    _key(
+        "tessera.minimumRuntimeBeforePreemption.enabled",
+        BOOL,
+        _BY_POLICY,
+        "whether workloads run for a while before they may be preempted, queues' annotations included",
+    ),
+    _key(
+        "tessera.minimumRuntimeBeforePreemption.default",
+        duration(),
+        "0s",
+        "that while; the annotation `tessera.dev/minimum-runtime` of a ClusterQueue wins",
+    ),
+    _key(
+        "tessera.minimumRuntimeBeforePreemption.byPriorityClass.*",
+        duration(),
+        "the default",
+        "that while for workloads of a priority class",
+    ),
+    _key(
+        "tessera.backfill",
+        one_of(Backfill),
+        "tessera: conservative, kueue: none",
+        "a blocked head of a queue keeps a reservation, and others pass it only where they do not delay it",
+    ),
+    _key(
+        "tessera.victimOrder",
+        one_of(VictimOrder),
+        "tessera: leastLost, kueue: newest",
+        "who goes first among victims of equal rank: the newest, or the one that loses the least GPU-time",
+    ),
+    _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
+    _key("tessera.pendingCondition.after", duration(), "5s", "how long a workload waits before that is written on it"),
+    _key(
+        "tessera.pendingCondition.atMostEvery",
+        duration(least_s=1),
+        "60s",
+        "how often it is written again while the reason stays the same",
+    ),
+    _key("tessera.batchEvents", duration(), "20ms", "how long events are gathered before the engine decides"),
+)
+"""Tessera's own keys."""
+
+KEYS: Final = (*KUEUE, *OWN)

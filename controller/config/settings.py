@@ -1,0 +1,173 @@
+"""What the controller reads: one frozen struct for a configuration file of either version, defaults filled in.
+
+The defaults are Kueue's (``config.kueue.x-k8s.io/v1beta2``) unless a field says otherwise. Durations are seconds.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from controller.engine.config import EngineConfig
+from controller.objects.meta import LabelSelector, LabelSelectorRequirement
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
+JOB: Final = "batch/job"
+
+
+class Policy(StrEnum):
+    """Whose behaviour: Kueue's to the letter, or with every feature beyond it."""
+
+    KUEUE = "kueue"
+    TESSERA = "tessera"
+
+
+class Address(Struct, frozen=True):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
+class Integrations(Struct, frozen=True, kw_only=True):
+    """``frameworks`` are Kueue's names of job kinds, ``external_frameworks`` ``Kind.version.group`` of kinds that other
+    controllers bring to Kueue's API; ``label_keys_to_copy`` go from a job to its Workload when that is made.
+    """
+
+    frameworks: tuple[str, ...] = (JOB,)
+    external_frameworks: tuple[str, ...] = ()
+    label_keys_to_copy: tuple[str, ...] = ()
+
+
+class ClientLimits(Struct, frozen=True, kw_only=True):
+    """Requests a second to the API server, None without a limit, and how many may come at once."""
+
+    qps: float | None = 300.0
+    burst: int = 500
+
+
+class LeaderElection(Struct, frozen=True, kw_only=True):
+    """``enabled`` is None where neither the file nor its version says so: then the flag decides.
+
+    ``resource_namespace`` None is the controller's own.
+    """
+
+    enabled: bool | None = None
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+    resource_name: str = KUEUE_LEASE
+    resource_namespace: str | None = None
+
+
+class Metrics(Struct, frozen=True, kw_only=True):
+    """``address`` None serves none. The default is Tessera's own port: Kueue's 8443 speaks TLS."""
+
+    address: Address | None = Address("0.0.0.0", 8080)  # noqa: S104 - scraped from outside the pod
+    cluster_queue_resources: bool = False
+    local_queues: bool = True
+    local_queue_selector: LabelSelector = LabelSelector()
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """Probes; ``address`` None serves none. The names are the last part of the path."""
+
+    address: Address | None = Address("0.0.0.0", 8081)  # noqa: S104 - the kubelet asks from outside the pod
+    readiness: str = "readyz"
+    liveness: str = "healthz"
+
+
+class Webhook(Struct, frozen=True, kw_only=True):
+    """``cert_dir`` holds tls.crt and tls.key when the certificates come from elsewhere."""
+
+    host: str = ""
+    port: int = 9443
+    cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - Kueue's path: cert-manager mounts there
+
+
+class Certificates(Struct, frozen=True, kw_only=True):
+    """``internal``: the controller makes and renews its own, kept in ``secret_name``, valid for ``service_name``.
+
+    The names are None where the file does not give them: the chart's own are used then.
+    """
+
+    internal: bool = True
+    service_name: str | None = None
+    secret_name: str | None = None
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """``min_version`` is ``1.2`` or the like, empty for the library's; ``ciphers`` are OpenSSL's names, () for all."""
+
+    min_version: str = ""
+    ciphers: tuple[str, ...] = ()
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """When Workloads are deleted; None never, 0 at once."""
+
+    after_finished_s: float | None = None
+    after_deactivated_s: float | None = None
+
+
+class DeviceClassMapping(Struct, frozen=True, kw_only=True):
+    """Device claims of these classes count as ``resource``; ``has_sources``: not by devices but by counters."""
+
+    resource: str
+    device_classes: tuple[str, ...]
+    has_sources: bool = False
+
+
+class PendingReports(Struct, frozen=True, kw_only=True):
+    """A pending condition is written after ``after_s`` of waiting, when its reason changes, else every ``every_s``."""
+
+    after_s: float = 5.0
+    every_s: float = 60.0
+
+
+class WithoutEffect(Struct, frozen=True, kw_only=True):
+    """A key, or a value of one, that is known and changes nothing here. ``where`` is ``file:line``."""
+
+    where: str
+    key: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.key}: no effect: {self.why}"
+
+
+class ControllerConfig(Struct, frozen=True, kw_only=True):
+    """The whole configuration. ``namespace`` None is the one the controller runs in."""
+
+    policy: Policy
+    engine: EngineConfig
+    namespace: str | None = None
+    manage_jobs_without_queue_name: bool = False
+    managed_namespaces: LabelSelector | None = None
+    """None is the default of ``namespace_selector``."""
+    integrations: Integrations = Integrations()
+    client: ClientLimits = ClientLimits()
+    leader_election: LeaderElection = LeaderElection()
+    metrics: Metrics = Metrics()
+    health: Health = Health()
+    webhook: Webhook = Webhook()
+    certificates: Certificates = Certificates()
+    tls: Tls = Tls()
+    retention: Retention = Retention()
+    device_class_mappings: tuple[DeviceClassMapping, ...] = ()
+    pending_reports: PendingReports = PendingReports()
+    batch_events_s: float = 0.02
+    """How long events are gathered before the engine decides."""
+    without_effect: tuple[WithoutEffect, ...] = ()
+
+    def namespace_selector(self, own_namespace: str) -> LabelSelector:
+        """Which namespaces' jobs are managed: what the file says, else all but kube-system and the controller's own."""
+        if self.managed_namespaces is not None:
+            return self.managed_namespaces
+        return all_but("kube-system", self.namespace or own_namespace)
+
+
+def all_but(*namespaces: str) -> LabelSelector:
+    requirement = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=namespaces)
+    return LabelSelector(match_expressions=(requirement,))

@@ -1,0 +1,187 @@
+"""How single values of the configuration are read: durations, quantities, names, addresses, selectors."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.config.settings import Address
+from controller.objects.meta import LabelSelector, LabelSelectorRequirement
+from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from yamlfile.parsers import NUMBER, STRING, TEXT, Parser, Unfit, finite, go_duration, plain
+from yamlfile.place import Place
+from yamlfile.tree import Kind
+
+_CENTURY_S: Final = 3.2e9
+_MAX_PORT: Final = 65535
+
+
+def duration(*, least_s: float = 0.0) -> Parser:
+    """Go's durations, as text; ``0`` needs no unit."""
+
+    def convert(text: str) -> float:
+        value_s = 0.0 if text == "0" else go_duration(text)
+        if not least_s <= value_s <= _CENTURY_S:
+            raise Unfit
+        return value_s
+
+    least = f", at least {least_s:g}s" if least_s else ""
+    return Parser(expected=f"a duration such as 90s or 1h30m{least}", convert=convert, kinds=STRING | {Kind.INT})
+
+
+def number(*, least: float | None = None) -> Parser:
+    def convert(text: str) -> float:
+        value = finite(text)
+        if least is not None and value < least:
+            raise Unfit
+        return value
+
+    bound = "" if least is None else f", at least {least:g}"
+    return Parser(expected=f"a number{bound}", convert=convert, kinds=NUMBER)
+
+
+def _quantity(text: str) -> Quantity:
+    try:
+        return parse_quantity(text)
+    except QuantityError:
+        raise Unfit from None
+
+
+QUANTITY: Final = Parser(expected="a quantity such as 500m or 1Gi", convert=_quantity, kinds=STRING | NUMBER)
+
+
+def matching(pattern: str, expected: str, *, longest: int = 253) -> Parser:
+    """Text that ``pattern`` matches in full."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def convert(text: str) -> str:
+        if len(text) > longest or not compiled.fullmatch(text):
+            raise Unfit
+        return text
+
+    return Parser(expected=expected, convert=convert, kinds=STRING)
+
+
+def choice(*words: str) -> Parser:
+    def convert(text: str) -> str:
+        if text not in words:
+            raise Unfit
+        return text
+
+    expected = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return Parser(expected=expected, convert=convert, kinds=STRING)
+
+
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+
+DNS_LABEL: Final = matching(_LABEL, "a DNS label (lower case letters, digits and -)", longest=63)
+SUBDOMAIN: Final = matching(_SUBDOMAIN, "a DNS subdomain (lower case letters, digits, - and .)")
+QUALIFIED: Final = matching(rf"(?:{_SUBDOMAIN}/)?{_NAME}", "a name such as gpu or nvidia.com/gpu", longest=317)
+LABEL_VALUE: Final = matching(rf"(?:{_NAME})?", "a label value (at most 63 letters, digits, -, _ and .)")
+KIND: Final = matching(rf"[A-Za-z]\w*\.v\w+\.{_SUBDOMAIN}", "Kind.version.group, e.g. Job.v1.example.com")
+NOT_EMPTY: Final = matching(r"(?s:.+)", "a string that is not empty", longest=10_000)
+
+
+def _address(text: str) -> Address | None:
+    """``:8443``, ``host:port``; None for ``0`` and the empty string, which turn a server off."""
+    if text in ("", "0"):
+        return None
+    host, colon, port = plain(text).rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > _MAX_PORT:
+        raise Unfit
+    if not re.fullmatch(r"[\w.:%-]*", host, re.ASCII):
+        raise Unfit
+    return Address(host or "0.0.0.0", int(port))  # noqa: S104 - what an empty host means everywhere
+
+
+ADDRESS: Final = Parser(expected='HOST:PORT, :PORT, or "0" for none', convert=_address, kinds=STRING)
+
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def label_selector(place: Place) -> LabelSelector:
+    """A Kubernetes label selector. Raises ConfigError."""
+    fields = place.fields(("matchLabels", "matchExpressions"))
+    labels: dict[str, str] = {}
+    if "matchLabels" in fields:
+        for key, value in fields["matchLabels"].children():
+            _check_key(key, value)
+            labels[key] = value.value(LABEL_VALUE)
+    items = fields["matchExpressions"].items() if "matchExpressions" in fields else []
+    return LabelSelector(match_labels=labels, match_expressions=tuple(_requirement(item) for item in items))
+
+
+def _check_key(key: str, place: Place) -> None:
+    try:
+        QUALIFIED.convert(key)
+    except Unfit:
+        raise place.error("a label key", repr(key[:60])) from None
+
+
+def _requirement(place: Place) -> LabelSelectorRequirement:
+    fields = place.fields(("key", "operator", "values"))
+    for needed in ("key", "operator"):
+        if needed not in fields:
+            raise place.error(f"the key {needed}", "none")
+    operator: str = fields["operator"].value(choice(*_OPERATORS))
+    values = tuple(item.value(LABEL_VALUE) for item in fields["values"].items()) if "values" in fields else ()
+    if operator in ("In", "NotIn") and not values:
+        raise place.error("values for In and NotIn", "none")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise fields["values"].error("no values for Exists and DoesNotExist")
+    return LabelSelectorRequirement(key=fields["key"].value(QUALIFIED), operator=operator, values=values)
+
+
+def opaque(_: Place) -> None:
+    """Something known whose content nobody here reads."""
+
+
+Read = Callable[[Place], Any]
+
+
+def by(parser: Parser) -> Read:
+    return lambda place: place.value(parser)
+
+
+_OPENSSL_CIPHERS: Final = {
+    f"TLS_ECDHE_{auth}_WITH_{name}": f"ECDHE-{auth}-{openssl}"
+    for auth in ("ECDSA", "RSA")
+    for name, openssl in {
+        "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+        "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+        "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+        "CHACHA20_POLY1305": "CHACHA20-POLY1305",
+        "AES_128_CBC_SHA": "AES128-SHA",
+        "AES_256_CBC_SHA": "AES256-SHA",
+    }.items()
+}
+
+
+def _cipher(text: str) -> str:
+    if text not in _OPENSSL_CIPHERS:
+        raise Unfit
+    return _OPENSSL_CIPHERS[text]
+
+
+CIPHER: Final = Parser(
+    expected="a TLS 1.2 cipher suite with forward secrecy, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    convert=_cipher,
+    kinds=STRING,
+)
+
+_TLS_VERSIONS: Final = {f"VersionTLS1{minor}": f"1.{minor}" for minor in range(4)}
+
+
+def _tls_version(text: str) -> str:
+    if text not in _TLS_VERSIONS:
+        raise Unfit
+    return _TLS_VERSIONS[text]
+
+
+TLS_VERSION: Final = Parser(
+    expected="VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13", convert=_tls_version, kinds=STRING
+)
+
+ANY_TEXT: Final = TEXT

@@ -1,0 +1,141 @@
+"""Shapes of ``kueue.x-k8s.io/v1beta1`` where they differ from v1beta2. The older version bounds less."""
+
+from typing import Final
+
+from controller.objects import queues, v1beta1, workload
+from hack.crds.schema import Shape, laid_over, rules
+from hack.crds.shapes import ATOMIC as ATOMIC_LIST
+from hack.crds.shapes import (
+    CLUSTER_QUEUE,
+    FLAVORS_LOCALLY_USED,
+    FLAVORS_USED,
+    IMMUTABLE,
+    OTHERS,
+    SUBDOMAIN,
+    borrowing_rule,
+    counted,
+    items,
+    keyed,
+    text,
+    topology_spec,
+)
+from hack.crds.shapes import QUEUES as NEWER_QUEUES
+from hack.crds.workloads import AT_LEAST_0, AT_LEAST_1, MAIN, MOST_PODSETS, PODSET_LIST, WORKLOADS
+
+_CONDITIONS: Final = keyed("type")
+
+
+def _fields(shape: Shape, **changes: object) -> Shape:
+    """The shape with other keywords for some fields; None takes one away."""
+    return Shape(shape.required, laid_over(dict(shape.fields), changes), shape.rules, shape.without)
+
+
+_SPEC: Final = CLUSTER_QUEUE[queues.ClusterQueueSpec]
+
+QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
+    queues.AdmissionCheckStrategyRule: Shape(
+        required=("name",), fields={"name": text(316), "onFlavors": items(SUBDOMAIN)}
+    ),
+    queues.AdmissionChecksStrategy: Shape(),
+    v1beta1.FlavorFungibility: CLUSTER_QUEUE[queues.FlavorFungibility],
+    v1beta1.AdmissionScope: Shape(required=("admissionMode",)),
+    v1beta1.ClusterQueueSpec: Shape(
+        fields={
+            **{name: keywords for name, keywords in _SPEC.fields.items() if name != "cohortName"},
+            "cohort": SUBDOMAIN,
+            "admissionChecks": items(text(316)),
+        },
+        rules=(borrowing_rule("cohort"),),
+    ),
+    v1beta1.FairSharingStatus: Shape(required=("weightedShare",)),
+    v1beta1.ClusterQueuePendingWorkload: Shape(required=("name", "namespace")),
+    v1beta1.ClusterQueuePendingWorkloadsStatus: Shape(
+        required=("lastChangeTime",), fields={"clusterQueuePendingWorkload": ATOMIC_LIST}
+    ),
+    v1beta1.ClusterQueueStatus: Shape(
+        fields={"conditions": _CONDITIONS, "flavorsReservation": FLAVORS_USED, "flavorsUsage": FLAVORS_USED}
+    ),
+    v1beta1.FlavorTopology: Shape(
+        required=("name", "levels"), fields={"name": SUBDOMAIN, "levels": ATOMIC_LIST | counted(16, 1)}
+    ),
+    v1beta1.LocalQueueFlavorStatus: Shape(
+        required=("name",),
+        fields={
+            "name": SUBDOMAIN,
+            "resources": {"x-kubernetes-list-type": "set"} | counted(64),
+            "nodeLabels": {"maxProperties": 8, "x-kubernetes-map-type": "atomic"},
+            "nodeTaints": ATOMIC_LIST | counted(8),
+        },
+    ),
+    v1beta1.LocalQueueStatus: Shape(
+        fields={
+            "conditions": _CONDITIONS,
+            "flavorsReservation": FLAVORS_LOCALLY_USED,
+            "flavorUsage": FLAVORS_LOCALLY_USED,
+            "flavors": FLAVORS_USED,
+        }
+    ),
+    queues.TopologySpec: topology_spec((IMMUTABLE, "levels cannot be changed")),
+    queues.WorkloadPriorityClass: Shape(required=("value",)),
+    queues.AdmissionCheckParametersReference: _fields(
+        OTHERS[queues.AdmissionCheckParametersReference],
+        apiGroup={"minLength": None}, kind={"minLength": None}, name={"minLength": None},
+    ),
+    v1beta1.AdmissionCheckSpec: Shape(
+        required=("controllerName",),
+        fields={
+            "controllerName": rules((IMMUTABLE, "controllerName cannot be changed")),
+            "retryDelayMinutes": {"default": 15},
+        },
+    ),
+    queues.AdmissionCheckStatus: Shape(fields={"conditions": _CONDITIONS}),
+}  # fmt: skip
+
+_STATUS: Final = WORKLOADS[workload.WorkloadStatus].fields
+
+WORKLOADS_V1BETA1: Final[dict[type, Shape]] = WORKLOADS | {
+    v1beta1.PodSetTopologyRequest: Shape(fields={"podSetSliceSize": AT_LEAST_1}),
+    v1beta1.PodSet: Shape(
+        required=("count", "template"), fields={"name": MAIN, "count": {"default": 1}, "minCount": AT_LEAST_1}
+    ),
+    v1beta1.WorkloadSpec: Shape(
+        required=("podSets",),
+        fields={
+            "podSets": keyed("name", most=MOST_PODSETS, least=1),
+            "queueName": SUBDOMAIN,
+            "active": {"default": True},
+            "priorityClassName": SUBDOMAIN,
+            "priorityClassSource": {"default": ""},
+            "maximumExecutionTimeSeconds": AT_LEAST_1,
+        },
+    ),
+    v1beta1.TopologyDomainAssignment: Shape(
+        required=("values", "count"), fields={"values": ATOMIC_LIST | counted(16, 1), "count": AT_LEAST_1}
+    ),
+    v1beta1.TopologyAssignment: Shape(
+        required=("levels", "domains"), fields={"levels": ATOMIC_LIST | counted(16, 1)}
+    ),
+    v1beta1.PodSetAssignment: Shape(
+        required=("name",), fields={"name": MAIN, "flavors": {"additionalProperties": SUBDOMAIN}}
+    ),
+    v1beta1.Admission: Shape(
+        required=("clusterQueue", "podSetAssignments"),
+        fields={"clusterQueue": SUBDOMAIN, "podSetAssignments": PODSET_LIST},
+    ),
+    workload.AdmissionCheckState: _fields(WORKLOADS[workload.AdmissionCheckState], name={"minLength": None}),
+    workload.EvictionCount: Shape(
+        required=("reason", "underlyingCause", "count"),
+        fields={"reason": text(316), "underlyingCause": text(316), "count": AT_LEAST_0},
+    ),
+    workload.SchedulingStats: Shape(fields={"evictions": keyed("reason", "underlyingCause")}),
+    workload.UnhealthyNode: Shape(required=("name",)),
+    v1beta1.WorkloadStatus: Shape(
+        fields={
+            "conditions": _CONDITIONS,
+            "reclaimablePods": _STATUS["reclaimablePods"],
+            "admissionChecks": _STATUS["admissionChecks"],
+            "resourceRequests": _STATUS["resourceRequests"],
+            "nominatedClusterNames": ATOMIC_LIST | counted(20),
+        }
+    ),
+}  # fmt: skip

@@ -136,7 +136,7 @@ class Client:
 
     async def list_all(self, resource: Resource, kind: type[T], selection: Selection = EVERYTHING) -> Listing[T]:
         """All objects, read page by page."""
-        return await self.list_decoded(resource, lambda raw: _decode(raw, kind), selection)
+        return await self.list_decoded(resource, decoder(kind), selection)
 
     async def list_decoded(
         self, resource: Resource, decode: Decode[T], selection: Selection = EVERYTHING
@@ -247,7 +247,7 @@ class Client:
         """
         decoded = self.watch_decoded(
             resource,
-            lambda raw: _decode(raw, kind),
+            decoder(kind),
             resource_version=resource_version,
             selection=selection,
             timeout_s=timeout_s,
@@ -361,6 +361,11 @@ def _watch_event(what: str, line: bytes, decode: Decode[T]) -> WatchEvent[T]:
         raise from_status(what, body)
     version = _decode(body, _Versioned).metadata.resource_version
     return WatchEvent(type=raw.type, resource_version=version, object=None if raw.type == "BOOKMARK" else decode(body))
+
+
+def decoder(kind: type[T]) -> Decode[T]:
+    """Decodes into ``kind``; UnavailableError where that cannot be."""
+    return lambda raw: _decode(raw, kind)
 
 
 def _decode(raw: bytes, kind: type[T]) -> T:

@@ -5,13 +5,14 @@ that what vanished in between is noticed; then ``Upserted`` and ``Deleted``. Out
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from kube.backoff import Backoff
-from kube.client import EVERYTHING, Client, Selection
+from kube.client import EVERYTHING, Client, Decode, Selection, decoder
 from kube.clock import Clock, sleep
 from kube.errors import ExpiredError, KubeError, UnavailableError
 from kube.resources import Resource
@@ -51,21 +52,45 @@ async def follow(
     selection: Selection = EVERYTHING,
 ) -> AsyncIterator[Listed[T] | Upserted[T] | Deleted[T]]:
     """Yield changes until cancelled. Every KubeError is waited out: a watcher outlives missing rights and kinds."""
+    decoded = follow_decoded(
+        client, resource, decoder(kind), clock=clock, backoff=backoff, selection=selection, heard=_nobody
+    )
+    async with aclosing(decoded) as changes:
+        async for change in changes:
+            yield change
+
+
+async def follow_decoded(
+    client: Client,
+    resource: Resource,
+    decode: Decode[T],
+    *,
+    clock: Clock,
+    backoff: Backoff,
+    heard: Callable[[str], None],
+    selection: Selection = EVERYTHING,
+) -> AsyncGenerator[Listed[T] | Upserted[T] | Deleted[T]]:
+    """``follow`` with objects as ``decode`` makes them: it raises UnavailableError or nothing.
+
+    ``heard`` gets the version after every list, change and bookmark: we know all that happened up to then.
+    """
     version: str | None = None
     failing = False
     while True:
         try:
             if version is None:
-                listing = await client.list_all(resource, kind, selection)
+                listing = await client.list_decoded(resource, decode, selection)
                 version = listing.resource_version
+                heard(version)
                 yield Listed(items=listing.items)
             if failing:
                 log.info("following %s again", resource.plural)
                 failing = False
             started_s = clock.monotonic()
-            async for event in client.watch(resource, kind, resource_version=version, selection=selection):
+            async for event in client.watch_decoded(resource, decode, resource_version=version, selection=selection):
                 version = event.resource_version or version
                 backoff.reset()
+                heard(version)
                 if event.object is not None:
                     yield Deleted(event.object) if event.type == "DELETED" else Upserted(event.object)
             if clock.monotonic() - started_s < _SHORT_S:
@@ -80,3 +105,7 @@ async def follow(
                 log.warning("cannot follow %s, trying on: %s", resource.plural, error)
                 failing = True
             await sleep(clock, max(backoff.next(), wanted or 0.0))
+
+
+def _nobody(_version: str) -> None:
+    pass

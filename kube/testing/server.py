@@ -206,9 +206,16 @@ class FakeApiServer:
                     mark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
                     await response.write(json.dumps(mark).encode() + b"\n")
                 await grown.wait()
+        except KubeError as error:  # its place was forgotten meanwhile: told within the stream, as the real one does
+            await response.write(json.dumps({"type": "ERROR", "object": _status_object(error)}).encode() + b"\n")
         finally:
             self._streams.discard(transport)
         return response
+
+    @property
+    def watchers(self) -> int:
+        """How many watches are open."""
+        return len(self._streams)
 
     def bookmark(self) -> None:
         """Tell every open watch how far it is, though nothing happened."""
@@ -254,6 +261,9 @@ def _selected(request: web.Request, item: dict[str, Any]) -> bool:
 
 
 def _status(error: KubeError) -> web.Response:
-    status = error.status or 500
-    body = {"kind": "Status", "status": "Failure", "message": str(error), "reason": error.reason, "code": status}
-    return web.json_response(body, status=status)
+    return web.json_response(_status_object(error), status=error.status or 500)
+
+
+def _status_object(error: KubeError) -> dict[str, Any]:
+    code = error.status or 500
+    return {"kind": "Status", "status": "Failure", "message": str(error), "reason": error.reason, "code": code}

@@ -1,0 +1,53 @@
+"""The tables of ``docs/controller-config.md``, from the tables of keys: ``python -m controller.config.reference``.
+
+The page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
+stale.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from controller.config.keys import KUEUE, OWN, Key
+from controller.config.oldgates import GONE
+
+PAGE = "docs/controller-config.md"
+_MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _name(key: Key) -> str:
+    return f"`{key.path}`" + (" (v1beta1)" if key.instead else "")
+
+
+def _honoured(keys: Iterable[Key]) -> str:
+    return _table(
+        ("key", "default", "meaning", "values"),
+        ((_name(key), key.default, key.meaning, key.expected) for key in keys if not key.without_effect),
+    )
+
+
+def _unused(keys: Iterable[Key]) -> str:
+    return _table(
+        ("key", "why it has no effect"), ((_name(key), key.without_effect) for key in keys if key.without_effect)
+    )
+
+
+def rewritten(page: str) -> str:
+    """``page`` with each marked table as it should be."""
+    tables = {
+        "kueue": _honoured(KUEUE),
+        "unused": _unused(KUEUE),
+        "own": _honoured(OWN),
+        "gates": _table(("gate", "what holds"), ((f"`{name}`", text) for name, text in GONE.items())),
+    }
+    return _MARKED.sub(lambda match: match[1] + tables[match[2]] + match[3], page)
+
+
+if __name__ == "__main__":
+    path = Path(PAGE)
+    path.write_text(rewritten(path.read_text()))

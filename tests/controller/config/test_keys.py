@@ -1,0 +1,228 @@
+"""Each key of the table does what the table says: it changes the configuration, or is named as without effect."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from controller.config import ControllerConfig, default, load, parse
+from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
+from controller.config.oldgates import GONE
+from controller.config.reference import PAGE, rewritten
+from controller.engine.gates import DEFAULTS, FeatureGates
+from controller.engine.podrequests import RequestRules
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples" / "configs" / "controller").glob("*.yaml"))
+
+SELECTOR = {"matchLabels": {"a": "b"}}
+GIVEN: dict[str, Any] = {
+    "apiVersion": V1BETA1,
+    "kind": "Configuration",
+    "namespace": "site",
+    "manageJobsWithoutQueueName": True,
+    "managedJobsNamespaceSelector": SELECTOR,
+    "featureGates.*": {"PartialAdmission": False},
+    "fairSharing.enable": True,
+    "fairSharing.preemptionStrategies[]": ["LessThanInitialShare"],
+    "admissionFairSharing.usageHalfLifeTime": "1h",
+    "admissionFairSharing.usageSamplingInterval": "1m",
+    "admissionFairSharing.resourceWeights.*": {"cpu": 2},
+    "waitForPodsReady.enable": True,
+    "waitForPodsReady.timeout": "7m",
+    "waitForPodsReady.recoveryTimeout": "3m",
+    "waitForPodsReady.blockAdmission": False,
+    "waitForPodsReady.maxTimeoutOnWorkload": "1h",
+    "waitForPodsReady.requeuingStrategy.timestamp": "Creation",
+    "waitForPodsReady.requeuingStrategy.backoffLimitCount": 3,
+    "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": 1,
+    "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": 2,
+    "resources.quotaCheckStrategy": "IgnoreUndeclared",
+    "resources.excludeResourcePrefixes[]": ["example.com/"],
+    "resources.transformations[].input": "a",
+    "resources.transformations[].strategy": "Replace",
+    "resources.transformations[].multiplyBy": "m",
+    "resources.transformations[].outputs.*": {"o": "2"},
+    "integrations.frameworks[]": ["batch/job", "pod"],
+    "integrations.externalFrameworks[]": ["Job.v1.example.com"],
+    "integrations.labelKeysToCopy[]": ["team"],
+    "objectRetentionPolicies.workloads.afterFinished": "0s",
+    "objectRetentionPolicies.workloads.afterDeactivatedByKueue": "1h",
+    "clientConnection.qps": 10,
+    "clientConnection.burst": 11,
+    "leaderElection.leaderElect": True,
+    "leaderElection.leaseDuration": "20s",
+    "leaderElection.renewDeadline": "12s",
+    "leaderElection.retryPeriod": "3s",
+    "leaderElection.resourceLock": "leases",
+    "leaderElection.resourceName": "other",
+    "leaderElection.resourceNamespace": "elsewhere",
+    "metrics.bindAddress": "0",
+    "metrics.enableClusterQueueResources": True,
+    "metrics.localQueueMetrics.enable": False,
+    "metrics.localQueueMetrics.localQueueSelector": SELECTOR,
+    "health.healthProbeBindAddress": "127.0.0.1:1",
+    "health.readinessEndpointName": "ready",
+    "health.livenessEndpointName": "live",
+    "webhook.port": 1,
+    "webhook.host": "::1",
+    "webhook.certDir": "/certs",
+    "internalCertManagement.enable": False,
+    "internalCertManagement.webhookServiceName": "service",
+    "internalCertManagement.webhookSecretName": "secret",
+    "tls.minVersion": "VersionTLS13",
+    "tls.cipherSuites[]": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"],
+    "tessera.policy": "kueue",
+    "tessera.reserveForPreemptor": False,
+    "tessera.noEvictionCycles": False,
+    "tessera.minimumRuntimeBeforePreemption.enabled": False,
+    "tessera.minimumRuntimeBeforePreemption.default": "5m",
+    "tessera.minimumRuntimeBeforePreemption.byPriorityClass.*": {"high": "5m"},
+    "tessera.backfill": "none",
+    "tessera.victimOrder": "newest",
+    "tessera.quotaFromCapacity": False,
+    "tessera.pendingCondition.after": "1s",
+    "tessera.pendingCondition.atMostEvery": "2m",
+    "tessera.batchEvents": "1ms",
+}
+"""A value for each honoured key that is not its default."""
+
+UNUSED: dict[str, Any] = {"DNS": "a", "a duration": "1s", "an integer": 1, "a label selector": SELECTOR}
+ALWAYS_SO = {"apiVersion", "kind", "leaderElection.resourceLock"}
+"""Keys with one meaning at most: there is nothing that they could change."""
+NEEDS: dict[str, dict[str, Any]] = {
+    "fairSharing": {"fairSharing.enable": True},
+    "waitForPodsReady": {"waitForPodsReady.enable": True},
+    "admissionFairSharing": {"admissionFairSharing.usageHalfLifeTime": "2h"},
+    "resources.transformations[]": {
+        "resources.transformations[].input": "i",
+        "resources.transformations[].outputs.*": {"x": 1},
+    },
+    "resources.deviceClassMappings[]": {
+        "resources.deviceClassMappings[].name": "gpu",
+        "resources.deviceClassMappings[].deviceClassNames[]": ["gpu.example.com"],
+    },
+    "tessera": {"tessera.policy": "tessera"},
+}
+"""What a section must hold for a key in it to mean anything."""
+
+
+def plain(value: Any) -> Any:
+    """The configuration as comparable data: gates and rules have no equality of their own."""
+    if isinstance(value, FeatureGates | RequestRules):
+        return [plain(getattr(value, slot)) for slot in type(value).__slots__]
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name != "without_effect"}
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def document(values: dict[str, Any], version: str = V1BETA1) -> dict[str, Any]:
+    """A file that holds each key (by its path in the table) once."""
+    root: dict[str, Any] = {"apiVersion": version, "kind": "Configuration"}
+    for path, value in values.items():
+        place: Any = root
+        *sections, last = path.removesuffix(".*").removesuffix("[]").split(".")
+        for section in sections:
+            place = place.setdefault(section.removesuffix("[]"), [{}] if section.endswith("[]") else {})
+            place = place[0] if isinstance(place, list) else place
+        place[last] = value
+    return root
+
+
+def configured(values: dict[str, Any], version: str = V1BETA1) -> ControllerConfig:
+    return parse(json.dumps(document(values, version)), "f")
+
+
+def needed(key: Key) -> dict[str, Any]:
+    return {
+        path: value for section, given in NEEDS.items() if key.path.startswith(section) for path, value in given.items()
+    }
+
+
+def sample(key: Key) -> Any:
+    if key.path in GIVEN:
+        return GIVEN[key.path]
+    words = key.expected.split(" such as")[0].split(" (")[0].split(",")[0].split(" from ")[0]
+    value = next((value for start, value in UNUSED.items() if words.startswith(start)), None)
+    if value is None:
+        value = "ClusterQueue" if "sourceKind" in key.path else "Job.v1.example.com" if "Kind." in words else "a"
+    if key.path.endswith("[]"):
+        return [value]
+    return {"a": value} if key.path.endswith(".*") else value
+
+
+def test_every_key_stands_in_the_table_once() -> None:
+    paths = [key.path for key in KEYS]
+    assert len(set(paths)) == len(paths)
+    assert GIVEN.keys() == {key.path for key in KEYS if not key.without_effect} | {
+        "waitForPodsReady.maxTimeoutOnWorkload"
+    }
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if not key.without_effect], ids=lambda key: key.path)
+def test_a_key_that_is_honoured_changes_the_configuration(key: Key) -> None:
+    given = (key.path, sample(key))
+    base = dict(pair for pair in needed(key).items() if pair != given)
+    with_it = configured({**base, key.path: sample(key)})
+    changed = plain(with_it) != plain(configured(base))
+    assert changed or key.path in ALWAYS_SO
+    assert [note.key for note in with_it.without_effect] == (
+        ["integrations.frameworks[1]"] if key.path == "integrations.frameworks[]" else []
+    )
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.without_effect], ids=lambda key: key.path)
+def test_a_key_without_effect_is_accepted_and_named_once(key: Key) -> None:
+    notes = configured({**needed(key), key.path: sample(key)}).without_effect
+    named = [note for note in notes if re.sub(r"\[\d+]", "[]", note.key).startswith(key.path.removesuffix(".*"))]
+    assert [note.why for note in named] == [key.without_effect]
+    assert str(named[0]).startswith("f:1: ")
+
+
+def test_a_list_that_has_no_effect_is_named_once_not_for_each_value() -> None:
+    found = configured({"tls.curvePreferences[]": [23, 24, 25]}).without_effect
+    assert [note.key for note in found] == ["tls.curvePreferences[0]"]
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.instead], ids=lambda key: key.path)
+def test_the_newer_version_refuses_what_only_the_older_has(key: Key) -> None:
+    with pytest.raises(Exception, match=r"found a key of v1beta1, expected .* \(v1beta2 has no such key\)"):
+        configured({key.path: sample(key)}, API_VERSIONS[0])
+
+
+def test_all_other_keys_are_accepted_together_by_either_version() -> None:
+    for version in API_VERSIONS:
+        keys = [key for key in KEYS if not (key.instead and version != V1BETA1) and "capacity" not in key.path]
+        values = {key.path: sample(key) for key in keys if key.path not in ("apiVersion", "kind")}
+        assert configured(values, version).namespace == "site"
+
+
+def test_the_documentation_lists_these_keys_and_no_others() -> None:
+    page = (ROOT / PAGE).read_text()
+    assert rewritten(page) == page, f"{PAGE} is stale: run python -m controller.config.reference"
+    rows = re.findall(r"^\| `([^`]+)`(?: \(v1beta1\))? \|", page, re.MULTILINE)
+    tabled = [row for row in rows if row not in GONE and not hasattr(default().engine.beyond, row)]
+    assert sorted(set(tabled) & {key.path for key in KEYS}) == sorted(key.path for key in KEYS)
+
+
+def test_the_documentations_examples_are_accepted() -> None:
+    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / PAGE).read_text(), re.DOTALL):
+        assert parse(text).without_effect == ()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_read_and_all_of_it_counts(path: Path) -> None:
+    config = load(path)
+    assert config.policy == path.stem
+    assert config.without_effect == ()
+    assert yaml.safe_load(path.read_text())["apiVersion"] == API_VERSIONS[0]
+
+
+def test_no_gate_is_both_there_and_gone() -> None:
+    assert not DEFAULTS.keys() & GONE.keys()

@@ -1,0 +1,134 @@
+"""An order over pending workloads in which all of one shape are parked and woken by one step.
+
+A lane keeps a heap for each shape and one heap over the shapes that are awake. Parking a shape takes it out of the
+upper heap, waking puts it back: neither touches the workloads themselves, however many wait (KEP-10080's equivalence
+hashing walks them all). Entries that are out of date are left in the heaps and dropped when they come to the top.
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+from controller.engine.queues.pending import OrderKey, PendingWorkload
+
+_Entry = tuple[OrderKey, int, PendingWorkload]
+
+
+class _Shape:
+    """All queued workloads of one shape, the first on top."""
+
+    __slots__ = ("awake", "entries", "live", "name", "shown")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.entries: list[_Entry] = []
+        self.live = 0
+        self.awake = True
+        self.shown: OrderKey | None = None
+        """The key under which the lane's heap knows this shape; None while it does not."""
+
+    def top(self) -> _Entry | None:
+        while self.entries:
+            entry = self.entries[0]
+            if entry is entry[2].entry:
+                return entry
+            heapq.heappop(self.entries)
+        return None
+
+
+class Lane:
+    """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it."""
+
+    __slots__ = ("_asleep", "_order", "_sequence", "_shapes")
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, _Shape] = {}
+        self._asleep: dict[str, _Shape] = {}
+        self._order: list[tuple[OrderKey, int, _Shape]] = []
+        self._sequence = count()
+
+    def __len__(self) -> int:
+        return sum(shape.live for shape in self._shapes.values())
+
+    def push(self, pending: PendingWorkload, *, asleep: bool = False) -> None:
+        """Into the order; ``asleep`` says how the first of its shape comes, the others follow it."""
+        shape = self._shapes.get(pending.shape)
+        if shape is None:
+            shape = self._shapes[pending.shape] = _Shape(pending.shape)
+            if asleep:
+                self._put_to_sleep(shape)
+        entry: _Entry = (pending.order(), next(self._sequence), pending)
+        pending.entry = entry
+        heapq.heappush(shape.entries, entry)
+        shape.live += 1
+        self._show(shape)
+
+    def remove(self, pending: PendingWorkload) -> None:
+        """Out of the order. It must be in."""
+        shape = self._shapes[pending.shape]
+        pending.entry = None
+        shape.live -= 1
+        if shape.live == 0:
+            del self._shapes[pending.shape]
+            self._asleep.pop(pending.shape, None)
+            shape.awake = False
+            shape.shown = None
+        else:
+            if len(shape.entries) > 2 * shape.live + 16:
+                shape.entries = [entry for entry in shape.entries if entry[2].entry is entry]
+                heapq.heapify(shape.entries)
+            self._show(shape)
+
+    def first(self) -> PendingWorkload | None:
+        """The first that is awake."""
+        while self._order:
+            key, _, shape = self._order[0]
+            if shape.awake and shape.shown == key:
+                top = shape.top()
+                if top is not None:
+                    return top[2]
+            heapq.heappop(self._order)
+        return None
+
+    def park(self, shape: str) -> None:
+        """Put everything of this shape to sleep."""
+        found = self._shapes.get(shape)
+        if found is not None and found.awake:
+            self._put_to_sleep(found)
+
+    def wake(self) -> bool:
+        """Wake all shapes; whether there was one asleep."""
+        asleep, self._asleep = self._asleep, {}
+        for shape in asleep.values():
+            shape.awake = True
+            self._show(shape)
+        return bool(asleep)
+
+    @property
+    def sleeping(self) -> int:
+        return sum(shape.live for shape in self._asleep.values())
+
+    def listed(self, *, awake: bool) -> Iterator[PendingWorkload]:
+        """In no particular order: those awake, or those asleep."""
+        for shape in self._shapes.values():
+            if shape.awake is awake:
+                yield from (entry[2] for entry in shape.entries if entry[2].entry is entry)
+
+    def _put_to_sleep(self, shape: _Shape) -> None:
+        shape.awake = False
+        shape.shown = None
+        self._asleep[shape.name] = shape
+
+    def _show(self, shape: _Shape) -> None:
+        top = shape.top()
+        if not shape.awake or top is None or shape.shown == top[0]:
+            return
+        shape.shown = top[0]
+        heapq.heappush(self._order, (top[0], next(self._sequence), shape))
+        if len(self._order) > 4 * len(self._shapes) + 16:
+            self._order = [
+                (one.shown, next(self._sequence), one)
+                for one in self._shapes.values()
+                if one.awake and one.shown is not None
+            ]
+            heapq.heapify(self._order)

@@ -1,0 +1,295 @@
+"""All pending workloads of the cluster, by ClusterQueue, and when they are tried again.
+
+Workloads come with their LocalQueue's name; which ClusterQueue that leads to, and whether either is there and open, may
+change at any time and in any order. A workload that leads nowhere is kept and takes its place once it leads somewhere.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from controller.engine.cluster import Cluster
+from controller.engine.nodes import Node
+from controller.engine.queues.clusterqueue import ClusterQueueOrder
+from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
+from controller.engine.queuestate import QueueState
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+
+
+class QueueDriftError(AssertionError):
+    """A workload is lost or in two places: a bug of the engine."""
+
+
+class PendingQueues:
+    """``usage``: past usage of a LocalQueue, for ClusterQueues that admit by it. Time is always an argument."""
+
+    def __init__(self, cluster: Cluster, usage: Callable[[LocalQueueKey], float]) -> None:
+        self._cluster = cluster
+        self._usage = usage
+        self._orders: dict[ClusterQueueName, ClusterQueueOrder] = {}
+        self._pending: dict[WorkloadKey, PendingWorkload] = {}
+        self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
+        self._at: dict[WorkloadKey, ClusterQueueOrder] = {}
+        """Who is in which order; who leads nowhere is absent."""
+        self._due: list[tuple[float, WorkloadKey]] = []
+        self._ready: set[ClusterQueueName] = set()
+        """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def get(self, key: WorkloadKey) -> PendingWorkload | None:
+        return self._pending.get(key)
+
+    def __iter__(self) -> Iterator[PendingWorkload]:
+        return iter(self._pending.values())
+
+    # -- workloads ---------------------------------------------------------------------------------------------------
+
+    def put(self, pending: PendingWorkload, now_s: float) -> None:
+        """A workload arrives, or comes anew after a change: it is tried again, unless its shape is known not to fit.
+
+        A change that touches neither its shape nor its place leaves it where it is: our own writes wake nobody. One
+        that is out with a cycle is taken as new: what the cycle says of the old one no longer matters.
+        """
+        known = self._pending.get(pending.key)
+        if known is not None and known.place is not Place.IN_FLIGHT and _alike(known, pending):
+            known.info = pending.info
+            return
+        self.remove(pending.key)
+        self._pending[pending.key] = pending
+        self._by_local_queue.setdefault(pending.local_queue, {})[pending.key] = pending
+        self._enter(pending, now_s)
+
+    def remove(self, key: WorkloadKey) -> PendingWorkload | None:
+        """It was admitted, finished, deleted or held back."""
+        pending = self._pending.pop(key, None)
+        if pending is None:
+            return None
+        self._leave(pending)
+        siblings = self._by_local_queue[pending.local_queue]
+        del siblings[key]
+        if not siblings:
+            del self._by_local_queue[pending.local_queue]
+        return pending
+
+    def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:
+        """Back from a cycle that did not admit it. One that was replaced or removed meanwhile is let go."""
+        if self._pending.get(pending.key) is not pending or pending.place is not Place.IN_FLIGHT:
+            return
+        order = self._at.get(pending.key)
+        if order is None:
+            self._enter(pending, now_s)
+            return
+        pending.place = Place.NOWHERE
+        if pending.due_s > now_s:
+            self._wait(order, pending)
+        else:
+            order.requeue(pending, reason)
+        self._ready.add(order.name)
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def local_queue_changed(self, key: LocalQueueKey, now_s: float) -> None:
+        """It came, went, was stopped, or leads to another ClusterQueue."""
+        for pending in tuple(self._by_local_queue.get(key, {}).values()):
+            if self._at.get(pending.key) is not self._order_of(pending):
+                self._leave(pending)
+                self._enter(pending, now_s)
+
+    def cluster_queue_changed(self, name: ClusterQueueName, now_s: float) -> None:
+        """It came, went or changed: everything in it is tried again."""
+        state = self._cluster.queues.get(name)
+        order = self._orders.get(name)
+        if order is not None and (state is None or not self._rules_stand(order, state)):
+            del self._orders[name]
+            self._ready.discard(name)
+            for pending in [one for one in self._pending.values() if self._at.get(one.key) is order]:
+                self._leave(pending)
+                self._enter(pending, now_s)
+        if state is None:
+            return
+        if name not in self._orders:
+            for key, waiting in self._by_local_queue.items():
+                local_queue = self._cluster.local_queues.get(key)
+                if local_queue is not None and local_queue.spec.cluster_queue == name:
+                    for pending in tuple(waiting.values()):
+                        if pending.key not in self._at:
+                            self._enter(pending, now_s)
+        self.wake(name)
+
+    def wake(self, name: ClusterQueueName) -> None:
+        """Something was freed or changed in this ClusterQueue: its whole tree is tried again."""
+        state = self._cluster.queues.get(name)
+        if state is not None:
+            for queue in _tree(state.node.root()):
+                self._wake(queue)
+
+    def wake_all(self) -> None:
+        for name in self._orders:
+            self._wake(name)
+
+    # -- cycles ------------------------------------------------------------------------------------------------------
+
+    def heads(self, now_s: float, *, open_for: Callable[[ClusterQueueName], bool]) -> list[PendingWorkload]:
+        """One workload from each ClusterQueue that has one to try and is ``open_for`` admission, by queue name."""
+        self._release_due(now_s)
+        heads = []
+        for name in sorted(self._ready):
+            if not open_for(name):
+                continue
+            head = self._orders[name].pop()
+            if head is None:
+                self._ready.discard(name)
+            else:
+                heads.append(head)
+        return heads
+
+    def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
+        """Whether ``heads`` would bring something, backoffs aside."""
+        return any(open_for(name) and self._orders[name].first() is not None for name in self._ready)
+
+    def next_due_s(self) -> float | None:
+        """When the next backoff ends."""
+        while self._due:
+            due_s, key = self._due[0]
+            pending = self._pending.get(key)
+            if pending is not None and pending.due_s == due_s and pending.place is Place.PARKED:
+                return due_s
+            heapq.heappop(self._due)
+        return None
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def active(self, name: ClusterQueueName) -> list[PendingWorkload]:
+        """In the order in which they are tried."""
+        order = self._orders.get(name)
+        return self.in_order(order.active()) if order is not None else []
+
+    def parked(self, name: ClusterQueueName) -> list[PendingWorkload]:
+        """Those that wait for a change, in the order in which they would be tried."""
+        order = self._orders.get(name)
+        return self.in_order(order.parked()) if order is not None else []
+
+    def counts(self, name: ClusterQueueName) -> tuple[int, int]:
+        """How many are active, how many parked."""
+        order = self._orders.get(name)
+        return order.counts() if order is not None else (0, 0)
+
+    def in_order(self, some: Iterable[PendingWorkload]) -> list[PendingWorkload]:
+        """Sorted as their ClusterQueue tries them: past usage first where it counts."""
+
+        def key(pending: PendingWorkload) -> tuple[float, tuple[int, int, float, str, str]]:
+            state = self._state_of(pending)
+            usage = self._usage(pending.local_queue) if state is not None and self._by_usage(state) else 0.0
+            return usage, pending.order()
+
+        return sorted(some, key=key)
+
+    def validate(self) -> None:
+        """Everybody is in exactly one place. QueueDriftError names the first who is not."""
+        seen: dict[WorkloadKey, ClusterQueueOrder] = {}
+        for order in self._orders.values():
+            for pending in (*order.active(), *order.parked()):
+                if pending.key in seen or self._pending.get(pending.key) is not pending:
+                    raise QueueDriftError(f"{pending} is in {order.name} and elsewhere, or should be gone")
+                if self._at.get(pending.key) is not order:
+                    raise QueueDriftError(f"{pending} is in {order.name} and not known to be")
+                seen[pending.key] = order
+        for key, pending in self._pending.items():
+            if (pending.place in (Place.QUEUED, Place.PARKED)) != (key in seen):
+                raise QueueDriftError(f"{pending} is not where it says")
+            if self._by_local_queue.get(pending.local_queue, {}).get(key) is not pending:
+                raise QueueDriftError(f"{pending} is lost to its LocalQueue")
+            order_of = self._order_of(pending)
+            if pending.place is not Place.IN_FLIGHT and self._at.get(key) is not order_of:
+                raise QueueDriftError(f"{pending} leads to {order_of and order_of.name} and is not there")
+        for name, order in self._orders.items():
+            if order.first() is not None and name not in self._ready:
+                raise QueueDriftError(f"{name} has work and is not ready")
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, pending: PendingWorkload, now_s: float) -> None:
+        order = self._order_of(pending)
+        if order is None:
+            pending.place = Place.NOWHERE
+            return
+        self._at[pending.key] = order
+        if pending.due_s > now_s:
+            self._wait(order, pending)
+        else:
+            order.push(pending)
+        self._ready.add(order.name)
+
+    def _wait(self, order: ClusterQueueOrder, pending: PendingWorkload) -> None:
+        """Parked until its backoff ends; a wake-up before that changes nothing for it."""
+        order.wait(pending)
+        if pending.due_s < math.inf:
+            heapq.heappush(self._due, (pending.due_s, pending.key))
+
+    def _leave(self, pending: PendingWorkload) -> None:
+        order = self._at.pop(pending.key, None)
+        if order is not None:
+            order.remove(pending)
+        pending.place = Place.NOWHERE
+
+    def _release_due(self, now_s: float) -> None:
+        while (due_s := self.next_due_s()) is not None and due_s <= now_s:
+            _, key = heapq.heappop(self._due)
+            pending = self._pending[key]
+            order = self._at[key]
+            order.remove(pending)
+            order.push(pending)
+            self._ready.add(order.name)
+
+    def _wake(self, name: ClusterQueueName) -> None:
+        order = self._orders.get(name)
+        if order is not None:
+            order.wake()
+            self._ready.add(name)
+
+    def _state_of(self, pending: PendingWorkload) -> QueueState | None:
+        local_queue = self._cluster.local_queues.get(pending.local_queue)
+        if local_queue is None or (local_queue.spec.stop_policy or "None") != "None":
+            return None
+        return self._cluster.queues.get(ClusterQueueName(local_queue.spec.cluster_queue))
+
+    def _order_of(self, pending: PendingWorkload) -> ClusterQueueOrder | None:
+        state = self._state_of(pending)
+        if state is None:
+            return None
+        order = self._orders.get(state.name)
+        if order is None:
+            order = self._orders[state.name] = ClusterQueueOrder(
+                state.name,
+                strict=state.policies.strict_fifo,
+                by_shape=self._cluster.config.gates.on("SchedulingEquivalenceHashing"),
+                usage=self._usage if self._by_usage(state) else None,
+            )
+        return order
+
+    def _by_usage(self, state: QueueState) -> bool:
+        config = self._cluster.config
+        on = config.admission_fair_sharing is not None and config.gates.on("AdmissionFairSharing")
+        return on and state.policies.usage_based_admission
+
+    def _rules_stand(self, order: ClusterQueueOrder, state: QueueState) -> bool:
+        return order.same_rules(strict=state.policies.strict_fifo, usage=self._usage if self._by_usage(state) else None)
+
+
+def _alike(known: PendingWorkload, pending: PendingWorkload) -> bool:
+    return (known.shape, known.local_queue, known.due_s, known.order()[1:]) == (
+        pending.shape,
+        pending.local_queue,
+        pending.due_s,
+        pending.order()[1:],
+    )
+
+
+def _tree(node: Node) -> Iterator[ClusterQueueName]:
+    if node.is_queue:
+        yield ClusterQueueName(node.name)
+    yield from node.queues
+    for cohort in node.cohorts.values():
+        yield from _tree(cohort)

@@ -1,0 +1,53 @@
+"""What a ClusterQueue's status says of its quota: how much of each flavor is reserved, how much is used by admitted
+workloads, and how much of either is borrowed.
+"""
+
+from collections.abc import Iterable
+
+from controller.engine.queuestate import Holder, QueueState
+from controller.engine.resources import CPU, UNLIMITED, Amount, FlavorResource, ResourceName
+from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
+from controller.objects.queues import FlavorUsage, ResourceUsage
+
+
+def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
+    """An engine amount as the API writes it."""
+    return Quantity(amount * (MILLI_IN_NANO if resource == CPU else NANO))
+
+
+def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:
+    """``status.flavorsReservation``: everybody with quota."""
+    return _usage(state, state.holders.values())
+
+
+def usage(state: QueueState) -> tuple[FlavorUsage, ...]:
+    """``status.flavorsUsage``: admitted workloads alone."""
+    return _usage(state, (holder for holder in state.holders.values() if holder.admitted))
+
+
+def _usage(state: QueueState, holders: Iterable[Holder]) -> tuple[FlavorUsage, ...]:
+    """In the order of ``resourceGroups``; what no group names any more is not shown."""
+    totals: dict[FlavorResource, Amount] = {}
+    for holder in holders:
+        for fr, amount in holder.usage.items():
+            totals[fr] = min(totals.get(fr, 0) + amount, UNLIMITED)
+    spec, shown = state.node.spec, []
+    for group in state.groups:
+        for flavor in group.flavors:
+            resources = []
+            for resource in group.resources:
+                fr = FlavorResource(flavor, resource)
+                quota = spec.quotas.get(fr) if spec is not None else None
+                total = totals.get(fr, 0)
+                # Nobody borrows who has no cohort to borrow from.
+                borrows = state.node.parent is not None and quota is not None
+                borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
+                resources.append(
+                    ResourceUsage(
+                        name=resource,
+                        total=quantity_of(resource, total),
+                        borrowed=quantity_of(resource, borrowed),
+                    )
+                )
+            shown.append(FlavorUsage(name=flavor, resources=tuple(resources)))
+    return tuple(shown)

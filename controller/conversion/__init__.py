@@ -1,0 +1,11 @@
+"""Conversion between the served versions of ``kueue.x-k8s.io``: raw JSON in, raw JSON out. Pure.
+
+v1beta2 is the hub and what is stored. What v1beta1 cannot say is listed in docs/webhooks.md and, in code, where it is
+dropped: controller/conversion/kinds.py.
+"""
+
+from controller.conversion.kinds import GROUP, HUB, KINDS, OLD, convert
+from controller.conversion.review import answer
+from controller.conversion.tree import ConversionError
+
+__all__ = ["GROUP", "HUB", "KINDS", "OLD", "ConversionError", "answer", "convert"]

@@ -1,0 +1,81 @@
+"""Editing JSON without touching what was handed in: every object and list on the way is copied before it is changed.
+
+``null`` reads as absent, as it does for the API server. A value of another type than the schema's is a ConversionError
+that names the field.
+"""
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+class ConversionError(ValueError):
+    """The object cannot be converted: one line that names the field, what was found and what was expected."""
+
+
+def kind_of(value: Any) -> str:
+    """JSON's name for the type of ``value``."""
+    return _NAMES.get(type(value), "null")
+
+
+def child(parent: Json, key: str, path: str) -> Json | None:
+    """A copy of the object ``parent[key]``, put in its place; None if there is none. ``parent`` is the caller's own."""
+    found = parent.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected object")
+    parent[key] = fresh = dict(found)
+    return fresh
+
+
+def children(parent: Json, key: str, path: str) -> list[Json]:
+    """Copies of the objects in the list ``parent[key]``, put in its place; none if there is no list."""
+    found = parent.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected array")
+    for index, item in enumerate(found):
+        if not isinstance(item, dict):
+            raise ConversionError(f"{path}.{key}[{index}]: found {kind_of(item)}, expected object")
+    parent[key] = fresh = [dict(item) for item in found]
+    return fresh
+
+
+def text(parent: Json, key: str, path: str) -> str:
+    """The string ``parent[key]``, empty if there is none."""
+    found = parent.get(key)
+    if found is None:
+        return ""
+    if not isinstance(found, str):
+        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected string")
+    return found
+
+
+def texts(parent: Json, key: str, path: str) -> list[str]:
+    """The list of strings ``parent[key]``, empty if there is none."""
+    found = parent.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ConversionError(f"{path}.{key}: expected an array of strings")
+    return found
+
+
+def drop(parent: Json | None, *keys: str) -> None:
+    """Without these fields."""
+    if parent is not None:
+        for key in keys:
+            parent.pop(key, None)
+
+
+def rename(parent: Json | None, old: str, new: str) -> None:
+    """``old`` becomes ``new``. A ``new`` that was there already is no field of the version it came in: it goes."""
+    if parent is None:
+        return
+    parent.pop(new, None)
+    if (value := parent.pop(old, None)) is not None:
+        parent[new] = value

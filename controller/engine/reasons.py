@@ -1,0 +1,54 @@
+"""Condition types, reasons and event names that users of Kueue know. The API's words, ours to say what they mean."""
+
+from enum import StrEnum
+from typing import Final
+
+QUOTA_RESERVED: Final = "QuotaReserved"
+ADMITTED: Final = "Admitted"
+EVICTED: Final = "Evicted"
+PREEMPTED: Final = "Preempted"
+FINISHED: Final = "Finished"
+REQUEUED: Final = "Requeued"
+PODS_READY: Final = "PodsReady"
+BLOCKED_ON_PREEMPTION_GATES: Final = "BlockedOnPreemptionGates"
+DEACTIVATION_TARGET: Final = "DeactivationTarget"
+
+WORKLOAD_SLICE_REPLACED: Final = "WorkloadSliceReplaced"
+FLAVOR_MIGRATION: Final = "FlavorMigration"
+NODE_FAILURES: Final = "NodeFailures"
+PREEMPTION_GATED: Final = "PreemptionGated"
+
+
+class PendingReason(StrEnum):
+    """Reasons of QuotaReserved=False: why a workload holds no quota."""
+
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    ADMISSION_GATED = "AdmissionGated"
+    ON_HOLD = "OnHold"
+    DEACTIVATED = "Deactivated"
+
+    @property
+    def coarse(self) -> str:
+        """The reason with the gate UnadmittedWorkloadsObservability off."""
+        return "Waiting" if self is PendingReason.WAITING_FOR_PODS_READY else "Pending"
+
+
+class NotAdmittedReason(StrEnum):
+    """Reasons of Admitted=False."""
+
+    NO_RESERVATION = "NoReservation"
+    UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
+    PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests"
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"

@@ -1,0 +1,236 @@
+"""One candidate for one Lease, as a pure state machine: the clock's reading is an argument, requests are values.
+
+    begin()                                          a round of requests, every ``retry_s``
+    ask(now) -> Read | Create | Replace | None       the shell sends it; None: enough for this round
+    answered(request, answer, now)                   and says what came back
+
+The rules, after client-go's leader election and its users' scars:
+
+- A foreign lease is judged by our own clock since we last saw its record change; times written in it are never compared
+  with ours, so clocks may be wrong by any amount. They may run at different speeds too, as long as the fastest gains
+  less than ``lease_s / renew_s`` on the slowest.
+- What we hold lasts ``renew_s`` from the moment *before* the write that renewed it was sent. Who takes it over waits
+  ``lease_s`` from some moment after that. What is left between the two is for requests already under way: they must not
+  take longer than ``lease_s - renew_s``.
+- Every write names the version that it replaces. An answer that was lost is looked up: if the record is what we wrote,
+  we wrote it.
+"""
+
+from datetime import UTC, datetime
+from typing import NewType
+
+from msgspec import Struct
+
+from kube.errors import ConflictError, KubeError, NotFoundError
+
+Identity = NewType("Identity", str)
+"""Who: unique for each process, so that a process never takes its predecessor for itself."""
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """How long a lease lasts, when its holder gives up, and how often everybody tries. Kubernetes' own defaults."""
+
+    lease_s: float = 15.0
+    renew_s: float = 10.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_s < self.renew_s < self.lease_s:
+            raise ValueError(
+                f"found lease {self.lease_s} s, renew {self.renew_s} s and retry {self.retry_s} s, "
+                "expected lease > renew > retry > 0"
+            )
+
+
+class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """``spec`` of a coordination.k8s.io/v1 Lease. Times are RFC 3339 with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Record(Struct, frozen=True):
+    """What the API server holds: the spec and its resourceVersion."""
+
+    spec: LeaseSpec
+    version: str
+
+
+class Read(Struct, frozen=True):
+    """GET the lease."""
+
+
+class Create(Struct, frozen=True):
+    """POST it."""
+
+    spec: LeaseSpec
+
+
+class Replace(Struct, frozen=True):
+    """PATCH it, on condition that it still has ``version``: to take it, to renew it or to let it go."""
+
+    spec: LeaseSpec
+    version: str
+
+
+Request = Read | Create | Replace
+
+
+class Candidate:
+    """Tries to get one lease and to keep it. ``wall`` readings go into the record for people to read, and nowhere else.
+
+    ``absent_is_held``: a lease that cannot exist because its namespace does not (404 on creation) counts as ours.
+    """
+
+    def __init__(self, me: Identity, timing: Timing, *, absent_is_held: bool = False) -> None:
+        self._me = me
+        self._timing = timing
+        self._absent_is_held = absent_is_held
+        self._record: Record | None = None
+        self._changed_s = 0.0
+        self._known = False
+        """Whether ``_record`` is what the server held at our last word with it: else read before writing."""
+        self._done = False
+        self._leaving = False
+        self._sent_s = 0.0
+        self._tried: dict[LeaseSpec, float] = {}
+        """Writes whose answer never came, and when they were first sent."""
+        self._owed_until_s: float | None = None
+        """A lease that was deleted under its holder is still owed to it until then."""
+        self._held_until_s: float | None = None
+
+    def held_for(self, now_s: float) -> float:
+        """Seconds for which we may act as the holder if nothing else happens; 0 if we may not."""
+        return 0.0 if self._held_until_s is None else max(0.0, self._held_until_s - now_s)
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds it by the last record seen; None for nobody."""
+        return (self._record.spec.holder_identity or None) if self._record else None
+
+    def free_in(self, now_s: float) -> float:
+        """Seconds until we may take the lease if its holder stays silent; 0 if we may now."""
+        if self._record is None:
+            return max(0.0, (self._owed_until_s or now_s) - now_s)
+        spec = self._record.spec
+        return 0.0 if not spec.holder_identity or self._is_mine(spec) else max(0.0, self._expiry_s(spec) - now_s)
+
+    def begin(self, now_s: float) -> None:
+        """A round of requests starts. Only who holds the lease relies on what it knows of the record."""
+        self._done = False
+        self._known = self._known and self.held_for(now_s) > 0
+
+    def leave(self) -> None:
+        """From now on we do not hold the lease; what ``ask`` gives until its None lets it go. There is no way back."""
+        mine = self._record is not None and self._is_mine(self._record.spec)
+        self._leaving, self._done, self._held_until_s = True, not (mine or self._tried), None
+
+    def ask(self, now_s: float, wall_s: float) -> Request | None:
+        """The request to make now; None when this round has nothing more to do."""
+        self._sent_s = now_s
+        if self._done:
+            return None
+        if not self._known:
+            return Read()
+        if self._leaving:
+            return self._release(wall_s)
+        if self.free_in(now_s) > 0:
+            return None
+        if self._record is None:
+            return Create(self._spec(wall_s, None))
+        return Replace(self._spec(wall_s, self._record.spec), self._record.version)
+
+    def answered(self, request: Request, answer: Record | KubeError, now_s: float) -> None:
+        """What became of the request that ``ask`` gave last. Errors other than 404 and 409 leave the outcome open."""
+        match request, answer:
+            case Read(), Record():
+                self._read(answer, now_s)
+            case Read(), NotFoundError():
+                self._forget()
+                self._known = True
+            case Read(), KubeError():
+                self._done = True
+            case ((Create() | Replace()), Record()):
+                self._see(answer, now_s)
+                self._hold(self._sent_s)
+            case Create(), NotFoundError():
+                self._known, self._done = False, True
+                if self._absent_is_held:
+                    self._hold(self._sent_s)
+            case Replace(), NotFoundError():
+                self._forget()
+            case ((Create() | Replace()), ConflictError()):
+                self._known = False
+            case ((Create() | Replace()), KubeError()):
+                self._known, self._done = False, True
+                # The earliest of equal ones: what they promise must end by the first that may have been applied.
+                self._tried.setdefault(request.spec, self._sent_s)
+
+    def _hold(self, since_s: float) -> None:
+        self._done = True
+        self._tried.clear()
+        self._owed_until_s = None
+        if not self._leaving:
+            self._held_until_s = since_s + self._timing.renew_s
+
+    def _read(self, record: Record, now_s: float) -> None:
+        self._see(record, now_s)
+        if record.spec in self._tried and not self._leaving:
+            # The answer was lost, the write was not. It counts from when it was sent; going on renews it.
+            until_s = self._tried[record.spec] + self._timing.renew_s
+            self._held_until_s = max(until_s, self._held_until_s or until_s)
+        elif not self._is_mine(record.spec):
+            self._held_until_s = None
+        self._tried.clear()
+
+    def _see(self, record: Record, now_s: float) -> None:
+        if self._record != record:
+            self._changed_s = now_s
+        self._known, self._record = True, record
+
+    def _forget(self) -> None:
+        """The record is gone. A holder that we know of has not heard of that yet."""
+        if self._record is not None and self._record.spec.holder_identity and not self._is_mine(self._record.spec):
+            self._owed_until_s = self._expiry_s(self._record.spec)
+        self._known, self._record = False, None
+
+    def _expiry_s(self, spec: LeaseSpec) -> float:
+        seconds = spec.lease_duration_seconds
+        return self._changed_s + (self._timing.lease_s if seconds is None else seconds)
+
+    def _release(self, wall_s: float) -> Request | None:
+        if self._record is None or not self._is_mine(self._record.spec):
+            return None
+        now = stamp(wall_s)
+        # As client-go does: nobody, for one second, so that candidates of other makes need not wait either.
+        gone = LeaseSpec(
+            holder_identity="",
+            lease_duration_seconds=1,
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=self._record.spec.lease_transitions,
+        )
+        return Replace(gone, self._record.version)
+
+    def _is_mine(self, spec: LeaseSpec) -> bool:
+        return spec.holder_identity == self._me
+
+    def _spec(self, wall_s: float, old: LeaseSpec | None) -> LeaseSpec:
+        now = stamp(wall_s)
+        mine = old is not None and self._is_mine(old)
+        transitions = (old.lease_transitions or 0) if old is not None else 0
+        return LeaseSpec(
+            holder_identity=self._me,
+            lease_duration_seconds=max(1, round(self._timing.lease_s)),
+            acquire_time=old.acquire_time if mine and old is not None else now,
+            renew_time=now,
+            lease_transitions=transitions if mine or old is None else transitions + 1,
+        )
+
+
+def stamp(wall_s: float) -> str:
+    """RFC 3339 with microseconds, as Lease times are."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -6,13 +6,18 @@ from collections.abc import Iterable
 
 from controller.engine.queuestate import Holder, QueueState
 from controller.engine.resources import CPU, UNLIMITED, Amount, FlavorResource, ResourceName
-from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
+from controller.objects.quantity import MILLI_IN_NANO, NANO, Format, Quantity
 from controller.objects.queues import FlavorUsage, ResourceUsage
+
+_BINARY = ("memory", "ephemeral-storage", "storage")
 
 
 def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
     """An engine amount as the API writes it."""
-    return Quantity(amount * (MILLI_IN_NANO if resource == CPU else NANO))
+    if resource == CPU:
+        return Quantity(amount * MILLI_IN_NANO)
+    binary = resource in _BINARY or resource.startswith("hugepages-")
+    return Quantity(amount * NANO, Format.BINARY_SI if binary else Format.DECIMAL_SI)
 
 
 def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:

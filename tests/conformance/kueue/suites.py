@@ -4,12 +4,14 @@ suite of the corpus is in it.
 
 import importlib
 
-RUNNER_MODULES: tuple[str, ...] = ("runners_quota", "runners_workload")
+RUNNER_MODULES: tuple[str, ...] = ("runners_queues", "runners_quota", "runners_workload")
 
 IN_FORCE: tuple[str, ...] = (
     "cache-TestAvailable",
     "cache-TestIsBorrowingOn",
     "cache-TestDominantResourceShare",
+    "cache-TestClusterQueueUsage",
+    "queue-TestFsAdmission",
     "workload-TestNewInfo",
     "workload-TestAdjustResources",
     "workload-TestValidateResources",

@@ -1,0 +1,106 @@
+"""Runners of the suites about queues: who is tried first, and what a ClusterQueue's status says."""
+
+from typing import Any
+
+import msgspec
+
+from controller.engine.cluster import Cluster
+from controller.engine.config import AdmissionFairSharing, EngineConfig
+from controller.engine.podrequests import RequestRules
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pendingqueues import PendingQueues
+from controller.engine.queues.shapes import Shapes
+from controller.engine.queuestate import Holder
+from controller.engine.queueusage import reservation, usage
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName
+from controller.engine.usagehistory import UsageHistory
+from controller.engine.workload import WorkloadInfo, effective_priority, queue_order_time_s
+from controller.objects.decode import decode
+from controller.objects.meta import epoch_s, is_true, to_json
+from controller.objects.quantity import parse_quantity
+from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.workload import Workload
+from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
+
+
+def seconds(duration: str) -> float:
+    """The corpus writes whole seconds."""
+    return float(duration.removesuffix("s"))
+
+
+def admission_fair_sharing(data: dict[str, Any] | None) -> AdmissionFairSharing | None:
+    if data is None:
+        return None
+    return AdmissionFairSharing(
+        half_life_s=seconds(data["usageHalfLifeTime"]),
+        sampling_interval_s=seconds(data["usageSamplingInterval"]),
+        resource_weights={ResourceName(name): float(one) for name, one in (data.get("resourceWeights") or {}).items()},
+    )
+
+
+@runner("queue-TestFsAdmission")
+def first_in_line(case: Case) -> Difference | None:
+    afs = admission_fair_sharing(case.input["afsConfig"])
+    cluster = Cluster(EngineConfig(gates=case.gates, admission_fair_sharing=afs))
+    history = UsageHistory(afs)
+    queue = decode(case.input["cq"], ClusterQueue)
+    cluster.set_cluster_queue(queue)
+    for data in case.input["lqs"]:
+        local_queue = decode(data, LocalQueue)
+        spec = msgspec.structs.replace(local_queue.spec, cluster_queue=queue.metadata.name)
+        cluster.set_local_queue(msgspec.structs.replace(local_queue, spec=spec))
+        weight = spec.fair_sharing.weight if spec.fair_sharing else None
+        history.set_weight(LocalQueueKey(local_queue.key), 1.0 if weight is None else float(weight.fraction))
+    for key, consumed in (case.input["initConsumedResources"] or {}).items():
+        amounts = {ResourceName(name): float(parse_quantity(one).fraction) for name, one in consumed.items()}
+        history.restore(LocalQueueKey(key), amounts, 0.0)
+    queues, shapes = PendingQueues(cluster, history.usage), Shapes()
+    for data in case.input["wls"]:
+        workload = decode(data, Workload)
+        info = WorkloadInfo.of(workload, rules=RequestRules(), gates=case.gates)
+        priority = effective_priority(workload, case.gates)
+        queues.put(
+            PendingWorkload(
+                info,
+                local_queue=LocalQueueKey(f"{workload.metadata.namespace}/{workload.spec.queue_name}"),
+                priority=priority,
+                queued_at_s=queue_order_time_s(workload, timeout_requeues_by_eviction=True, gates=case.gates),
+                shape=shapes.of(info, priority),
+            ),
+            now_s=0.0,
+        )
+        queues.validate()
+    head = queues.heads(0.0, open_for=lambda _: True)[0]
+    return first_difference(case.expect["wantWl"]["metadata"]["name"], head.info.workload.metadata.name)
+
+
+@runner("cache-TestClusterQueueUsage")
+def cluster_queue_usage(case: Case) -> Difference | None:
+    cluster = Cluster(EngineConfig(gates=case.gates))
+    queue = decode(case.input["clusterQueue"], ClusterQueue)
+    cluster.set_cluster_queue(queue)
+    for data in case.input["workloads"]:
+        workload = decode(data, Workload)
+        conditions = workload.status.conditions
+        info = WorkloadInfo.of(workload, rules=RequestRules(), gates=case.gates)
+        cluster.add_holder(
+            Holder(
+                info=info,
+                cluster_queue=info.cluster_queue,
+                local_queue=LocalQueueKey(f"{workload.metadata.namespace}/{workload.spec.queue_name}"),
+                usage=info.usage().assigned,
+                priority=effective_priority(workload, case.gates),
+                reserved_at_s=0.0,
+                queued_at_s=epoch_s(workload.metadata.creation_timestamp),
+                admitted=is_true(conditions, "Admitted"),
+            )
+        )
+        cluster.validate()
+    state = cluster.queue(ClusterQueueName(queue.metadata.name))
+    found = {
+        "wantReservedResources": to_json(reservation(state)),
+        "wantUsedResources": to_json(usage(state)),
+        "wantReservingWorkloads": len(state.holders),
+        "wantAdmittedWorkloads": sum(holder.admitted for holder in state.holders.values()),
+    }
+    return first_difference(dict(case.expect), found)

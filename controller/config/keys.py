@@ -220,7 +220,12 @@ _JOBS: Final = (
 )
 
 _PROCESS: Final = (
-    _key("clientConnection.qps", number(), "300", "requests a second to the API server; negative: no limit"),
+    _key(
+        "clientConnection.qps",
+        number(),
+        "300",
+        "requests a second to the API server; negative: no limit; 0: the default",
+    ),
     _key("clientConnection.burst", integer(1, _INT32), "500", "requests at once"),
     _key("leaderElection.leaderElect", BOOL, "as --leader-elect says", "whether replicas elect one that decides"),
     _key("leaderElection.leaseDuration", duration(least_s=1), "15s", "time until another replica may take over"),

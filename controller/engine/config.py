@@ -1,7 +1,7 @@
 """What a site decides about the engine: a plain view of the configuration, free of files and API versions.
 
 ``controller.config`` makes it from Kueue's configuration file; tests and ``tessera simulate`` may write it down
-directly. The defaults are the peer's without a configuration file, and every feature beyond the peer is off.
+directly. By default every feature that can be off is off, those beyond the peer among them.
 """
 
 from collections.abc import Mapping

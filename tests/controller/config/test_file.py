@@ -199,6 +199,7 @@ def test_gates_are_set_and_old_ones_are_named() -> None:
 def test_a_negative_rate_is_no_limit_and_none_is_kueues() -> None:
     assert v2("clientConnection: {qps: -1, burst: 7}").client.qps is None
     assert v2("clientConnection: {burst: 7}").client.qps == 300
+    assert v2("clientConnection: {qps: 0}").client.qps == 300
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,10 @@ def test_own_and_system_namespaces_are_left_out_unless_the_file_says_otherwise()
 def test_ciphers_go_by_openssls_names() -> None:
     tls = v2("tls: {minVersion: VersionTLS12, cipherSuites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]}").tls
     assert (tls.min_version, tls.ciphers) == ("1.2", ("ECDHE-ECDSA-CHACHA20-POLY1305",))
+
+
+def test_an_empty_list_of_job_kinds_is_the_default() -> None:
+    assert v2("integrations: {frameworks: []}").integrations.frameworks == ("batch/job",)
 
 
 def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
@@ -337,6 +342,14 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
             "leaderElection:\n  renewDeadline: 20s",
             "4: leaderElection.renewDeadline: found '20s', expected leaseDuration > renewDeadline > retryPeriod > 0s",
         ),
+        (
+            "leaderElection: {leaseDuration: 10s}",
+            "3: leaderElection.leaseDuration: found '10s', expected leaseDuration > renewDeadline > retryPeriod > 0s",
+        ),
+        (
+            "leaderElection: {retryPeriod: 0s}",
+            "3: leaderElection.retryPeriod: found '0s', expected leaseDuration > renewDeadline > retryPeriod > 0s",
+        ),
         ("leaderElection: {resourceLock: configmaps}", "3: leaderElection.resourceLock: found 'configmaps', expected"),
         ("metrics: {bindAddress: 8080}", "3: metrics.bindAddress: found 8080, expected HOST:PORT, :PORT, or"),
         ("metrics: {bindAddress: ':99999'}", "3: metrics.bindAddress: found ':99999', expected HOST:PORT"),
@@ -348,6 +361,10 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
         (
             "resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [a], sources: [{}]}]}",
             "3: resources.deviceClassMappings[0].sources[0]: found both or none, expected one of counter and capacity",
+        ),
+        (
+            f"resources: {{deviceClassMappings: [{', '.join(['{name: a, deviceClassNames: [b]}'] * 17)}]}}",
+            "3: resources.deviceClassMappings: found 17, expected at most 16 mappings",
         ),
         ("tls: {minVersion: '1.2'}", "3: tls.minVersion: found '1.2', expected VersionTLS10,"),
         ("tessera:", "3: tessera: found nothing, expected a section, e.g. {policy: tessera}"),

@@ -70,6 +70,6 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(documents())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_value_at_any_key_is_read_or_refused_with_its_line(document: dict[str, Any]) -> None:
     checked(json.dumps(document, indent=1))

@@ -1,0 +1,384 @@
+"""The order of the pending: who is tried, who sleeps, and what wakes them. The model is a plain list."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from controller.engine.assignment import Bookmark
+from controller.engine.cluster import Cluster
+from controller.engine.config import AdmissionFairSharing, EngineConfig
+from controller.engine.gates import FeatureGates
+from controller.engine.podrequests import RequestRules
+from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
+from controller.engine.queues.pendingqueues import PendingQueues
+from controller.engine.queues.shapes import Shapes
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
+from controller.engine.usagehistory import UsageHistory
+from controller.engine.workload import WorkloadInfo
+from controller.objects.meta import ObjectMeta
+from controller.objects.queues import (
+    AdmissionScope,
+    ClusterQueue,
+    ClusterQueueSpec,
+    LocalQueue,
+    LocalQueueSpec,
+    QueueingStrategy,
+)
+from controller.objects.workload import PodSet, Workload, WorkloadSpec
+
+CQ = ClusterQueueName("cq")
+
+
+def cluster_queue(
+    name: str = "cq", strategy: QueueingStrategy = "BestEffortFIFO", *, by_usage: bool = False, cohort: str = ""
+) -> ClusterQueue:
+    scope = AdmissionScope(admission_mode="UsageBasedAdmissionFairSharing") if by_usage else None
+    spec = ClusterQueueSpec(queueing_strategy=strategy, admission_scope=scope, cohort_name=cohort)
+    return ClusterQueue(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def local_queue(name: str = "lq", leads_to: str = "cq") -> LocalQueue:
+    return LocalQueue(metadata=ObjectMeta(name=name, namespace="ns"), spec=LocalQueueSpec(cluster_queue=leads_to))
+
+
+def pending(
+    name: str, *, priority: int = 0, queued_at_s: float = 0.0, shape: str = "a", queue: str = "lq", due_s: float = 0.0
+) -> PendingWorkload:
+    workload = Workload(metadata=ObjectMeta(name=name, namespace="ns", uid=name), spec=WorkloadSpec(queue_name=queue))
+    info = WorkloadInfo(workload=workload, cluster_queue=ClusterQueueName(""), pod_sets=())
+    return PendingWorkload(
+        info,
+        local_queue=LocalQueueKey(f"ns/{queue}"),
+        priority=priority,
+        queued_at_s=queued_at_s,
+        shape=shape,
+        due_s=due_s,
+    )
+
+
+def queues_of(*objects: ClusterQueue | LocalQueue, config: EngineConfig | None = None) -> PendingQueues:
+    cluster = Cluster(config)
+    for one in objects:
+        if isinstance(one, ClusterQueue):
+            cluster.set_cluster_queue(one)
+        else:
+            cluster.set_local_queue(one)
+    return PendingQueues(cluster, lambda _: 0.0)
+
+
+def names(some: list[PendingWorkload]) -> list[str]:
+    return [one.info.workload.metadata.name for one in some]
+
+
+def heads(queues: PendingQueues, now_s: float = 0.0) -> list[PendingWorkload]:
+    found = queues.heads(now_s, open_for=lambda _: True)
+    queues.validate()
+    return found
+
+
+def drained(queues: PendingQueues) -> list[str]:
+    order = []
+    while found := heads(queues):
+        order += names(found)
+    return order
+
+
+def test_more_priority_goes_first_then_the_older_then_the_uid() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for one in (
+        pending("b", queued_at_s=2),
+        pending("c", queued_at_s=1),
+        pending("high", priority=5, queued_at_s=9),
+        pending("a", queued_at_s=2),
+    ):
+        queues.put(one, 0.0)
+    assert drained(queues) == ["high", "c", "a", "b"]
+
+
+def test_what_cannot_fit_parks_its_whole_shape_and_what_arrives_with_it() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for name, shape in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        queues.put(pending(name, shape=shape), 0.0)
+    [head] = heads(queues)
+    queues.requeue(head, RequeueReason.NO_FIT, 0.0)
+    queues.put(pending("a3", shape="a"), 0.0)
+    assert names(queues.active(CQ)) == ["b1"]
+    assert names(queues.parked(CQ)) == ["a1", "a2", "a3"]
+    assert queues.counts(CQ) == (1, 3)
+    queues.wake(CQ)
+    assert names(queues.active(CQ)) == ["a1", "a2", "a3", "b1"]
+
+
+def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
+    config = EngineConfig(gates=FeatureGates({"SchedulingEquivalenceHashing": False}))
+    queues = queues_of(cluster_queue(), local_queue(), config=config)
+    for name in ("a1", "a2"):
+        queues.put(pending(name), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
+    assert (names(queues.active(CQ)), names(queues.parked(CQ))) == (["a2"], ["a1"])
+
+
+@pytest.mark.parametrize("reason", [one for one in RequeueReason if one is not RequeueReason.NAMESPACE_MISMATCH])
+def test_a_strict_queue_is_blocked_by_its_head_whatever_the_reason(reason: RequeueReason) -> None:
+    queues = queues_of(cluster_queue(strategy="StrictFIFO"), local_queue())
+    for name in ("a1", "a2"):
+        queues.put(pending(name), 0.0)
+    queues.requeue(heads(queues)[0], reason, 0.0)
+    assert names(heads(queues)) == ["a1"]
+
+
+def test_even_a_strict_queue_parks_what_its_namespace_may_not_use() -> None:
+    queues = queues_of(cluster_queue(strategy="StrictFIFO"), local_queue())
+    for name in ("a1", "a2"):
+        queues.put(pending(name), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NAMESPACE_MISMATCH, 0.0)
+    assert (names(queues.active(CQ)), names(queues.parked(CQ))) == (["a2"], ["a1"])
+
+
+def test_a_preemptor_stays_at_the_head_before_more_priority_until_it_comes_back_otherwise() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("preemptor"), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.PENDING_PREEMPTION, 0.0)
+    queues.put(pending("late", priority=9, shape="b"), 0.0)
+    [head] = heads(queues)
+    assert names([head]) == ["preemptor"]
+    queues.requeue(head, RequeueReason.FAILED_AFTER_NOMINATION, 0.0)
+    assert names(heads(queues)) == ["late"]
+
+
+def test_a_wake_up_while_it_was_out_tries_it_again() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("a1"), 0.0)
+    [head] = heads(queues)
+    queues.wake(CQ)
+    queues.requeue(head, RequeueReason.NO_FIT, 0.0)
+    assert names(heads(queues)) == ["a1"]
+
+
+def test_flavors_left_to_try_bring_it_back_at_once() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("a1"), 0.0)
+    [head] = heads(queues)
+    head.bookmark = Bookmark(tried=({ResourceName("cpu"): 0},))
+    queues.requeue(head, RequeueReason.NO_FIT, 0.0)
+    [head] = heads(queues)
+    head.bookmark = Bookmark(tried=({ResourceName("cpu"): -1},))
+    queues.requeue(head, RequeueReason.NO_FIT, 0.0)
+    assert heads(queues) == []
+
+
+def test_a_backoff_is_sat_out_through_every_wake_up() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("later", due_s=10.0), 0.0)
+    queues.put(pending("never", due_s=math.inf), 0.0)
+    queues.wake_all()
+    assert heads(queues, 9.9) == []
+    assert queues.next_due_s() == 10.0
+    assert names(queues.parked(CQ)) == ["later", "never"]
+    assert names(heads(queues, 10.0)) == ["later"]
+    assert queues.next_due_s() is None
+
+
+def test_a_wake_up_reaches_the_whole_tree_and_no_other() -> None:
+    ours = [cluster_queue(name, cohort="root") for name in ("cq", "sibling")]
+    queues = queues_of(*ours, cluster_queue("other"), *(local_queue(f"lq-{n}", n) for n in ("cq", "sibling", "other")))
+    for name in ("cq", "sibling", "other"):
+        queues.put(pending(name, queue=f"lq-{name}"), 0.0)
+    for head in heads(queues):
+        queues.requeue(head, RequeueReason.GENERIC, 0.0)
+    queues.wake(CQ)
+    assert names(heads(queues)) == ["cq", "sibling"]
+
+
+def test_a_closed_queue_keeps_its_workloads_in_order() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("a1"), 0.0)
+    assert queues.heads(0.0, open_for=lambda _: False) == []
+    assert names(queues.active(CQ)) == ["a1"]
+    assert names(heads(queues)) == ["a1"]
+
+
+def test_workloads_wait_for_their_queues_in_any_order_of_arrival_and_move_with_them() -> None:
+    cluster = Cluster()
+    queues = PendingQueues(cluster, lambda _: 0.0)
+    queues.put(pending("a1"), 0.0)
+    assert heads(queues) == []
+    cluster.set_local_queue(local_queue())
+    queues.local_queue_changed(LocalQueueKey("ns/lq"), 0.0)
+    assert heads(queues) == []
+    cluster.set_cluster_queue(cluster_queue())
+    queues.cluster_queue_changed(CQ, 0.0)
+    assert names(queues.active(CQ)) == ["a1"]
+    cluster.set_cluster_queue(cluster_queue("other"))
+    cluster.set_local_queue(local_queue(leads_to="other"))
+    queues.local_queue_changed(LocalQueueKey("ns/lq"), 0.0)
+    queues.validate()
+    assert (names(queues.active(CQ)), names(queues.active(ClusterQueueName("other")))) == ([], ["a1"])
+    cluster.remove_cluster_queue(ClusterQueueName("other"))
+    queues.cluster_queue_changed(ClusterQueueName("other"), 0.0)
+    assert heads(queues) == []
+    assert len(queues) == 1
+
+
+def test_our_own_status_writes_wake_nobody() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    queues.put(pending("a1"), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
+    queues.put(pending("a1"), 0.0)
+    assert heads(queues) == []
+    queues.put(pending("a1", priority=1, shape="a with priority"), 0.0)
+    assert names(heads(queues)) == ["a1"]
+
+
+def test_local_queues_take_turns_by_past_usage_before_priority() -> None:
+    config = AdmissionFairSharing(half_life_s=3600.0)
+    cluster = Cluster(EngineConfig(admission_fair_sharing=config))
+    history = UsageHistory(config)
+    cluster.set_cluster_queue(cluster_queue(by_usage=True))
+    for name in ("heavy", "light"):
+        cluster.set_local_queue(local_queue(name))
+    history.restore(LocalQueueKey("ns/heavy"), {ResourceName("cpu"): 8.0}, 0.0)
+    queues = PendingQueues(cluster, history.usage)
+    queues.put(pending("h", priority=9, queue="heavy"), 0.0)
+    queues.put(pending("l", queue="light"), 0.0)
+    [head] = heads(queues)
+    assert names([head]) == ["l"]
+    history.penalise(LocalQueueKey("ns/light"), head.key, {ResourceName("cpu"): 900_000_000})
+    queues.requeue(head, RequeueReason.FAILED_AFTER_NOMINATION, 0.0)
+    assert names(heads(queues)) == ["h"]
+
+
+def test_a_shape_parked_for_one_local_queue_is_parked_for_all_of_its_cluster_queue() -> None:
+    config = EngineConfig(admission_fair_sharing=AdmissionFairSharing(half_life_s=3600.0))
+    queues = queues_of(cluster_queue(by_usage=True), local_queue("one"), local_queue("two"), config=config)
+    queues.put(pending("a1", queue="one"), 0.0)
+    queues.put(pending("a2", queue="two"), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
+    queues.put(pending("a3", queue="two"), 0.0)
+    assert heads(queues) == []
+    assert queues.counts(CQ) == (0, 3)
+
+
+def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -> None:
+    def info(name: str, count: int) -> WorkloadInfo:
+        workload = Workload(
+            metadata=ObjectMeta(name=name), spec=WorkloadSpec(pod_sets=(PodSet(name="m", count=count),))
+        )
+        return WorkloadInfo.of(workload, rules=RequestRules(), gates=FeatureGates())
+
+    shapes = Shapes()
+    one, same, other = info("one", 2), info("same", 2), info("other", 3)
+    assert shapes.of(one, 0) == shapes.of(same, 0) != shapes.of(other, 0)
+    assert shapes.of(one, 0) != shapes.of(one, 1)
+    first = shapes.shared(one, shapes.of(one, 0))
+    second = shapes.shared(same, shapes.of(same, 0))
+    assert second.pod_sets is first.pod_sets
+    assert second.workload.spec.pod_sets is first.workload.spec.pod_sets
+    assert second.workload.metadata.name == "same"
+
+
+@dataclass
+class Modelled:
+    pending: PendingWorkload
+    asleep: bool = False
+
+
+@dataclass
+class Model:
+    """BestEffortFIFO as one would write it down without caring for speed."""
+
+    waiting: dict[WorkloadKey, Modelled] = field(default_factory=dict)
+    shapes_asleep: set[str] = field(default_factory=set)
+    sticky: WorkloadKey | None = None
+
+    def awake(self) -> list[WorkloadKey]:
+        some = [
+            one.pending
+            for one in self.waiting.values()
+            if not one.asleep and one.pending.shape not in self.shapes_asleep
+        ]
+        some.sort(key=lambda one: (one.key != self.sticky, -one.priority, one.queued_at_s, one.key))
+        return [one.key for one in some]
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any sequence of arrivals, departures, cycles and wake-ups leaves the queue where the model says."""
+
+    out = Bundle("out")
+
+    @initialize()
+    def start(self) -> None:
+        self.queues = queues_of(cluster_queue(), local_queue())
+        self.model = Model()
+        self.flying: set[WorkloadKey] = set()
+        self.number = 0
+
+    @rule(priority=st.integers(0, 2), at=st.integers(0, 3), shape=st.sampled_from("abc"))
+    def arrive(self, priority: int, at: int, shape: str) -> None:
+        self.number += 1
+        one = pending(f"w{self.number:03}", priority=priority, queued_at_s=float(at), shape=shape)
+        self.queues.put(one, 0.0)
+        self.model.waiting[one.key] = Modelled(one)
+
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        if self.model.waiting:
+            key = data.draw(st.sampled_from(sorted(self.model.waiting)))
+            self.queues.remove(key)
+            del self.model.waiting[key]
+            self.model.sticky = None if self.model.sticky == key else self.model.sticky
+
+    @rule(target=out)
+    def pop(self) -> PendingWorkload | None:
+        expected = self.model.awake()[:1]
+        found = self.queues.heads(0.0, open_for=lambda _: True)
+        assert [one.key for one in found] == expected
+        if not found:
+            return None
+        del self.model.waiting[found[0].key]
+        self.flying.add(found[0].key)
+        return found[0]
+
+    @rule(one=consumes(out), reason=st.sampled_from(RequeueReason))
+    def come_back(self, one: PendingWorkload | None, reason: RequeueReason) -> None:
+        if one is None:
+            return
+        woken = one.key not in self.flying
+        self.flying.discard(one.key)
+        self.queues.requeue(one, reason, 0.0)
+        modelled = self.model.waiting[one.key] = Modelled(one)
+        if reason is RequeueReason.PENDING_PREEMPTION:
+            self.model.sticky = one.key
+        elif self.model.sticky == one.key:
+            self.model.sticky = None
+        if reason is RequeueReason.NAMESPACE_MISMATCH:
+            modelled.asleep = True
+        elif not (reason.immediate or woken):
+            if reason is RequeueReason.NO_FIT:
+                self.model.shapes_asleep.add(one.shape)
+            else:
+                modelled.asleep = True
+
+    @rule()
+    def wake(self) -> None:
+        self.queues.wake(CQ)
+        self.model.shapes_asleep.clear()
+        self.flying.clear()
+        for one in self.model.waiting.values():
+            one.asleep = False
+
+    @invariant()
+    def agree(self) -> None:
+        self.queues.validate()
+        assert [one.key for one in self.queues.active(CQ)] == self.model.awake()
+        asleep = {one.key for one in self.queues.parked(CQ)}
+        assert asleep == self.model.waiting.keys() - set(self.model.awake())
+        assert all(self.queues.get(key).place is not Place.IN_FLIGHT for key in asleep)  # type: ignore[union-attr]
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

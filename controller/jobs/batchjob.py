@@ -1,0 +1,280 @@
+"""``batch/v1`` Job: one pod set ``main``.
+
+What may be changed on a Job, by the API server's validation (pkg/registry/batch/job, pkg/apis/batch/validation):
+- A template changes only while the Job is suspended, and then its labels, annotations, node selector, tolerations,
+  node affinity and scheduling gates. Up to 1.35 ``status.startTime`` must be unset; from 1.36 the Job may instead carry
+  the condition JobSuspended, and ``status.active`` must be 0 either way.
+- ``status.startTime`` may be unset while the Job is suspended. From 1.36 the Job controller does it itself.
+- ``completions`` change only on an Indexed Job, together with ``parallelism`` and to the same number.
+"""
+
+import copy
+from typing import Final
+
+from controller.jobs import names
+from controller.jobs.kind import Ending, Outcome, Patch
+from controller.jobs.marks import is_elastic
+from controller.jobs.podsets import (
+    JobPodSet,
+    PodSetInfo,
+    SeenWorkload,
+    check_requests,
+    is_started,
+    started_template,
+    template_patch,
+)
+from controller.jobs.raw import (
+    JobError,
+    Json,
+    annotations,
+    condition,
+    flag,
+    has_condition,
+    integer,
+    map_patch,
+    mapping,
+    parsed_flag,
+    parsed_integer,
+    sequence,
+    strings,
+    text,
+)
+from controller.jobs.topologyrequest import check_groups, topology_request
+
+MAIN: Final = "main"
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+
+_TEMPLATE: Final = "spec.template"
+_UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
+_NAME_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
+_MAX_COUNT: Final = 2**31 - 1
+_ENDS: Final[tuple[tuple[str, Ending, str], ...]] = (
+    ("Complete", "Succeeded", "Job finished successfully"),
+    ("Failed", "Failed", "Job failed"),
+)
+
+
+class BatchJob:
+    """Kubernetes' own Job. See ``kind.JobKind``."""
+
+    framework = "batch/job"
+    group = "batch"
+    version = "v1"
+    kind = "Job"
+    plural = "jobs"
+    can_be_elastic = True
+
+    def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
+        count, template = _full_count(job), _bare_template(job)
+        check_requests(template, _TEMPLATE)
+        minimum = _min_parallelism(job)
+        elastic = is_elastic(job)
+        if elastic and minimum is not None:
+            raise JobError(f"metadata.annotations[{names.MIN_PARALLELISM}]: an elastic job has no minimum of its own")
+        request = topology_request(
+            strings(template, "metadata", "annotations"),
+            path=f"{_TEMPLATE}.metadata.annotations",
+            count=count,
+            pod_index_label=INDEX_LABEL,
+            elastic=elastic,
+        )
+        check_groups([(MAIN, count, request)])
+        return (JobPodSet(name=MAIN, count=count, template=template, min_count=minimum, topology_request=request),)
+
+    def templates(self, job: Json) -> dict[str, Json]:
+        return {MAIN: _bare_template(job)}
+
+    def counts(self, job: Json) -> dict[str, int]:
+        return {MAIN: _count(job)}
+
+    def pod_priority_class(self, job: Json) -> str:
+        return text(job, "spec", "template", "spec", "priorityClassName")
+
+    def is_suspended(self, job: Json) -> bool:
+        return flag(job, "spec", "suspend")
+
+    def is_stopped(self, job: Json) -> bool:
+        # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may
+        # just be a count that was not written yet. A Job that has no start time never had pods.
+        seen = has_condition(job, "Suspended") or not _start_time(job)
+        return self.is_suspended(job) and integer(job, "status", "active", default=0) == 0 and seen
+
+    def finished(self, job: Json) -> Outcome | None:
+        for type_, reason, message in _ENDS:
+            if has_condition(job, type_):
+                return Outcome(reason=reason, message=text(condition(job, type_), "message") or message)
+        return None
+
+    def pods_ready(self, job: Json) -> bool:
+        uncounted = sequence(job, "status", "uncountedTerminatedPods", "succeeded")
+        done = integer(job, "status", "succeeded", default=0) + len(uncounted)
+        return done + integer(job, "status", "ready", default=0) >= _count(job)
+
+    def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
+        succeeded = integer(job, "status", "succeeded", default=0)
+        parallelism = integer(job, "spec", "parallelism", default=1)
+        # Equal ones would be lowered together with the parallelism under partial admission.
+        remaining = integer(job, "spec", "completions", default=parallelism) - succeeded
+        if succeeded == 0 or remaining >= _count(job):
+            return {}
+        # Out of the full count, also where fewer were admitted: that is what it is subtracted from.
+        spare = workload.typed.spec.pod_sets[0].count - max(remaining, 0) if workload.typed.spec.pod_sets else 0
+        return {MAIN: spare} if spare > 0 else {}
+
+    def is_started(self, job: Json, workload: SeenWorkload) -> bool:
+        return is_started(_bare_template(job), _original(workload) or {}) or names.FULL_PARALLELISM in annotations(job)
+
+    def suspend(self, job: Json) -> Patch:
+        return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, "spec": {"suspend": True}})
+
+    def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
+        original = _original(workload)
+        info = next((info for info in infos if info.name == MAIN), None)
+        if original is None or info is None:
+            raise JobError(f"workload {workload.name}: expected an assignment of pod set {MAIN}")
+        template = template_patch(_bare_template(job), started_template(original, info))
+        spec: Json = {"suspend": False, **_reduced(job, info.count)}
+        if template:
+            if not self.is_stopped(job):
+                return ()
+            if _start_time(job):
+                return (_clear_start_time(job),)
+            spec["template"] = template
+        metadata = _conditional(job)
+        full = integer(job, "spec", "parallelism", default=1)
+        if "parallelism" in spec and names.FULL_PARALLELISM not in annotations(job):
+            metadata["annotations"] = {names.FULL_PARALLELISM: str(full)}
+        return (Patch(body={"metadata": metadata, "spec": spec}),)
+
+    def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
+        if not self.is_suspended(job):
+            return (self.suspend(job),)
+        original = None if workload is None else _original(workload)
+        if workload is None or original is None or not self.is_stopped(job) or not self.is_started(job, workload):
+            return ()
+        template = template_patch(_bare_template(job), original)
+        if template and _start_time(job):
+            return (_clear_start_time(job),)
+        metadata, spec = _conditional(job), _restored_counts(job, workload)
+        if names.FULL_PARALLELISM in annotations(job):
+            metadata["annotations"] = {names.FULL_PARALLELISM: None}
+        if template:
+            spec["template"] = template
+        return (Patch(body={"metadata": metadata, "spec": spec}),)
+
+
+def _count(job: Json) -> int:
+    """Pods it may run at a time, as it is now."""
+    parallelism = integer(job, "spec", "parallelism", default=1)
+    return min(parallelism, integer(job, "spec", "completions", default=_MAX_COUNT))
+
+
+def _full_count(job: Json) -> int:
+    """Pods it asks for: the reduction of a start under partial admission taken out again."""
+    spec = mapping(job, "spec")
+    return _count({"spec": {**spec, **_unreduced(job)}})
+
+
+def _unreduced(job: Json) -> Json:
+    found = annotations(job).get(names.FULL_PARALLELISM)
+    if found is None:
+        return {}
+    # Written by us; what somebody else made of it is as good as nothing.
+    full = (
+        int(found) if found.isascii() and found.isdecimal() and len(found) <= len(str(_MAX_COUNT)) else _MAX_COUNT + 1
+    )
+    if full > _MAX_COUNT:
+        return {}
+    return {"parallelism": full, **({"completions": full} if _equal_completions(job) else {})}
+
+
+def _reduced(job: Json, count: int) -> Json:
+    """The patch of ``spec`` that makes the Job run ``count`` pods at a time; empty where it does."""
+    if _count(job) == count:
+        return {}
+    return {"parallelism": count, **({"completions": count} if _equal_completions(job) else {})}
+
+
+def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
+    """Counts go back only where they are what the start made of them: a change since then is the user's, and stays."""
+    admission, unreduced = workload.typed.status.admission, _unreduced(job)
+    assigned = admission.pod_set_assignments[0].count if admission and admission.pod_set_assignments else None
+    if assigned is not None and _count(job) != assigned:
+        return {}
+    asked = workload.typed.spec.pod_sets[0]
+    if not unreduced and asked.min_count is not None and assigned is not None:  # started by somebody who left no note
+        unreduced = _reduced(job, asked.count)
+    spec = mapping(job, "spec")
+    return map_patch(spec, {**spec, **unreduced})
+
+
+def _equal_completions(job: Json) -> bool:
+    """Of a job that was found in order when it was queued."""
+    try:
+        return _wants_equal_completions(job)
+    except JobError:
+        return False
+
+
+def _wants_equal_completions(job: Json) -> bool:
+    found = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
+    where = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
+    return found is not None and parsed_flag(found, where)
+
+
+def _min_parallelism(job: Json) -> int | None:
+    """Raises JobError where the annotations of partial admission and the Job do not go together."""
+    if _wants_equal_completions(job):
+        where = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
+        parallelism = integer(job, "spec", "parallelism", default=1)
+        completions = integer(job, "spec", "completions", default=-1)
+        if text(job, "spec", "completionMode") != "Indexed":
+            raise JobError(f"{where}: spec.completionMode must be Indexed, or completions cannot be changed")
+        if completions != parallelism:
+            raise JobError(
+                f"{where}: spec.completions must equal spec.parallelism ({parallelism}), found {completions}"
+            )
+    found = annotations(job).get(names.MIN_PARALLELISM)
+    if found is None:
+        return None
+    where = f"metadata.annotations[{names.MIN_PARALLELISM}]"
+    minimum = parsed_integer(found, where)
+    parallelism = _unreduced(job).get("parallelism", integer(job, "spec", "parallelism", default=1))
+    if not 1 <= minimum < parallelism:
+        raise JobError(f"{where}: expected 1 to {parallelism - 1} (below spec.parallelism), found {minimum}")
+    # With fewer completions than that nothing is left to give up.
+    return minimum if minimum < _full_count(job) else None
+
+
+def _bare_template(job: Json) -> Json:
+    """The template without the labels that the API server adds for each Job anew: another Job could not have them."""
+    template = copy.deepcopy(mapping(job, "spec", "template"))
+    uid, name = text(job, "metadata", "uid"), text(job, "metadata", "name")
+    found = strings(template, "metadata", "labels")
+    generated = {**dict.fromkeys(_UID_LABELS, uid), **dict.fromkeys(_NAME_LABELS, name)}
+    kept = {key: value for key, value in found.items() if generated.get(key) != value}
+    metadata = mapping(template, "metadata")
+    metadata.pop("labels", None)
+    if kept:
+        metadata["labels"] = kept
+    return template
+
+
+def _original(workload: SeenWorkload) -> Json | None:
+    return workload.templates().get(MAIN)
+
+
+def _start_time(job: Json) -> str:
+    return text(job, "status", "startTime")
+
+
+def _conditional(job: Json) -> Json:
+    """Metadata that tie a patch to the very state it was computed from."""
+    return {
+        "uid": text(job, "metadata", "uid"),
+        "resourceVersion": text(job, "metadata", "resourceVersion"),
+    }
+
+
+def _clear_start_time(job: Json) -> Patch:
+    return Patch(body={"metadata": _conditional(job), "status": {"startTime": None}}, subresource="status")

@@ -1,0 +1,64 @@
+"""Labels, annotations and names that tie jobs to their queues and workloads. Kueue's words, where it has one."""
+
+import hashlib
+import re
+from typing import Final
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
+COMPLETIONS_EQUAL_PARALLELISM: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
+ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
+REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
+ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+JOB_OWNER_GVK: Final = "kueue.x-k8s.io/job-owner-gvk"
+JOB_OWNER_NAME: Final = "kueue.x-k8s.io/job-owner-name"
+RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
+
+WORKLOAD: Final = "kueue.x-k8s.io/workload"
+POD_SET: Final = "kueue.x-k8s.io/podset"
+CLUSTER_QUEUE_NAME: Final = "kueue.x-k8s.io/cluster-queue-name"
+LOCAL_QUEUE_NAME: Final = "kueue.x-k8s.io/local-queue-name"
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
+FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
+"""On a job that runs with fewer pods than it asked for: its own parallelism, until it is stopped."""
+
+DEFAULT_PRIORITY_CLASS: Final = "default"
+
+# Annotations of a job that concern those who read its workload.
+PASSED_ON: Final = ("provreq.kueue.x-k8s.io/", "tessera.dev/")
+
+_MAX_NAME: Final = 253
+_HASH_LENGTH: Final = 5
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_LABEL_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
+
+def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int | None = None) -> str:
+    """``job-<name>-<5 hex>``; another uid is another name. ``generation`` tells the slices of an elastic job apart."""
+    parts = [kind, group, name, uid] + ([] if generation is None else [str(generation)])
+    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    head = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH_LENGTH - 1]
+    return f"{head}-{digest}"
+
+
+def is_label_value(value: str) -> bool:
+    return _LABEL_VALUE.fullmatch(value) is not None
+
+
+def is_label_key(key: str) -> bool:
+    """``name`` or ``prefix/name``, as Kubernetes qualifies names."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _MAX_NAME or _SUBDOMAIN.fullmatch(prefix) is None):
+        return False
+    return _LABEL_NAME.fullmatch(name) is not None
+
+
+def is_object_name(name: str) -> bool:
+    return len(name) <= _MAX_NAME and _SUBDOMAIN.fullmatch(name) is not None

@@ -1,0 +1,145 @@
+"""Reading a job's own JSON. Nothing is trusted until it was looked at: one sentence names the field that is wrong.
+
+A job is handled as the JSON it came in, because what is done to its pod template must lose nothing, and typed
+structs keep only what they know.
+"""
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Json = dict[str, Any]
+
+_MAX_SHOWN = 63
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class JobError(ValueError):
+    """The job cannot be queued as it is: one sentence for its owner, with the field, what is there, what should be."""
+
+
+def at(job: Mapping[str, Any], *path: str) -> Any:
+    """The value at ``path``; None where it, or anything on the way to it, is absent or null."""
+    value: Any = job
+    for index, key in enumerate(path):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise JobError(f"{'.'.join(path[:index])}: expected an object, found {type(value).__name__}")
+        value = value.get(key)
+    return value
+
+
+def mapping(job: Mapping[str, Any], *path: str) -> Json:
+    value = at(job, *path)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise JobError(f"{'.'.join(path)}: expected an object, found {type(value).__name__}")
+    return value
+
+
+def sequence(job: Mapping[str, Any], *path: str) -> list[Any]:
+    value = at(job, *path)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise JobError(f"{'.'.join(path)}: expected a list, found {type(value).__name__}")
+    return value
+
+
+def strings(job: Mapping[str, Any], *path: str) -> dict[str, str]:
+    """Labels, annotations, selectors: text by text."""
+    value = mapping(job, *path)
+    wrong = next((key for key, item in value.items() if not isinstance(item, str)), None)
+    if wrong is not None:
+        raise JobError(f"{'.'.join(path)}[{shown(wrong)}]: expected a string, found {type(value[wrong]).__name__}")
+    return value
+
+
+def text(job: Mapping[str, Any], *path: str) -> str:
+    value = at(job, *path)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise JobError(f"{'.'.join(path)}: expected a string, found {type(value).__name__}")
+    return value
+
+
+def integer(job: Mapping[str, Any], *path: str, default: int) -> int:
+    value = at(job, *path)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise JobError(f"{'.'.join(path)}: expected an integer, found {type(value).__name__}")
+    return value
+
+
+def flag(job: Mapping[str, Any], *path: str) -> bool:
+    value = at(job, *path)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise JobError(f"{'.'.join(path)}: expected true or false, found {type(value).__name__}")
+    return value
+
+
+def labels(job: Mapping[str, Any]) -> dict[str, str]:
+    return strings(job, "metadata", "labels")
+
+
+def annotations(job: Mapping[str, Any]) -> dict[str, str]:
+    return strings(job, "metadata", "annotations")
+
+
+def condition(job: Mapping[str, Any], type_: str) -> Json:
+    """The condition of that type; empty where there is none."""
+    for item in sequence(job, "status", "conditions"):
+        if isinstance(item, dict) and item.get("type") == type_:
+            return item
+    return {}
+
+
+def has_condition(job: Mapping[str, Any], type_: str) -> bool:
+    return condition(job, type_).get("status") == "True"
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a sentence: quoted, on one line, cut to a label's length."""
+    return repr(value if not isinstance(value, str) else value[:_MAX_SHOWN])
+
+
+def parsed_integer(value: str, where: str) -> int:
+    """A whole number written as text."""
+    if _INTEGER.fullmatch(value) is None:
+        raise JobError(f"{where}: expected an integer, found {shown(value)}")
+    return int(value)
+
+
+def parsed_flag(value: str, where: str) -> bool:
+    """The spellings that Go's strconv.ParseBool takes."""
+    if value in {"1", "t", "T", "true", "TRUE", "True"}:
+        return True
+    if value in {"0", "f", "F", "false", "FALSE", "False"}:
+        return False
+    raise JobError(f"{where}: expected true or false, found {shown(value)}")
+
+
+def map_patch(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
+    """The merge patch (RFC 7386) that makes a flat map ``now`` into ``wanted``; empty where they are equal."""
+    changed = {key: value for key, value in wanted.items() if now.get(key) != value}
+    return {**changed, **{key: None for key in now if key not in wanted}}
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386: ``target`` with ``patch`` merged into it, neither of them touched."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    result = copy.deepcopy(dict(target)) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result

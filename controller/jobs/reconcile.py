@@ -1,0 +1,380 @@
+"""One job and its workloads, as they are, into what is to be done about them. Pure: same input, same actions.
+
+The order of the questions is Kueue's: is the workload finished, or going? is the job finished? is there a workload,
+and does it say what the job asks for? what has the job given back, is it ready? was it evicted? is it to run?
+
+What is returned is the next step, not the way: each step changes an object, whose watch brings the job back here. Thus
+a crash between any two steps, and an event that never came, cost time and nothing else.
+"""
+
+from controller.jobs import compose, elastic, names
+from controller.jobs.actions import (
+    Action,
+    CreateWorkload,
+    DeleteWorkload,
+    EmitEvent,
+    FinishReason,
+    FinishWorkload,
+    RefuseJob,
+    ReleaseQuota,
+    RemoveFinalizer,
+    SetReclaimable,
+    StartJob,
+    StopJob,
+    UpdateWorkload,
+)
+from controller.jobs.context import Context, controls, is_finished, is_going, is_live
+from controller.jobs.kind import Outcome
+from controller.jobs.marks import prebuilt_workload
+from controller.jobs.owners import NestingTooDeepError, is_managed, managed_ancestor
+from controller.jobs.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
+from controller.jobs.raw import JobError, labels, text
+from controller.jobs.readiness import pods_ready_action
+from controller.jobs.settings import JobSettings, Lookups, Observed
+from controller.objects.meta import find_condition, is_true
+
+# Evicted for these, a workload is queued again without a delay.
+_REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
+_RUN_TO_THE_END = ("Succeeded", "Failed")
+
+
+def reconcile(seen: Observed, settings: JobSettings, lookups: Lookups) -> tuple[Action, ...]:
+    """The actions of the next step, in order; empty when all is as it should be, or somebody else has to act first."""
+    if seen.job is None:
+        return tuple(_orphaned(seen.workloads))
+    context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, lookups=lookups)
+    try:
+        return tuple(_job(context))
+    except JobError as error:
+        reason = "ErrWorkloadCompose"
+        if isinstance(error, compose.PriorityClassMissingError):
+            reason = "WorkloadPriorityClassNotFound"
+        return (*_hold(context, error), RefuseJob(reason=reason, sentence=str(error)))
+
+
+def _orphaned(workloads: tuple[SeenWorkload, ...]) -> list[Action]:
+    """The job is gone. Its workloads hold quota for nobody, and nothing keeps them."""
+    actions: list[Action] = []
+    for workload in workloads:
+        if not is_finished(workload):
+            actions.append(_finish(workload, "OwnerNotFound", "The job does not exist any more"))
+        if names.RESOURCE_IN_USE in workload.typed.metadata.finalizers:
+            actions.append(_unfinalized(workload))
+    return actions
+
+
+def _job(context: Context) -> list[Action]:
+    seen, job, settings = context.seen, context.job, context.settings
+    own = [workload for workload in seen.workloads if controls(job, workload)]
+    if not is_managed(job, seen.namespace_labels, settings):
+        return _unmanaged(context, own)
+    try:
+        ancestor = managed_ancestor(job, settings, context.lookups)
+    except NestingTooDeepError as error:
+        return [EmitEvent(type="Warning", reason="JobNestingTooDeep", message=str(error))]
+    if ancestor is not None:
+        return _child(context, ancestor, own)
+    if text(job, "metadata", "deletionTimestamp"):
+        return _leaving(context, own)
+    prebuilt = prebuilt_workload(job)
+    if prebuilt:
+        return _prebuilt(context, prebuilt)
+    return _queued(context, own)
+
+
+def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
+    """A job that left the queue: what still waits for it is withdrawn, what runs is seen to its end."""
+    if any(compose.is_reserved(workload.typed) and not is_finished(workload) for workload in own):
+        return _queued(context, own)
+    return [action for workload in own if not is_finished(workload) for action in _withdraw(workload)]
+
+
+def _withdraw(workload: SeenWorkload) -> list[Action]:
+    if is_going(workload):
+        return [_unfinalized(workload)] if names.RESOURCE_IN_USE in workload.typed.metadata.finalizers else []
+    return [_deleted(workload), _event("DeletedWorkload", f"Deleted workload {workload.name}")]
+
+
+def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
+    """Part of a larger job: that one's workload counts its pods, and it starts when that one does."""
+    actions = [action for workload in own if not is_finished(workload) for action in _withdraw(workload)]
+    if context.lookups.is_admitted(ancestor) or context.kind.is_suspended(context.job):
+        return actions
+    stop = StopJob(patches=(context.kind.suspend(context.job),))
+    return [*actions, stop, _event("Suspended", "Suspended until the job that owns it is admitted")]
+
+
+def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
+    """The job is being deleted: its quota is free when its pods are gone, and it never starts again."""
+    outcome = context.kind.finished(context.job)
+    if outcome is not None:
+        return _done(outcome, [one for one in own if not is_finished(one)], own)
+    if not context.kind.is_stopped(context.job) and any(compose.is_reserved(one.typed) for one in own):
+        return [] if context.kind.is_suspended(context.job) else _suspended(context)
+    return _orphaned(tuple(own))
+
+
+def _suspended(context: Context) -> list[Action]:
+    return [StopJob(patches=(context.kind.suspend(context.job),))]
+
+
+def _hold(context: Context, error: JobError | None = None) -> list[Action]:
+    """For a job that is refused: it does not run, unless it was let in before it became wrong. Evicted, it goes too."""
+    kind, job = context.kind, context.job
+    own = [one for one in context.seen.workloads if is_live(one) and controls(job, one)]
+    let_in = [one for one in own if _is_admitted(one)]
+    evicted = [one for one in let_in if is_true(one.typed.status.conditions, "Evicted")]
+    try:
+        if kind.finished(job) is not None:
+            return []
+        if not kind.is_suspended(job):
+            return _suspended(context) if evicted or not let_in else []
+        if not kind.is_stopped(job):
+            return []
+        if (
+            error is None
+            or isinstance(error, compose.PriorityClassMissingError)
+            or names.PREBUILT_WORKLOAD in labels(job)
+        ):
+            return []
+        # It cannot start: quota must not wait for it.
+        return [action for one in own for action in _withdraw(one)]
+    except JobError:
+        return []
+
+
+def _prebuilt(context: Context, name: str) -> list[Action]:
+    workload = next((one for one in context.seen.workloads if one.name == name), None)
+    if workload is None:
+        waiting = EmitEvent(type="Warning", reason="ErrWorkloadCompose", message=f"Workload {name} does not exist yet")
+        return [*_hold(context), waiting]
+    if not controls(context.job, workload):
+        if any(owner.controller for owner in workload.typed.metadata.owner_references):
+            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} belongs to another job")
+        if is_finished(workload) or is_going(workload):
+            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} is finished or going")
+        return [*_hold(context), _adopted(context, workload)]
+    return _queued(context, [workload], prebuilt=True)
+
+
+def _adopted(context: Context, workload: SeenWorkload) -> UpdateWorkload:
+    meta = workload.typed.metadata
+    others = workload.raw.get("metadata", {}).get("ownerReferences") or []
+    return UpdateWorkload(
+        name=workload.name,
+        patch={
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "labels": {names.JOB_UID: text(context.job, "metadata", "uid")},
+                "ownerReferences": [*others, compose.owner_reference(context.kind, context.job)],
+            }
+        },
+    )
+
+
+def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False) -> list[Action]:
+    """A job with a queue of its own."""
+    live = [workload for workload in own if is_live(workload)]
+    finished = [workload for workload in own if is_finished(workload) and not is_going(workload)]
+    going = [workload for workload in own if is_going(workload)]
+    outcome = context.kind.finished(context.job)
+    if outcome is not None:
+        return _done(outcome, live, going)
+    if going:
+        return _going(context, going, live)
+    if not live and finished:
+        return _after_the_end(context, finished, prebuilt=prebuilt)
+    if context.elastic and not context.kind.is_suspended(context.job):
+        sliced, changes = elastic.slices(context, live)
+        if sliced is not None:
+            return changes or _matched(context, sliced, prebuilt=prebuilt)
+    if not live:
+        return _without_workload(context)
+    chosen = _chosen(context, live)
+    if not context.fits(chosen):
+        return _mismatch(context, chosen, prebuilt=prebuilt)
+    surplus = [action for one in live if one is not chosen for action in _withdraw(one)]
+    return surplus or _matched(context, chosen, prebuilt=prebuilt)
+
+
+def _done(outcome: Outcome, live: list[SeenWorkload], going: list[SeenWorkload]) -> list[Action]:
+    actions: list[Action] = []
+    for workload in live:
+        actions.append(_finish(workload, outcome.reason, outcome.message))
+        actions.append(_event("FinishedWorkload", f"Workload {workload.name} is finished: {outcome.message}"))
+    return actions + [_unfinalized(one) for one in going if names.RESOURCE_IN_USE in one.typed.metadata.finalizers]
+
+
+def _going(context: Context, going: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
+    """Somebody deletes workloads: the job gives up what it got through them, and then they may go."""
+    holder = next((one for one in going if compose.is_reserved(one.typed) and not is_finished(one)), None)
+    if holder is not None and not any(_is_admitted(one) for one in live):
+        stopping = _stopping(context, holder, f"Workload {holder.name} is being deleted")
+        if stopping or not context.kind.is_stopped(context.job):
+            return stopping
+    return [_unfinalized(one) for one in going if names.RESOURCE_IN_USE in one.typed.metadata.finalizers]
+
+
+def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: bool) -> list[Action]:
+    """The workload is finished, the job is not: it does not run, unless its end is what the job is about to report."""
+    last = max(finished, key=_age)
+    condition = find_condition(last.typed.status.conditions, "Finished")
+    reason = "" if condition is None else condition.reason
+    if reason in _RUN_TO_THE_END:
+        return []
+    stopping = _stopping(context, last, f"Workload {last.name} is finished: {reason}")
+    if stopping or not context.kind.is_stopped(context.job) or prebuilt:
+        return stopping
+    # A job that was repaired after its start failed is another one to the queue.
+    return [] if compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
+
+
+def _age(workload: SeenWorkload) -> tuple[float, str]:
+    created = workload.typed.metadata.creation_timestamp
+    return (0.0 if created is None else created.timestamp(), workload.name)
+
+
+def _without_workload(context: Context) -> list[Action]:
+    stopping = _stopping(context, None, "The job has no workload yet")
+    if stopping or not context.kind.is_stopped(context.job):
+        return stopping
+    body = compose.workload_body(context.kind, context.job, context.settings, context.lookups)
+    created = f"Created workload {body['metadata']['name']}"
+    return [CreateWorkload(body=body), _event("CreatedWorkload", created)]
+
+
+def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
+    """Of several: what fits first, then what holds quota, then the oldest."""
+    return min(live, key=lambda one: (not context.fits(one), not compose.is_reserved(one.typed), _age(one)))
+
+
+def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
+    kind, job = context.kind, context.job
+    held = compose.is_reserved(workload.typed)
+    untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
+    if untouched and not held and not prebuilt:
+        spec = compose.spec_patch(kind, job, workload, context.settings, context.lookups)
+        updated = f"Updated workload {workload.name} to what the job asks for"
+        return [_update(workload, {"spec": spec}), _event("UpdatedWorkload", updated)]
+    stopping = _stopping(context, workload, f"The job has changed from what workload {workload.name} says")
+    if stopping or not kind.is_stopped(job):
+        return stopping
+    if prebuilt:
+        return [_finish(workload, "OutOfSync", "The job asks for something else than its prebuilt workload")]
+    return _withdraw(workload)
+
+
+def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
+    """There is one workload, and it says what the job asks for."""
+    actions = _synchronized(context, workload, prebuilt=prebuilt)
+    if any(isinstance(action, DeleteWorkload) for action in actions):
+        return actions
+    actions += _reclaimed(context, workload)
+    evicted = find_condition(workload.typed.status.conditions, "Evicted")
+    ready = pods_ready_action(context, workload)
+    actions += [ready] if ready is not None else []
+    if evicted is not None and evicted.status == "True":
+        return actions + _evicted(context, workload, evicted.reason, evicted.message)
+    return actions + _run_or_not(context, workload)
+
+
+def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
+    """Labels of the job that have changed. One that says nothing stops nothing: it is reported and passed over."""
+    job, typed = context.job, workload.typed
+    try:
+        spec = compose.mark_patch(job, typed, context.lookups)
+    except JobError as error:
+        reason = "ErrWorkloadCompose"
+        if isinstance(error, compose.PriorityClassMissingError):
+            reason = "WorkloadPriorityClassNotFound"
+        return [RefuseJob(reason=reason, sentence=str(error))]
+    if context.moved_while_reserved(workload) and not prebuilt:
+        return _withdraw(workload)
+    metadata = {} if prebuilt else compose.metadata_patch(job, typed, context.settings)
+    if not spec and not metadata:
+        return []
+    event = _event("UpdatedWorkload", f"Updated workload {workload.name}: {', '.join([*spec, *metadata])}")
+    return [_update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})}), event]
+
+
+def _reclaimed(context: Context, workload: SeenWorkload) -> list[Action]:
+    if not context.settings.gates.on("ReclaimablePods") or not compose.is_reserved(workload.typed):
+        return []
+    had = {pod.name: pod.count for pod in workload.typed.status.reclaimable_pods}
+    have = context.kind.reclaimable(context.job, workload)
+    grown = {name: max(count, had.get(name, 0)) for name, count in {**had, **have}.items()}  # it never shrinks
+    if grown == had:
+        return []
+    return [SetReclaimable(name=workload.name, uid=workload.typed.metadata.uid, pods=grown)]
+
+
+def _evicted(context: Context, workload: SeenWorkload, reason: str, message: str) -> list[Action]:
+    stopping = _stopping(context, workload, message or f"Evicted: {reason}")
+    if stopping or not context.kind.is_stopped(context.job) or not compose.is_reserved(workload.typed):
+        return stopping
+    return [
+        ReleaseQuota(
+            name=workload.name,
+            uid=workload.typed.metadata.uid,
+            reason=reason,
+            message=message,
+            requeue=reason in _REQUEUED_AT_ONCE,
+        )
+    ]
+
+
+def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
+    if not _is_admitted(workload):
+        return _stopping(context, workload, f"Workload {workload.name} is not admitted by a cluster queue")
+    if not context.kind.is_suspended(context.job):
+        return elastic.ungated(context, workload) if context.elastic else []
+    try:
+        given = infos(workload.typed, context.lookups.flavor, elastic=context.elastic)
+        patches = context.kind.start(context.job, workload, given)
+    except StartConflictError as conflict:
+        sentence = f"The job cannot start: {conflict}"
+        return [_finish(workload, "FailedToStart", sentence), _event("FailedToStart", sentence, warning=True)]
+    except FlavorMissingError as missing:
+        return [_event("FlavorNotFound", f"The job cannot start: {missing}", warning=True)]
+    if not patches:
+        return []
+    admission = workload.typed.status.admission
+    queue = "" if admission is None else admission.cluster_queue
+    started = any(not patch.subresource for patch in patches)
+    events = [_event("Started", f"Admitted by cluster queue {queue}")] if started else []
+    return [StartJob(patches=patches), *events]
+
+
+def _stopping(context: Context, workload: SeenWorkload | None, why: str) -> list[Action]:
+    """The next patches of a stop; the event comes with the first, when it stops running."""
+    ran = not context.kind.is_suspended(context.job)
+    patches = context.kind.stop(context.job, workload)
+    if not patches:
+        return []
+    return [StopJob(patches=patches), *([_event("Stopped", why)] if ran else [])]
+
+
+def _is_admitted(workload: SeenWorkload) -> bool:
+    status = workload.typed.status
+    return status.admission is not None and is_true(status.conditions, "Admitted")
+
+
+def _finish(workload: SeenWorkload, reason: FinishReason, message: str) -> FinishWorkload:
+    return FinishWorkload(name=workload.name, uid=workload.typed.metadata.uid, reason=reason, message=message)
+
+
+def _deleted(workload: SeenWorkload) -> DeleteWorkload:
+    return DeleteWorkload(name=workload.name, uid=workload.typed.metadata.uid)
+
+
+def _unfinalized(workload: SeenWorkload) -> RemoveFinalizer:
+    return RemoveFinalizer(name=workload.name, uid=workload.typed.metadata.uid)
+
+
+def _update(workload: SeenWorkload, patch: dict[str, object]) -> UpdateWorkload:
+    return elastic.update(workload, patch)
+
+
+def _event(reason: str, message: str, *, warning: bool = False) -> EmitEvent:
+    return EmitEvent(type="Warning" if warning else "Normal", reason=reason, message=message)

@@ -41,8 +41,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_queue_stop: StopPolicy = "None"
     local_queue_stop: StopPolicy = "None"
     checks: tuple[str, ...] = ()
-    job_active: bool = True
-    """Whether its job may still have pods: an eviction is complete when it has none."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,7 @@ def step(workload: Workload, around: Surroundings, config: EngineConfig, now_s: 
     return None
 
 
-def due_s(workload: Workload, around: Surroundings, config: EngineConfig) -> float | None:
+def due_s(workload: Workload, config: EngineConfig) -> float | None:
     """Seconds since 1970 at which ``step`` may answer differently for the clock alone; None for never."""
     conditions = workload.status.conditions
     if is_true(conditions, reasons.FINISHED):

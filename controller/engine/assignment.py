@@ -8,6 +8,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from controller.engine.queuestate import Group
 from controller.engine.resources import Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.workload import TopologyUsage
 
@@ -102,7 +103,11 @@ class FlavorChoice(msgspec.Struct, frozen=True):
 
 
 class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """``requests`` are those of all ``count`` pods together. A resource without a choice found no flavor."""
+    """``requests`` are those of all ``count`` pods together.
+
+    A set for which some resource found no flavor has no choices at all and is ``refused``. One that is refused with
+    choices found flavors that cannot stand together; ``problems`` says why.
+    """
 
     name: str
     count: int
@@ -113,24 +118,28 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What stands against the set beside its attempts: an undeclared resource, a placement that failed."""
     topology: TopologyUsage | None = None
     delayed_topology: bool = False
+    refused: bool = False
 
     @property
     def mode(self) -> Mode:
         """The worst of its resources; what asks for nothing fits."""
-        if self.problems and not self.choices:
+        if self.refused:
             return Mode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Where the next try goes on among the flavors. Valid while the quota generation is the same.
+    """Where the next try goes on among the flavors.
 
-    ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start".
+    ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
+    ``groups`` and for the pod sets it was made for; whoever keeps it drops it when those change. Without the gate
+    FlavorFungibilityPreserveScanProgress it is void as soon as ``quota_generation`` has moved on.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()
     quota_generation: int = -1
     shape: str = ""
+    groups: tuple[Group, ...] = ()
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""

@@ -1,0 +1,242 @@
+"""What can be said of a workload's flavors before looking at usage: which are open to which pod set, and why not all.
+
+It depends on the ClusterQueue, its flavors and the shape of the pod sets alone, so it is compiled once and kept:
+``Plans.of`` answers from memory until something of the cluster's objects changes.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason
+from controller.engine.cells import Cell
+from controller.engine.cluster import Cluster
+from controller.engine.flavormatch import match_problem
+from controller.engine.incoming import Incoming
+from controller.engine.queuestate import Group, QueueState
+from controller.engine.resources import FlavorName, FlavorResource, ResourceName
+from controller.objects.pods import NodeSelector
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import PodSet
+
+ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+"""Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
+
+PODS: Final = ResourceName("pods")
+
+# Checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
+_NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
+
+_REMEMBERED: Final = 4096
+
+
+class FlavorOption:
+    """One flavor of a resource group for one pod set (or group of them). ``problem`` takes it out at any usage."""
+
+    __slots__ = ("cells", "delayed", "fits", "fitting", "index", "name", "problem", "refusal", "topology")
+
+    def __init__(self, name: FlavorName, index: int, *, last: bool, problem: str | None) -> None:
+        self.name = name
+        self.index = index
+        self.problem = problem
+        self.cells: tuple[tuple[ResourceName, FlavorResource, Cell], ...] = ()
+        self.topology = False
+        """Its nodes are known: pods on it must be placed."""
+        self.delayed = False
+        """Its nodes are made only after the quota is reserved."""
+        # The commonest answers, made once: immutable and shared by all who get them.
+        self.fits = FlavorAttempt(flavor=name, mode=Mode.FIT)
+        self.fitting = FlavorChoice(name, Mode.FIT, 0, -1 if last else index)
+        self.refusal = FlavorAttempt(
+            flavor=name, mode=Mode.NO_FIT, no_fit_reason=NoFitReason.NoMatchingFlavor, problem=problem or ""
+        )
+
+
+class GroupPlan:
+    """A resource group as far as it is asked for."""
+
+    __slots__ = ("last", "options", "resources")
+
+    def __init__(self, resources: tuple[ResourceName, ...], options: tuple[FlavorOption, ...]) -> None:
+        self.resources = resources
+        self.options = options
+        self.last = len(options) - 1
+
+
+class SetPlan:
+    """Pod sets that get their flavors together: one, or those of a ``podSetGroupName``. ``members`` are their indexes.
+
+    ``undeclared`` are resources asked for on which the queue gives no quota.
+    """
+
+    __slots__ = ("delayed", "groups", "members", "on_nodes", "undeclared")
+
+    def __init__(
+        self, members: tuple[int, ...], groups: tuple[GroupPlan, ...], undeclared: tuple[ResourceName, ...]
+    ) -> None:
+        self.members = members
+        self.groups = groups
+        self.undeclared = undeclared
+        options = [option for group in groups for option in group.options]
+        self.on_nodes = frozenset(option.name for option in options if option.topology)
+        """Flavors on which these pods must be placed."""
+        self.delayed = frozenset(option.name for option in options if option.delayed)
+
+
+class Plan:
+    __slots__ = ("counts_pods", "on_nodes", "sets")
+
+    def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool) -> None:
+        self.sets = sets
+        self.counts_pods = counts_pods
+        """The queue gives a quota on pods."""
+        self.on_nodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
+        """By pod set; empty where nothing needs a place."""
+
+
+class Plans:
+    """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
+
+    __slots__ = ("_by_identity", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
+
+    def __init__(self, cluster: Cluster) -> None:
+        gates = cluster.config.gates
+        self._cluster = cluster
+        self._generation = cluster.generation
+        self._by_shape: dict[object, Plan] = {}
+        # Workloads of one shape hold the same tuples of pod sets. They are kept here, or their ids would be reused.
+        self._by_identity: dict[tuple[int, int, int, str], tuple[object, object, object, Plan]] = {}
+        self._respects_annotation = gates.on("ConcurrentAdmission")
+        self._topology = gates.on("TopologyAwareScheduling")
+
+    def of(self, incoming: Incoming) -> Plan:
+        if self._generation != self._cluster.generation:
+            self._by_shape.clear()
+            self._by_identity.clear()
+            self._generation = self._cluster.generation
+        info, queue = incoming.info, incoming.queue
+        workload = info.workload
+        specs, requests = workload.spec.pod_sets, info.pod_sets
+        allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
+        identity = (id(queue), id(specs), id(requests), allowed)
+        known = self._by_identity.get(identity)
+        if known is not None:
+            return known[3]
+        shape = (
+            queue.name,
+            queue.version,
+            allowed,
+            tuple(_shape(spec) for spec in specs),
+            tuple(tuple(one.requests) for one in requests),
+        )
+        plan = self._by_shape.get(shape)
+        if plan is None:
+            if len(self._by_shape) >= _REMEMBERED:
+                self._by_shape.clear()
+            plan = self._by_shape[shape] = self._compile(incoming, allowed)
+        if len(self._by_identity) >= _REMEMBERED:
+            self._by_identity.clear()
+        self._by_identity[identity] = (queue, specs, requests, plan)
+        return plan
+
+    def _compile(self, incoming: Incoming, allowed: str) -> Plan:
+        queue, info = incoming.queue, incoming.info
+        counts_pods = PODS in queue.group_of
+        names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
+        implied = self._topology and _all_have_topology(self._cluster, queue)
+        specs = info.workload.spec.pod_sets
+        sets = []
+        for members in _together(specs):
+            asked = {name: None for index in members for name in info.pod_sets[index].requests}
+            if counts_pods:
+                asked[PODS] = None
+            resources = tuple(asked)
+            pod_sets = [specs[index] for index in members]
+            groups = tuple(
+                GroupPlan(wanted, tuple(self._options(queue, group, wanted, pod_sets, names, implied=implied)))
+                for group in queue.groups
+                if (wanted := tuple(name for name in resources if name in group.resources))
+            )
+            undeclared = tuple(name for name in resources if name not in queue.group_of)
+            sets.append(SetPlan(members, groups, undeclared))
+        return Plan(tuple(sets), counts_pods=counts_pods)
+
+    def _options(
+        self,
+        queue: QueueState,
+        group: Group,
+        wanted: tuple[ResourceName, ...],
+        pod_sets: list[PodSet],
+        allowed: frozenset[FlavorName] | None,
+        *,
+        implied: bool,
+    ) -> Iterator[FlavorOption]:
+        last = len(group.flavors) - 1
+        for index, name in enumerate(group.flavors):
+            flavor = self._cluster.flavors.get(name)
+            if allowed is not None and name not in allowed:
+                problem: str | None = f"the annotation {ALLOWED_FLAVORS} does not name flavor {name}"
+            elif flavor is None:
+                problem = f"there is no flavor {name}"
+            else:
+                problem = self._problem(flavor, pod_sets, implied=implied)
+            option = FlavorOption(name, index, last=index == last, problem=problem)
+            option.cells = tuple(
+                (one, fr, queue.node.cells[fr]) for one in wanted for fr in [FlavorResource(name, one)]
+            )
+            if flavor is not None and self._topology:
+                needs = self._cluster.placement.needs
+                option.topology = any(needs(pod_set, flavor, implied=implied) for pod_set in pod_sets)
+                option.delayed = option.topology and _made_later(self._cluster, queue, name)
+            yield option
+
+    def _problem(self, flavor: ResourceFlavor, pod_sets: list[PodSet], *, implied: bool) -> str | None:
+        for pod_set in pod_sets:
+            problem = match_problem(pod_set, flavor)
+            if problem is None and self._topology:
+                problem = self._cluster.placement.mismatch(pod_set, flavor)
+                if problem is None and not implied and flavor.spec.topology_name and not _asks_topology(pod_sets):
+                    problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
+            if problem is not None:
+                return problem
+        return None
+
+
+def _shape(pod_set: PodSet) -> object:
+    """What decides which flavors a pod set may use, hashable."""
+    spec = pod_set.template.spec
+    affinity: NodeSelector | None = None
+    if spec.affinity is not None and spec.affinity.node_affinity is not None:
+        affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request):
+        return None
+    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request
+
+
+def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:
+    """Indexes of the pod sets that share their flavors, in the order of each one's first."""
+    found: dict[object, list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        asked = pod_set.topology_request
+        group = asked.pod_set_group_name if asked is not None else None
+        found.setdefault(index if group is None else group, []).append(index)
+    return [tuple(members) for members in found.values()]
+
+
+def _asks_topology(pod_sets: list[PodSet]) -> bool:
+    return any(pod_set.topology_request is not None for pod_set in pod_sets)
+
+
+def _all_have_topology(cluster: Cluster, queue: QueueState) -> bool:
+    names = [name for group in queue.groups for name in group.flavors]
+    flavors = [cluster.flavors.get(name) for name in names]
+    return bool(names) and all(one is not None and one.spec.topology_name is not None for one in flavors)
+
+
+def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool:
+    strategy = queue.object.spec.admission_checks_strategy
+    for rule in strategy.admission_checks if strategy is not None else ():
+        check = cluster.checks.get(rule.name)
+        holds = not rule.on_flavors or flavor in rule.on_flavors
+        if holds and check is not None and check.spec.controller_name in _NODE_MAKING:
+            return True
+    return False

@@ -1,0 +1,261 @@
+"""One resource group for one request: its flavors are tried in order, and the best of those tried is taken.
+
+Trying a flavor is arithmetic on the queue's cells; where that does not settle it, the preemption oracle is asked about
+each flavor-resource by itself. Which of two flavors is better, and whether a flavor found is good enough to look no
+further, is the queue's ``flavorFungibility`` (KEP-582).
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from controller.engine.assignment import (
+    FlavorAttempt,
+    FlavorChoice,
+    Mode,
+    NoFitReason,
+    Possibility,
+    Shortfall,
+)
+from controller.engine.cells import Cell, bounded
+from controller.engine.config import EngineConfig
+from controller.engine.flavorplan import FlavorOption, GroupPlan
+from controller.engine.incoming import Incoming
+from controller.engine.queuestate import Policies
+from controller.engine.resources import Amount, FlavorName, FlavorResource, ResourceName
+
+_MODES = {
+    Possibility.NO_CANDIDATES: Mode.NO_CANDIDATES,
+    Possibility.PREEMPT: Mode.PREEMPT,
+    Possibility.RECLAIM: Mode.RECLAIM,
+}
+_POSSIBILITIES = {mode: possibility for possibility, mode in _MODES.items()}
+
+Rank = tuple[int, int, int]
+
+
+class Oracle(Protocol):
+    """What preemption could do for one flavor-resource alone, topology left aside."""
+
+    def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
+        """Whether ``amount`` could be made room for, by whom, and the level it would then borrow at."""
+
+
+class Rules:
+    """The policies of one queue that decide among its flavors."""
+
+    __slots__ = ("borrow_before_preempt", "fungible", "preempt_while_borrowing", "stop_at_borrow", "stop_at_preempt")
+
+    def __init__(self, policies: Policies, config: EngineConfig) -> None:
+        self.fungible = config.gates.on("FlavorFungibility")
+        self.borrow_before_preempt = policies.preference != "PreemptionOverBorrowing"
+        self.stop_at_borrow = policies.when_can_borrow != "TryNextFlavor"
+        self.stop_at_preempt = policies.when_can_preempt != "TryNextFlavor"
+        # A missing policy is not Never here, though it yields no candidates (fact 22 of the conformance data).
+        self.preempt_while_borrowing = policies.borrow_within_cohort != "Never" or (
+            config.fair_sharing is not None and policies.reclaim_within_cohort != "Never"
+        )
+
+    def rank(self, mode: Mode, borrow: int) -> Rank:
+        """The larger the better. Whatever the preference, nothing is worse than no fit, then than no candidates."""
+        if mode <= Mode.NO_CANDIDATES:
+            return (mode, -borrow, 0)
+        if self.borrow_before_preempt:
+            return (Mode.PREEMPT, mode, -borrow)
+        return (Mode.PREEMPT, -borrow, mode)
+
+    def good_enough(self, mode: Mode, borrow: int) -> bool:
+        """Whether to look no further."""
+        if not self.fungible:
+            return mode is Mode.FIT
+        if mode <= Mode.NO_CANDIDATES:
+            return False
+        return (mode is Mode.FIT or self.stop_at_preempt) and (borrow == 0 or self.stop_at_borrow)
+
+
+class Request:
+    """What one resource group is asked for. ``assumed`` is what earlier pod sets of the workload have taken already.
+
+    ``kept``: the flavors an elastic slice must stay on, ``held`` what its predecessor holds of each resource: only the
+    increase is asked for. ``pinned``: the only flavor to look at, by resource.
+    """
+
+    __slots__ = ("amounts", "assumed", "held", "incoming", "kept", "pinned", "start")
+
+    def __init__(
+        self,
+        incoming: Incoming,
+        amounts: Mapping[ResourceName, Amount],
+        *,
+        assumed: Mapping[FlavorResource, Amount],
+        start: int = 0,
+        kept: Mapping[ResourceName, FlavorName] | None = None,
+        held: Mapping[ResourceName, Amount] | None = None,
+        pinned: Mapping[ResourceName, FlavorName] | None = None,
+    ) -> None:
+        self.incoming = incoming
+        self.amounts = amounts
+        self.assumed = assumed
+        self.start = start
+        self.kept = kept
+        self.held = held
+        self.pinned = pinned
+
+    def amount(self, name: ResourceName, fr: FlavorResource) -> Amount:
+        """What would be charged to this flavor-resource by all pod sets so far, this one included."""
+        amount = self.amounts[name]
+        if self.held is not None:
+            amount = max(0, amount - self.held.get(name, 0))
+        return amount + self.assumed.get(fr, 0) if self.assumed else amount
+
+
+class Found:
+    """``choices`` is empty where no flavor is better than no fit; ``no_fit_reason`` then says why."""
+
+    __slots__ = ("attempts", "choices", "fits", "no_fit_reason")
+
+    def __init__(self, choices: dict[ResourceName, FlavorChoice], attempts: list[FlavorAttempt], *, fits: bool) -> None:
+        self.choices = choices
+        self.attempts = attempts
+        self.fits = fits
+        self.no_fit_reason = NoFitReason.NONE
+        if not choices:
+            self.no_fit_reason = least_severe(attempts)
+
+
+def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
+    """Among alternatives the one nearest to fitting tells what is waited for."""
+    reasons = [one.no_fit_reason for one in attempts if one.mode is Mode.NO_FIT]
+    return min(reasons, default=NoFitReason.NoMatchingFlavor)
+
+
+_Stand = tuple[Mode, int]
+"""Mode and borrow level of one resource."""
+_FITS: Final[_Stand] = (Mode.FIT, 0)
+
+
+class _Best:
+    __slots__ = ("attempt", "option", "rank", "stands")
+
+    def __init__(self) -> None:
+        self.rank: Rank = (Mode.NO_FIT, 0, 0)
+        self.option: FlavorOption | None = None
+        self.stands: list[_Stand] = []
+
+
+def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Found:
+    """Try the flavors from ``request.start`` on."""
+    attempts: list[FlavorAttempt] = []
+    best = _Best()
+    tried = -1
+    for option in group.options[request.start :]:
+        pinned = request.pinned
+        if pinned is not None and any(pinned.get(name) != option.name for name in group.resources):
+            continue
+        tried = option.index
+        if option.problem is not None:
+            attempts.append(option.refusal)
+            continue
+        attempt, stands = _try(option, request, rules, oracle)
+        attempts.append(attempt)
+        if attempt.mode is Mode.NO_FIT:
+            continue
+        rank = rules.rank(attempt.mode, attempt.borrow)
+        stop = rules.good_enough(attempt.mode, attempt.borrow)
+        if stop or rank > best.rank:
+            best.rank, best.option, best.stands = rank, option, stands
+        if stop:
+            break
+    if best.option is None:
+        return Found({}, attempts, fits=False)
+    place = tried if tried != group.last and rules.fungible else -1
+    choices = {
+        name: _choice(best.option, mode, borrow, place)
+        for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
+    }
+    return Found(choices, attempts, fits=all(mode is Mode.FIT for mode, _ in best.stands))
+
+
+def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> FlavorChoice:
+    ready = option.fitting
+    if mode is Mode.FIT and borrow == 0 and tried == ready.tried_index:
+        return ready
+    return FlavorChoice(option.name, mode, borrow, tried)
+
+
+def _try(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+    """How the request stands with one flavor, resource by resource in the group's order."""
+    if request.kept is not None:
+        conflict = _slice_conflict(option, request.kept)
+        if conflict:
+            reason = NoFitReason.NoMatchingFlavor
+            return FlavorAttempt(flavor=option.name, mode=Mode.NO_FIT, no_fit_reason=reason, problem=conflict), []
+    for name, fr, cell in option.cells:
+        amount = request.amount(name, fr)
+        borrows = cell.parent is not None and cell.usage + amount > cell.subtree_quota
+        if borrows or (amount > cell.available() and amount):
+            return _weigh(option, request, rules, oracle)
+    return option.fits, [_FITS] * len(option.cells)
+
+
+def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+    """As ``_try``, where the request is not simply within what is free of the queue's own quota.
+
+    The oracle is asked last, and not at all where some resource does not fit anyway.
+    """
+    stands: list[_Stand] = []
+    short: list[Shortfall] = []
+    unsettled: list[tuple[int, FlavorResource, Amount]] = []
+    reason, unfit_borrow = NoFitReason.NONE, 0
+    node = request.incoming.queue.node
+    for index, (name, fr, cell) in enumerate(option.cells):
+        amount = request.amount(name, fr)
+        available = cell.available()
+        level = node.borrow_level(fr, amount)
+        if amount <= available or amount == 0:
+            stands.append((Mode.FIT, level.height))
+            continue
+        potential = cell.potential()
+        short.append(_shortfall(name, cell, amount, available, potential))
+        stands.append((Mode.NO_FIT, level.height))
+        if amount > potential:
+            reason, unfit_borrow = NoFitReason.ExceedsMaxQuota, 0
+        elif cell.nominal >= amount or level.below_root or rules.preempt_while_borrowing:
+            unsettled.append((index, fr, amount))
+        elif reason is NoFitReason.NONE:
+            reason, unfit_borrow = NoFitReason.WaitingForQuota, level.height
+    if reason is not NoFitReason.NONE:
+        mode, borrow = Mode.NO_FIT, unfit_borrow
+    else:
+        for index, fr, amount in unsettled:
+            possibility, after = oracle.simulate(request.incoming, fr, amount)
+            stands[index] = (_MODES[possibility], after)
+        mode, borrow = min(stands, key=lambda stand: rules.rank(*stand))
+    attempt = FlavorAttempt(
+        flavor=option.name,
+        mode=mode,
+        borrow=borrow,
+        possibility=_POSSIBILITIES.get(mode),
+        no_fit_reason=reason,
+        shortfalls=tuple(short),
+    )
+    return attempt, stands
+
+
+def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName]) -> str:
+    """A slice that replaces another stays on its flavors."""
+    for name, _, _ in option.cells:
+        flavor = kept.get(name, option.name)
+        if flavor != option.name:
+            return f"the slice that this one replaces has {name} on flavor {flavor}"
+    return ""
+
+
+def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> Shortfall:
+    return Shortfall(
+        resource=name,
+        needed=needed,
+        available=bounded(max(0, available)),
+        potential=bounded(potential),
+        nominal=bounded(cell.nominal),
+        used=cell.usage,
+    )

@@ -1,0 +1,50 @@
+"""Fewer pods instead of none: the largest counts between ``minCount`` and ``count`` that can be had (KEP-420).
+
+All pod sets that may shrink do so in step: of the whole way from full to least counts each goes the same part. The
+search assumes that what fits also fits with fewer pods.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from controller.engine.gates import FeatureGates
+from controller.engine.workload import WorkloadInfo
+
+T = TypeVar("T")
+
+
+def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
+    return gates.on("PartialAdmission") and any(_ways(info).values())
+
+
+def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | None]) -> T | None:
+    """What ``fits`` answers for the largest counts, by pod set name, for which it answers at all.
+
+    It is asked about a logarithm of the pods that may be missing. Counts are those of pods that still need resources:
+    finished ones are neither asked for nor saved.
+    """
+    full = {one.name: one.count for one in info.pod_sets}
+    ways = _ways(info)
+    total = sum(ways.values())
+    if not total:
+        return None
+    low, high = 0, total + 1
+    best: T | None = None
+    while low < high:
+        step = (low + high) // 2
+        answer = fits({name: count - ways[name] * step // total for name, count in full.items()})
+        if answer is None:
+            low = step + 1
+        else:
+            best, high = answer, step
+    return best
+
+
+def _ways(info: WorkloadInfo) -> dict[str, int]:
+    """How many pods of each set may be left out."""
+    least = {one.name: one.min_count for one in info.workload.spec.pod_sets}
+    ways = {}
+    for one in info.pod_sets:
+        minimum = least.get(one.name)
+        ways[one.name] = 0 if minimum is None else max(0, one.count - minimum)
+    return ways

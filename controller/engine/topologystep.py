@@ -1,0 +1,115 @@
+"""The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are asked.
+
+What fits by quota and finds no place now needs preemption; what finds none even with everything gone that may be made
+to go does not fit. The functions around it serve the cycle, which places again once it knows its victims.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
+from controller.engine.cluster import Cluster
+from controller.engine.incoming import Incoming
+from controller.engine.placement import NotPlaced, PlacementRequest
+from controller.engine.podrequests import pod_requests, whole_amount
+from controller.engine.resources import FlavorName, ResourceName
+from controller.engine.workload import TopologyUsage
+from controller.objects.workload import PodSet
+
+OnNodes = Mapping[int, frozenset[FlavorName]]
+"""For the pod set at each index the flavors on which its pods must be placed."""
+
+_replace: Final = msgspec.structs.replace
+
+
+def conflicts(chosen: Sequence[PodSetChoice], on_nodes: OnNodes) -> list[PodSetChoice]:
+    """A pod set runs on the nodes of one topology: one that was given several is refused."""
+    return [_unless_torn(one, sorted(_flavors(one, index, on_nodes))) for index, one in enumerate(chosen)]
+
+
+def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName]) -> PodSetChoice:
+    if len(flavors) <= 1:
+        return one
+    problem = f"its resources are on several flavors with a topology: {', '.join(flavors)}"
+    return _replace(one, refused=True, problems=(*one.problems, problem))
+
+
+def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], on_nodes: OnNodes) -> list[PlacementRequest]:
+    """What must be placed; pod sets whose topology waits for a check are left out."""
+    specs = incoming.info.workload.spec.pod_sets
+    found = []
+    for index, one in enumerate(chosen):
+        for flavor in _flavors(one, index, on_nodes):
+            if not one.delayed_topology:
+                previous = _previous(incoming, one.name)
+                found.append(
+                    PlacementRequest(
+                        pod_set=specs[index],
+                        count=one.count,
+                        flavor=flavor,
+                        single_pod=single_pod(specs[index]),
+                        previous=previous,
+                    )
+                )
+    return found
+
+
+def place(
+    cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: Sequence[PodSetChoice]
+) -> tuple[list[PodSetChoice], NoFitReason]:
+    """``chosen`` with their topologies, or with the modes that they have without one."""
+    sets = list(chosen)
+    if all(one.mode is Mode.FIT for one in sets):
+        answer = cluster.placement.place(wanted, on_empty=False)
+        if not isinstance(answer, NotPlaced):
+            return with_topologies(sets, answer.topologies), NoFitReason.NONE
+        sets = _downgraded(sets, answer, Mode.PREEMPT)
+    answer = cluster.placement.place(wanted, on_empty=True)
+    if isinstance(answer, NotPlaced):
+        return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
+    return sets, NoFitReason.NONE
+
+
+def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
+    return [_replace(one, topology=placed[one.name]) if one.name in placed else one for one in chosen]
+
+
+def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
+    """What one pod takes where it runs: its whole request, whatever of it quota counts."""
+    return {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod_set.template.spec).items()}
+
+
+def _flavors(one: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:
+    return {choice.flavor for choice in one.choices.values()} & on_nodes.get(index, frozenset())
+
+
+def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
+    if incoming.replaces is None:
+        return None
+    return next((one.topology for one in incoming.replaces.info.pod_sets if one.name == name), None)
+
+
+def _downgraded(chosen: Sequence[PodSetChoice], failed: NotPlaced, mode: Mode) -> list[PodSetChoice]:
+    return [_lowered(one, failed.problem, mode) if one.name == failed.pod_set else one for one in chosen]
+
+
+def _lowered(one: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
+    choices = {
+        name: FlavorChoice(choice.flavor, mode, choice.borrow, choice.tried_index)
+        for name, choice in one.choices.items()
+    }
+    problems = one.problems if problem in one.problems else (*one.problems, problem)
+    attempts = one.attempts
+    if mode is Mode.NO_FIT:
+        flavors = {choice.flavor for choice in choices.values()}
+        attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
+    return _replace(one, choices=choices, problems=problems, attempts=attempts)
+
+
+def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:
+    if attempt.mode is Mode.NO_FIT:
+        return attempt
+    reason = NoFitReason.TopologyPlacementFailed
+    return FlavorAttempt(flavor=attempt.flavor, mode=Mode.NO_FIT, borrow=attempt.borrow, no_fit_reason=reason)

@@ -2,21 +2,28 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from hack.bench import agent, preferred
+from hack.bench import agent, drain, preferred
 
-BENCHES: dict[str, Callable[[], None]] = {"preferred": preferred.main, "agent": lambda: asyncio.run(agent.main())}
+BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
+    "preferred": lambda _: preferred.main(),
+    "agent": lambda _: asyncio.run(agent.main()),
+    "drain": drain.main,
+}
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
+    """Names of benchmarks; what follows from the first option on goes to each of them."""
+    first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    names, options = words[:first], words[first:]
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         print(f"bench: found {unknown[0]!r}, expected one of {', '.join(BENCHES)}", file=sys.stderr)
         return 2
     for name in names or BENCHES:
         print(f"bench: {name}", file=sys.stderr, flush=True)
-        BENCHES[name]()
+        BENCHES[name](options)
     return 0
 
 

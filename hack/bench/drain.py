@@ -1,0 +1,245 @@
+"""From thousands of waiting workloads to none, on a real API server: ``python -m hack.bench drain --factor 0.2``.
+
+Each controller gets a fresh control plane of its own, the same load, and is a separate process started by the same
+command line: ours (``python -m controller --only core --kubeconfig FILE``) and one that admits on sight without any
+quota (``nullcontroller``). The ratio of the two tells what deciding costs; both share the machine with the API server.
+Writes are counted in the API server's audit log, by user agent; the generator's own are known, and must be found there.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from hack.bench import drainload
+from hack.bench.drainshape import PUBLISHED, Class, Shape, setting, shape
+from hack.cluster import Cluster, Spec, waiting
+from kube.client import Client
+from kube.config import from_kubeconfig
+
+ROOT = Path(__file__).parents[2]
+CRDS = ROOT / "charts" / "tessera" / "crds"
+COMMANDS = {
+    "null": [sys.executable, "-m", "hack.bench.nullcontroller"],
+    "tessera": [sys.executable, "-m", "controller"],
+}
+PEER_FACTOR = 0.2
+PEER = {
+    "wall time": "83 s",
+    "against the floor": "6.3 x",
+    "wait, large": "13.0 s",
+    "wait, medium": "24.7 s",
+    "wait, small": "39.9 s",
+    "controller, CPU": "19.8 s",
+    "controller, peak memory": "151 MiB",
+}
+"""Published for a fifth of the shape, unthrottled, on two cores."""
+TARGET = {
+    "wall time": "0.7 of the peer's",
+    "against the null controller": "1.3 x",
+    "controller, writes a workload": "3",
+}
+POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, verbs: [get, list, watch]}
+- {level: Metadata}
+"""
+START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one controller did."""
+
+    load: drainload.Result
+    writes: Counter[str]
+    """The controller's, by resource and subresource."""
+    cpu_s: float
+    peak_mib: float
+    server_cpu_s: float
+    """Of the API server and etcd, during the load."""
+
+
+def main(words: Sequence[str] = ()) -> None:
+    options = _options(words)
+    load = shape(options.factor)
+    names = [options.controller] if options.controller != "both" else ["null", "tessera"]
+    if "tessera" in names and not (ROOT / "controller" / "__main__.py").exists():
+        print("drain: there is no `python -m controller` yet: the null controller alone", file=sys.stderr)
+        names = ["null"]
+    runs = {}
+    for name in names:
+        _tell(f"{load.workloads} workloads, {name} controller")
+        runs[name] = asyncio.run(_measure(name, load, options))
+        _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
+    _show(load, runs, compare=options.factor == PEER_FACTOR)
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m hack.bench drain", description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--factor", type=float, default=PEER_FACTOR, help="of the published counts (default %(default)s)"
+    )
+    parser.add_argument("--controller", choices=[*COMMANDS, "both"], default="both")
+    parser.add_argument(
+        "--crds", type=Path, default=CRDS, help="folder of the kueue.x-k8s.io CRDs (default: the chart's)"
+    )
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds before a run is given up")
+    return parser.parse_args(words)
+
+
+async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
+    with tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder, _cluster(name, Path(folder)) as cluster:
+        _prepare(cluster, load, options.crds)
+        servers = [psutil.Process(cluster.state.processes[one].pid) for one in ("apiserver", "etcd")]
+        config = from_kubeconfig(cluster.kubeconfig)
+        with _controller(name, cluster) as controller:
+            async with Client(config, user_agent=drainload.AGENT, timeout_s=30.0) as client:
+                # Through the whole way once, so that the start of the controller is not in the drain.
+                first = await drainload.Load(client).run(_warm_up(load), START_S)
+                before_s = sum(map(_cpu_s, servers))
+                result = await drainload.Load(client).run(load, options.limit)
+                server_cpu_s = sum(map(_cpu_s, servers)) - before_s
+            cpu_s, peak_mib = _cpu_s(controller), _peak_mib(controller)
+        writes = _writes(Path(folder) / "audit.log", expected=first.writes + result.writes)
+        return Run(result, writes, cpu_s, peak_mib, server_cpu_s)
+
+
+@contextmanager
+def _cluster(name: str, folder: Path) -> Iterator[Cluster]:
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = {
+        "audit-policy-file": policy,
+        "audit-log-path": folder / "audit.log",
+        "audit-log-mode": "batch",
+        "audit-log-batch-max-wait": "1s",
+        "audit-log-batch-buffer-size": 100_000,
+    }
+    spec = Spec(nodes=(), apiserver_args=tuple(f"--{key}={value}" for key, value in flags.items()))
+    with Cluster.up(f"drain-{name}", spec) as cluster:
+        yield cluster
+
+
+def _prepare(cluster: Cluster, load: Shape, crds: Path) -> None:
+    files = [file for file in sorted(crds.glob("*.yaml")) if "kueue.x-k8s.io" in file.read_text()]
+    if not files:
+        raise SystemExit(f"drain: {crds}: no CRD of kueue.x-k8s.io there; name their folder with --crds")
+    cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    items = list(setting(load.queues))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, items)))
+
+
+def _warm_up(load: Shape) -> Shape:
+    return Shape(load.queues[:1], (Class("warm-up", 1, 1, 0.0, 1000, 0.0),))
+
+
+@contextmanager
+def _controller(name: str, cluster: Cluster) -> Iterator[psutil.Process]:
+    """The controller's process until the block ends. Its log goes with the cluster's."""
+    log = cluster.log(f"controller-{name}")
+    command = [*COMMANDS[name], "--only", "core", "--kubeconfig", str(cluster.kubeconfig)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT)
+    try:
+        yield psutil.Process(process.pid)
+    except BaseException:
+        print(f"drain: the end of the {name} controller's log:\n{log.read_text()[-3000:]}", file=sys.stderr)
+        raise
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _peak_mib(process: psutil.Process) -> float:
+    """The kernel's own high-water mark: ``ru_maxrss`` would count the parent from before the exec."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:")) / 1024
+
+
+def _writes(log: Path, *, expected: int) -> Counter[str]:
+    """The controller's writes. The log is complete when the generator's are all in it."""
+    found: dict[str, Counter[str]] = {}
+
+    def complete() -> bool:
+        found.clear()
+        for line in log.read_text().splitlines():
+            entry = json.loads(line)
+            agent = entry.get("userAgent", "").split("/")[0].split(" ")[0]
+            where = entry.get("objectRef", {})
+            what = "/".join(filter(None, (where.get("resource"), where.get("subresource"))))
+            found.setdefault(agent, Counter())[what] += 1
+        return found.get(drainload.AGENT, Counter()).total() >= expected
+
+    waiting.until(complete, f"{expected} writes of the generator in the audit log", timeout_s=30.0, every_s=0.5)
+    if (seen := found[drainload.AGENT].total()) != expected:
+        raise RuntimeError(f"the audit log has {seen} writes of the generator, who made {expected}")
+    # Beside ours there are the control plane's own parts and kubectl.
+    ours = (agent for agent in found if agent != drainload.AGENT and not agent.startswith("kube"))
+    return sum((found[agent] for agent in ours), Counter())
+
+
+def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
+    rows: list[tuple[str, Callable[[Run], str]]] = [
+        ("wall time", lambda run: f"{run.load.wall_s:.1f} s"),
+        ("against the floor", lambda run: f"{run.load.wall_s / load.floor_s:.2f} x"),
+    ]
+    if "null" in runs:
+        null_s = runs["null"].load.wall_s
+        rows.append(("against the null controller", lambda run: f"{run.load.wall_s / null_s:.2f} x"))
+    rows += [(f"wait, {kind.name}", partial(_wait, kind.name)) for kind in PUBLISHED]
+    rows += [
+        ("controller, CPU", lambda run: f"{run.cpu_s:.1f} s"),
+        ("controller, peak memory", lambda run: f"{run.peak_mib:.0f} MiB"),
+        ("controller, writes a workload", lambda run: f"{run.writes.total() / (load.workloads + 1):.2f}"),
+        ("  of which of workloads", lambda run: f"{_of_workloads(run) / (load.workloads + 1):.2f}"),
+        ("  of which events", lambda run: f"{run.writes['events'] / (load.workloads + 1):.2f}"),
+        ("evictions", lambda run: f"{run.load.evictions}"),
+        ("API server and etcd, CPU", lambda run: f"{run.server_cpu_s:.1f} s"),
+        ("generator, CPU", lambda run: f"{run.load.cpu_s:.1f} s"),
+        ("generator, last creation late by", lambda run: f"{run.load.late_s:.1f} s"),
+    ]
+    lines = [["", *runs, "the peer", "target"]]
+    for what, measured in rows:
+        peer = PEER.get(what, "") if compare else ""
+        lines.append([what, *map(measured, runs.values()), peer, TARGET.get(what, "")])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    print(f"\nDrain: {load.workloads} workloads in {len(load.queues)} ClusterQueues, floor {load.floor_s:.1f} s")
+    for line in lines:
+        print("  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _wait(kind: str, run: Run) -> str:
+    return f"{run.load.waits_s[kind]:.1f} s"
+
+
+def _of_workloads(run: Run) -> int:
+    return sum(count for what, count in run.writes.items() if what.split("/")[0] == "workloads")
+
+
+def _tell(what: str) -> None:
+    print(f"drain: {time.strftime('%H:%M:%S')} {what}", file=sys.stderr, flush=True)

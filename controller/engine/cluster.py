@@ -4,6 +4,7 @@ One undo log serves quota, placement and holders, so a try is ``with cluster.tri
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from controller.engine.config import EngineConfig
 from controller.engine.limitrange import LimitSummary
@@ -30,6 +31,14 @@ class DriftError(AssertionError):
     """A sum that is kept differs from the sum of its parts: a bug of the engine, never a user's mistake."""
 
 
+class HolderObserver(Protocol):
+    """Told of every holder that comes or goes, of those too that a trial brings and takes back."""
+
+    def added(self, holder: Holder) -> None: ...
+
+    def removed(self, holder: Holder) -> None: ...
+
+
 class Cluster:
     """The mappings are for reading; the methods change them."""
 
@@ -47,6 +56,7 @@ class Cluster:
         self.limits: dict[str, LimitSummary] = {}
         """LimitRanges by namespace; absent where a namespace has none."""
         self.holders: dict[WorkloadKey, Holder] = {}
+        self.observers: list[HolderObserver] = []
         self.generation = 0
         """Moves on with every change of flavors, checks, topologies and queues: what is compiled from them is stale."""
 
@@ -138,9 +148,8 @@ class Cluster:
         """Charge a workload, whether or not it fits. It must not hold anything yet."""
         if holder.key in self.holders:
             raise DriftError(f"{holder.key} holds quota already")
-        state = self.queue(holder.cluster_queue)
         self.charge(holder)
-        self.holders[holder.key] = state.holders[holder.key] = holder
+        self._remember(holder)
         self.undo.record(self._forget, holder)
 
     def remove_holder(self, key: WorkloadKey) -> Holder | None:
@@ -185,10 +194,14 @@ class Cluster:
     def _forget(self, holder: Holder) -> None:
         del self.holders[holder.key]
         self.queues[holder.cluster_queue].holders.pop(holder.key, None)
+        for observer in self.observers:
+            observer.removed(holder)
 
     def _remember(self, holder: Holder) -> None:
         self.holders[holder.key] = holder
         self.queues[holder.cluster_queue].holders[holder.key] = holder
+        for observer in self.observers:
+            observer.added(holder)
 
 
 def _placed(holder: Holder) -> Iterable[tuple[FlavorName, PodSetRequests]]:

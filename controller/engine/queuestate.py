@@ -1,6 +1,7 @@
 """A ClusterQueue as the engine keeps it: its policies with their defaults, its groups, and who holds its quota."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,21 @@ from controller.objects.queues import (
     StopPolicy,
     WithinClusterQueuePolicy,
 )
+from yamlfile.parsers import Unfit, go_duration
+
+MINIMUM_RUNTIME_ANNOTATION: Final = "tessera.dev/minimum-runtime-before-preemption"
+"""On a ClusterQueue: a duration such as ``30m``, within which its workloads are not preempted."""
+
+
+def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
+    """An annotation that cannot be read counts as absent: it must not stop the engine."""
+    text = annotations.get(MINIMUM_RUNTIME_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return 0.0 if text == "0" else go_duration(text)
+    except Unfit:
+        return None
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +62,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     strict_fifo: bool = False
     stop: StopPolicy = "None"
     usage_based_admission: bool = False
+    minimum_runtime_s: float | None = None
+    """What the annotation says; None without one. Means nothing while the feature is off."""
 
     @classmethod
     def of(cls, cluster_queue: ClusterQueue) -> "Policies":
@@ -66,6 +84,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
             strict_fifo=spec.queueing_strategy == "StrictFIFO",
             stop=spec.stop_policy or "None",
             usage_based_admission=scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing",
+            minimum_runtime_s=_minimum_runtime_s(cluster_queue.metadata.annotations),
         )
 
 

@@ -1,0 +1,11 @@
+"""Preemption: who must go so that a pending workload fits, by which policy, in which order.
+
+``Preemption.targets`` -> ``Search`` (what is contested, who asks) -> ``Classical`` or ``Fair`` -> ``Walker`` over the
+index of holders -> trials with ``Room`` -> ``Target``s.
+"""
+
+from controller.engine.preemption.history import EvictionHistory
+from controller.engine.preemption.search import Oracle, Preemption
+from controller.engine.preemption.victims import Victims, fits_without
+
+__all__ = ["EvictionHistory", "Oracle", "Preemption", "Victims", "fits_without"]

@@ -1,0 +1,259 @@
+"""Walking those who may be made to go, best victim first, without looking at more of them than are taken.
+
+``Search`` says what is contested and who asks, ``Limits`` whom a policy gives up, ``Walker`` goes through the holders
+of one ClusterQueue in the order
+
+    already evicted, [LocalQueue usage, highest first], lowest priority, [least lost time], newest, UID
+
+where the brackets stand for admission fair sharing and for ``victimOrder: leastLost``.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from controller.engine.cluster import Cluster
+from controller.engine.incoming import Incoming
+from controller.engine.preemption.index import Entry, HolderIndex, Kind, Rank, started_at_s
+from controller.engine.queuestate import Holder, QueueState
+from controller.engine.resources import Amount, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.objects.queues import ReclaimWithinCohortPolicy, WithinClusterQueuePolicy
+
+Order = tuple[bool, int, float, float, float, str, WorkloadKey]
+"""(not evicted, priority, lost GPU-time, lost CPU-time, newest, UID, key): what two queues' candidates compare by."""
+
+
+class Limits(NamedTuple):
+    """Priorities below ``below`` (None: all), and at ``below`` those that queued later than ``newer_than_s``."""
+
+    below: int | None
+    newer_than_s: float | None = None
+
+    def admits(self, priority: int) -> bool:
+        return self.below is None or priority < self.below or (priority == self.below and self.newer_than_s is not None)
+
+
+def limits_within(policy: WithinClusterQueuePolicy | None, incoming: Incoming) -> Limits | None:
+    """Whom ``withinClusterQueue`` gives up to the incoming workload; None: nobody."""
+    if policy == "LowerPriority":
+        return Limits(incoming.priority)
+    if policy == "LowerOrNewerEqualPriority":
+        return Limits(incoming.priority, incoming.queued_at_s)
+    return None
+
+
+def limits_reclaim(policy: ReclaimWithinCohortPolicy | None, incoming: Incoming) -> Limits | None:
+    """Whom ``reclaimWithinCohort`` gives up to the incoming workload; None: nobody."""
+    if policy == "LowerPriority":
+        return Limits(incoming.priority)
+    return Limits(None) if policy == "Any" else None
+
+
+class Candidate(NamedTuple):
+    order: Order
+    holder: Holder
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One question: who would have to go so that ``incoming`` gets ``frs``. ``barred`` must not, in spite of policy."""
+
+    cluster: Cluster
+    index: HolderIndex
+    incoming: Incoming
+    frs: tuple[FlavorResource, ...]
+    now_s: float
+    local_queue_usage: Callable[[LocalQueueKey], float]
+    barred: Collection[WorkloadKey] = ()
+
+    def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
+        """All that the queue's holders within the limits hold of what is contested; an upper bound of what can go."""
+        totals: dict[FlavorResource, Amount] = {}
+        for fr in self.frs:
+            ranks = (rank for some in self.index.ranks(queue.name, fr).values() for rank in some)
+            total = sum(rank.total for rank in ranks if limits.admits(rank.priority))
+            if total:
+                totals[fr] = total
+        return totals
+
+    def ranks(self, queue: QueueState, limits: Limits, evicted: bool | None) -> Iterator[list[Rank]]:
+        """The ranks within the limits, best victims first, those of equal place together."""
+        config = self.cluster.config
+        by_usage = config.admission_fair_sharing is not None and queue.policies.usage_based_admission
+        lists = []
+        for fr in self.frs:
+            for local_queue, ranks in self.index.ranks(queue.name, fr).items():
+                usage = self.local_queue_usage(local_queue) if by_usage and local_queue else 0.0
+                lists.append(_within(ranks, limits, evicted, -usage))
+        merged = lists[0] if len(lists) == 1 else heapq.merge(*lists, key=itemgetter(0))
+        for _, group in groupby(merged, key=itemgetter(0)):
+            yield [rank for _, rank in group]
+
+    def protected_until_s(self, entry: Entry, kind: Kind, queue: QueueState) -> float:
+        """The end of the holder's minimum runtime; minus infinity for one that has none."""
+        minimum = self.cluster.config.beyond.minimum_runtime
+        started_s = started_at_s(entry.holder)
+        if minimum is None or kind.runs_as is None or started_s is None:
+            return -math.inf
+        return started_s + minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
+
+    def order(self, rank: Rank, kind: Kind, entry: Entry) -> Order:
+        ran_s = max(0.0, self.now_s + entry.newest_s)
+        lost = (kind.gpus * ran_s, kind.milli_cpus * ran_s)
+        return (*rank.order, *lost, entry.newest_s, entry.uid, entry.key)
+
+
+def _within(
+    ranks: Iterable[Rank], limits: Limits, evicted: bool | None, usage: float
+) -> Iterator[tuple[tuple[bool, float, int], Rank]]:
+    for rank in ranks:
+        if evicted is True and not rank.evicted:
+            return
+        if evicted is False and rank.evicted:
+            continue
+        if limits.admits(rank.priority):
+            yield (rank.order[0], usage, rank.priority), rank
+        elif not rank.evicted:
+            return
+
+
+class _Cursor:
+    """Where a walk stands in one list of a rank. ``after(order)`` starts anew behind a place."""
+
+    __slots__ = ("_open", "_rest", "kind", "rank")
+
+    def __init__(self, rank: Rank, kind: Kind, start: Callable[[Order | None], Iterator[Entry]]) -> None:
+        self.rank = rank
+        self.kind = kind
+        self._open = start
+        self._rest = start(None)
+
+    def next(self) -> Entry | None:
+        return next(self._rest, None)
+
+    def after(self, order: Order) -> None:
+        self._rest = self._open(order)
+
+
+class Walker:
+    """The candidates of one ClusterQueue, each once. Who holds what must not change meanwhile: trials change sums."""
+
+    __slots__ = ("_aside", "_heap", "_limits", "_opened", "_ranks", "_search", "queue")
+
+    def __init__(self, search: Search, queue: QueueState, limits: Limits, *, evicted: bool | None = None) -> None:
+        self.queue = queue
+        self._search = search
+        self._limits = limits
+        self._ranks = search.ranks(queue, limits, evicted)
+        self._heap: list[tuple[Order, int, Entry, _Cursor]] = []
+        self._aside: list[_Cursor] = []
+        self._opened = 0
+
+    def peek(self) -> Candidate | None:
+        while not self._heap:
+            ranks = next(self._ranks, None)
+            if ranks is None:
+                return None
+            self._aside.clear()
+            for rank in ranks:
+                for cursor in self._cursors(rank):
+                    self._push(cursor)
+        order, _, entry, cursor = self._heap[0]
+        return Candidate(order, entry.holder, cursor.kind)
+
+    def pop(self) -> Candidate | None:
+        candidate = self.peek()
+        # A holder of two contested flavor-resources lies in a list of each, both at the same place.
+        while self._heap and candidate is not None and self._heap[0][0] == candidate.order:
+            cursor = heapq.heappop(self._heap)[3]
+            self._push(cursor)
+        return candidate
+
+    def pass_over(self, kind: Kind) -> None:
+        """Until ``resume``, leave out those of the current rank that are like this."""
+        stay = [item for item in self._heap if item[3].kind != kind]
+        if len(stay) < len(self._heap):
+            self._aside += [item[3] for item in self._heap if item[3].kind == kind]
+            heapq.heapify(stay)
+            self._heap = stay
+
+    def resume(self, taken: Candidate) -> None:
+        """Those passed over that come after ``taken`` are candidates again; the others have had their turn."""
+        aside, self._aside = self._aside, []
+        for cursor in aside:
+            cursor.after(taken.order)
+            self._push(cursor)
+
+    def _push(self, cursor: _Cursor) -> None:
+        while (entry := cursor.next()) is not None:
+            if self._may_go(entry, cursor.rank, cursor.kind):
+                self._opened += 1
+                order = self._search.order(cursor.rank, cursor.kind, entry)
+                heapq.heappush(self._heap, (order, self._opened, entry, cursor))
+                return
+
+    def _may_go(self, entry: Entry, rank: Rank, kind: Kind) -> bool:
+        limits = self._limits
+        if rank.priority == limits.below and (
+            limits.newer_than_s is None or entry.holder.queued_at_s <= limits.newer_than_s
+        ):
+            return False
+        replaced = self._search.incoming.replaces
+        if replaced is not None and replaced.key == entry.key:
+            return False
+        if entry.holder.evicted:
+            return True
+        return (
+            entry.key not in self._search.barred
+            and self._search.protected_until_s(entry, kind, self.queue) <= self._search.now_s
+        )
+
+    def _cursors(self, rank: Rank) -> Iterator[_Cursor]:
+        search, limits = self._search, self._limits
+        newer: list[WorkloadKey] | None = None
+        if rank.priority == limits.below and limits.newer_than_s is not None:
+            newer = rank.queued_after(limits.newer_than_s)
+        if newer is not None:
+            for kind, entries in self._sorted(newer).items():
+                yield _Cursor(rank, kind, _from_list(entries, _key(search, rank, kind)))
+            return
+        for kind in rank.kinds:
+            yield _Cursor(rank, kind, self._from_chunks(rank, kind))
+
+    def _sorted(self, keys: Iterable[WorkloadKey]) -> Mapping[Kind, list[Entry]]:
+        kinds: dict[Kind, list[Entry]] = {}
+        for key in keys:
+            kind, entry = self._search.index.entry(self._search.cluster.holders[key])
+            kinds.setdefault(kind, []).append(entry)
+        for entries in kinds.values():
+            entries.sort()
+        return kinds
+
+    def _from_chunks(self, rank: Rank, kind: Kind) -> Callable[[Order | None], Iterator[Entry]]:
+        search, chunks = self._search, rank.kinds[kind]
+        minimum = search.cluster.config.beyond.minimum_runtime
+        oldest_s = -math.inf
+        if kind.runs_as is not None and minimum is not None:
+            # Nobody whose place is before this has run long enough: reservation never comes after admission.
+            minimum_s = minimum.of(kind.runs_as, queue_s=self.queue.policies.minimum_runtime_s)
+            oldest_s = math.nextafter(minimum_s - search.now_s, -math.inf)
+
+        def start(order: Order | None) -> Iterator[Entry]:
+            if order is not None:
+                return chunks.after(order, _key(search, rank, kind))
+            return iter(chunks) if oldest_s == -math.inf else chunks.after(oldest_s, itemgetter(0))
+
+        return start
+
+
+def _key(search: Search, rank: Rank, kind: Kind) -> Callable[[Entry], Order]:
+    return lambda entry: search.order(rank, kind, entry)
+
+
+def _from_list(entries: list[Entry], key: Callable[[Entry], Order]) -> Callable[[Order | None], Iterator[Entry]]:
+    return lambda order: iter(entries if order is None else [entry for entry in entries if key(entry) > order])

@@ -1,0 +1,79 @@
+"""A sorted list in chunks: insertion and removal move at most one chunk, however long the list is.
+
+The standard library's ``bisect.insort`` alone moves half of a list of 100,000 entries for one of them.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+CHUNK: Final = 512
+
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class Chunks(Generic[T]):
+    """Entries in ascending order; they must be unequal and comparable. Not to be changed while a cursor walks it."""
+
+    __slots__ = ("_chunks", "_lasts", "_size")
+
+    def __init__(self) -> None:
+        self._chunks: list[list[T]] = []
+        self._lasts: list[T] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        for chunk in self._chunks:
+            yield from chunk
+
+    def add(self, entry: T) -> None:
+        at = bisect_left(self._lasts, entry)
+        if at == len(self._chunks):
+            if not self._chunks:
+                self._chunks.append([])
+                self._lasts.append(entry)
+            at = len(self._chunks) - 1
+        chunk = self._chunks[at]
+        insort(chunk, entry)
+        if len(chunk) > CHUNK:
+            half = len(chunk) // 2
+            self._chunks[at : at + 1] = [chunk[:half], chunk[half:]]
+            self._lasts[at : at + 1] = [chunk[half - 1], chunk[-1]]
+        else:
+            self._lasts[at] = chunk[-1]
+        self._size += 1
+
+    def remove(self, entry: T) -> None:
+        """ValueError where it is not."""
+        at = bisect_left(self._lasts, entry)
+        chunk = self._chunks[at] if at < len(self._chunks) else []
+        place = bisect_left(chunk, entry)
+        if place == len(chunk) or chunk[place] != entry:
+            raise ValueError(f"{entry!r} is not in the list")
+        del chunk[place]
+        if chunk:
+            self._lasts[at] = chunk[-1]
+        else:
+            del self._chunks[at], self._lasts[at]
+        self._size -= 1
+
+    def after(self, value: Any, key: Callable[[T], Any]) -> Iterator[T]:
+        """The entries whose ``key``, which must ascend along the list, is greater than ``value``."""
+        at = bisect_right(self._lasts, value, key=key)
+        if at < len(self._chunks):
+            chunk = self._chunks[at]
+            for place in range(bisect_right(chunk, value, key=key), len(chunk)):
+                yield chunk[place]
+        for later in range(at + 1, len(self._chunks)):
+            yield from self._chunks[later]
+
+    def count_after(self, value: Any, key: Callable[[T], Any]) -> int:
+        """How many ``after`` would yield; O(number of chunks)."""
+        at = bisect_right(self._lasts, value, key=key)
+        if at == len(self._chunks):
+            return 0
+        chunk = self._chunks[at]
+        return len(chunk) - bisect_right(chunk, value, key=key) + sum(map(len, self._chunks[at + 1 :]))

@@ -1,0 +1,202 @@
+"""Classical preemption: by priority inside the ClusterQueue, by reclaiming what others of the tree have borrowed.
+
+Source: KEP-83, KEP-79 (hierarchical cohorts), KEP-1337 (borrowWithinCohort). Candidates come in three groups: those
+that the preemptor has an advantage over (its request fits into the quota of a subtree that they are not in), other
+ClusterQueues' else, its own ClusterQueue's; first the already evicted of all three, then the rest.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controller.engine.incoming import PreemptionReason, Target
+from controller.engine.nodes import Node
+from controller.engine.preemption.candidates import (
+    Candidate,
+    Limits,
+    Order,
+    Search,
+    Walker,
+    limits_reclaim,
+    limits_within,
+)
+from controller.engine.preemption.room import Room
+from controller.engine.preemption.trials import fill_back
+from controller.engine.queuestate import QueueState
+from controller.engine.resources import ClusterQueueName, FlavorResource, Usage
+
+
+class Source(NamedTuple):
+    """A ClusterQueue that holds more than its own. ``path``: it and its cohorts below the lowest common ancestor."""
+
+    queue: QueueState
+    path: tuple[Node, ...]
+    advantage: bool
+
+    def reclaimable(self, frs: tuple[FlavorResource, ...]) -> bool:
+        """Not once the queue, or a cohort it shares with the others below the ancestor, holds no more than its own."""
+        return not any(within_quota(node, frs) for node in self.path)
+
+
+def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
+    """Whether nothing of this is used beyond the subtree's own quota."""
+    cells = (node.cells.get(fr) for fr in frs)
+    return all(cell is None or cell.usage <= cell.subtree_quota for cell in cells)
+
+
+class Classical:
+    """One search. ``targets()`` leaves the cluster as it found it."""
+
+    def __init__(self, search: Search, room: Room) -> None:
+        self._search = search
+        self._room = room
+        self._incoming = search.incoming
+        self._policies = search.incoming.queue.policies
+        self._own = limits_within(self._policies.within_cluster_queue, search.incoming)
+        self._reclaim = limits_reclaim(self._policies.reclaim_within_cohort, search.incoming)
+        self._sources = tuple(self._find_sources()) if self._reclaim is not None else ()
+
+    def targets(self) -> tuple[Target, ...]:
+        for borrowing in self._attempts():
+            if self._could_fit(borrowing=borrowing):
+                found = self._attempt(borrowing=borrowing)
+                if found:
+                    return found
+        return ()
+
+    # -- which attempts ----------------------------------------------------------------------------------------------
+
+    @property
+    def _may_borrow(self) -> bool:
+        """Whether others may be evicted for a workload that borrows; a policy left out is not Never."""
+        return self._policies.borrow_within_cohort != "Never"
+
+    def _attempts(self) -> tuple[bool, ...]:
+        others = [source for source in self._sources if self._anybody(source)]
+        if not others or (not self._may_borrow and not self._below_nominal()):
+            return (True,)
+        if not self._may_borrow and not any(source.advantage for source in others):
+            return (False, True)
+        return (True, False)
+
+    def _anybody(self, source: Source) -> bool:
+        assert self._reclaim is not None
+        return Walker(self._search, source.queue, self._reclaim).peek() is not None
+
+    def _below_nominal(self) -> bool:
+        node = self._incoming.queue.node
+        return all(node.usage(fr) < node.quota(fr) for fr in self._search.frs)
+
+    # -- candidates --------------------------------------------------------------------------------------------------
+
+    def _find_sources(self) -> Iterator[Source]:
+        """Other ClusterQueues that hold more than their own, from the nearest cohort up to the root."""
+        below: Node = self._incoming.queue.node
+        advantage, rest = _fits_own(below, self._room.usage)
+        while below.parent is not None:
+            yield from self._sources_below(below.parent, below, (), advantage=advantage)
+            fits, rest = _fits_own(below.parent, rest)
+            advantage = advantage or fits
+            below = below.parent
+
+    def _sources_below(
+        self, cohort: Node, without: Node, path: tuple[Node, ...], *, advantage: bool
+    ) -> Iterator[Source]:
+        frs = self._search.frs
+        for child in cohort.cohorts.values():
+            if child is not without and not within_quota(child, frs):
+                yield from self._sources_below(child, without, (child, *path), advantage=advantage)
+        for name, child in cohort.queues.items():
+            if child is not without and not within_quota(child, frs):
+                yield Source(self._search.cluster.queue(ClusterQueueName(name)), (child, *path), advantage)
+
+    def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:
+        """Whom of this ClusterQueue the attempt may take."""
+        if not borrowing or source.advantage or self._reclaim is None:
+            return self._reclaim
+        if not self._may_borrow:
+            return None
+        below = self._incoming.priority
+        threshold = self._policies.borrow_threshold
+        if threshold is not None:
+            below = min(below, threshold + 1)
+        return Limits(below)
+
+    def _reason(self, source: Source, priority: int) -> PreemptionReason:
+        threshold = self._policies.borrow_threshold
+        if source.advantage or not self._may_borrow or priority >= self._incoming.priority:
+            return PreemptionReason.IN_COHORT_RECLAMATION
+        if threshold is not None and priority > threshold:
+            return PreemptionReason.IN_COHORT_RECLAMATION
+        return PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+
+    def _walk(self, *, borrowing: bool) -> Iterator[Target]:
+        """The candidates in order; a ClusterQueue is left alone from when it holds no more than its own."""
+        for evicted in (True, False):
+            for advantage in (True, False):
+                yield from self._walk_others(evicted=evicted, advantage=advantage, borrowing=borrowing)
+            if self._own is not None:
+                own = Walker(self._search, self._incoming.queue, self._own, evicted=evicted)
+                while (candidate := own.pop()) is not None:
+                    yield Target(candidate.holder, PreemptionReason.IN_CLUSTER_QUEUE)
+
+    def _walk_others(self, *, evicted: bool, advantage: bool, borrowing: bool) -> Iterator[Target]:
+        heap: list[tuple[Order, int, Candidate, Source, Walker]] = []
+        for place, source in enumerate(self._sources):
+            limits = self._limits(source, borrowing=borrowing)
+            if source.advantage != advantage or limits is None:
+                continue
+            walker = Walker(self._search, source.queue, limits, evicted=evicted)
+            candidate = walker.pop()
+            if candidate is not None:
+                heap.append((candidate.order, place, candidate, source, walker))
+        heapq.heapify(heap)
+        while heap:
+            _, place, candidate, source, walker = heap[0]
+            # Usage only falls while victims go: who holds no more than its own now will not come back.
+            following = None
+            if source.reclaimable(self._search.frs):
+                yield Target(candidate.holder, self._reason(source, candidate.holder.priority))
+                following = walker.pop()
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following.order, place, following, source, walker))
+
+    # -- trying ------------------------------------------------------------------------------------------------------
+
+    def _could_fit(self, *, borrowing: bool) -> bool:
+        """Whether the contested part would fit if all candidates went: a look at sums, before anybody is tried."""
+        quota = self._search.cluster.quota
+        with self._search.cluster.trial():
+            for source in self._sources:
+                limits = self._limits(source, borrowing=borrowing)
+                if limits is not None:
+                    quota.remove_usage(source.queue.name, self._search.total(source.queue, limits))
+            if self._own is not None:
+                queue = self._incoming.queue
+                quota.remove_usage(queue.name, self._search.total(queue, self._own))
+            return self._room.quota_fits(self._search.frs, borrowing=borrowing)
+
+    def _attempt(self, *, borrowing: bool) -> tuple[Target, ...]:
+        cluster, room = self._search.cluster, self._room
+        targets: list[Target] = []
+        with cluster.trial():
+            for target in self._walk(borrowing=borrowing):
+                cluster.release(target.holder)
+                targets.append(target)
+                if room.fits(borrowing=borrowing):
+                    fill_back(cluster, targets, lambda: room.fits(borrowing=borrowing))
+                    return tuple(targets)
+        return ()
+
+
+def _fits_own(node: Node, requests: Usage) -> tuple[bool, Usage]:
+    """Whether the requests fit into the subtree's own quota, and what of them is left to ask of its parent."""
+    fits, rest = True, {}
+    for fr, amount in requests.items():
+        cell = node.cells.get(fr)
+        usage, quota, local = (0, 0, 0) if cell is None else (cell.usage, cell.subtree_quota, cell.local_available())
+        fits = fits and usage + amount <= quota
+        rest[fr] = max(0, amount - local)
+    return fits, rest

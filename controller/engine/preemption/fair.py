@@ -1,0 +1,144 @@
+"""Fair-sharing preemption: the ClusterQueue or cohort with the largest dominant resource share gives first.
+
+Source: KEP-1714. The incoming workload counts as running while shares are compared. A ClusterQueue within its own quota
+takes back what others borrowed whatever the shares are; one beyond it only takes where the strategy finds that it stays
+the poorer of the two.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from controller.engine.config import FairSharing
+from controller.engine.incoming import PreemptionReason, Target
+from controller.engine.nodes import Node
+from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
+from controller.engine.preemption.room import Room
+from controller.engine.preemption.tournament import Shares, Tournament
+from controller.engine.preemption.trials import fill_back
+from controller.engine.resources import ClusterQueueName
+from controller.engine.shares import PreemptionStrategy, below_common_ancestor
+
+
+class Fair:
+    """One search. ``targets()`` leaves the cluster as it found it."""
+
+    def __init__(self, search: Search, room: Room, config: FairSharing) -> None:
+        self._search = search
+        self._cluster = search.cluster
+        self._room = room
+        self._strategies = config.strategies
+        self._queue = search.incoming.queue
+        self._node = search.incoming.queue.node
+        self._shares = Shares()
+        self._targets: list[Target] = []
+        policies = self._queue.policies
+        self._own = limits_within(policies.within_cluster_queue, search.incoming)
+        self._reclaim = limits_reclaim(policies.reclaim_within_cohort, search.incoming)
+
+    def targets(self) -> tuple[Target, ...]:
+        borrowers = list(self._borrowers()) if self._reclaim is not None else []
+        if not self._could_fit(borrowers):
+            return ()
+        walkers = {node.name: self._walker(node) for node in borrowers}
+        if self._own is not None:
+            walkers[self._node.name] = Walker(self._search, self._queue, self._own)
+        with self._cluster.trial():
+            self._cluster.quota.add_usage(self._queue.name, self._room.usage)
+            retry: dict[str, Candidate] = {}
+            if not (self._first(walkers, retry) or (len(self._strategies) > 1 and self._second(retry))):
+                return ()
+            fill_back(self._cluster, self._targets, self._fits)
+            return tuple(self._targets)
+
+    def _borrowers(self) -> Iterator[Node]:
+        """The other ClusterQueues of the tree that borrow anything of what is contested."""
+        if self._node.parent is not None:
+            for node in _queues_below(self._node.root()):
+                if node is not self._node and any(node.borrowed(fr) for fr in self._search.frs):
+                    yield node
+
+    def _walker(self, node: Node) -> Walker:
+        assert self._reclaim is not None
+        return Walker(self._search, self._cluster.queue(ClusterQueueName(node.name)), self._reclaim)
+
+    def _could_fit(self, borrowers: list[Node]) -> bool:
+        """Whether the contested part would fit if all candidates went: a look at sums, before anybody is tried."""
+        with self._cluster.trial():
+            if self._reclaim is not None:
+                for node in borrowers:
+                    queue = self._cluster.queue(ClusterQueueName(node.name))
+                    self._cluster.quota.remove_usage(queue.name, self._search.total(queue, self._reclaim))
+            if self._own is not None:
+                self._cluster.quota.remove_usage(self._queue.name, self._search.total(self._queue, self._own))
+            return self._room.quota_fits(self._search.frs)
+
+    # -- strategies --------------------------------------------------------------------------------------------------
+
+    def _first(self, walkers: Mapping[str, Walker], retry: dict[str, Candidate]) -> bool:
+        """Go by the first strategy; whether it fits then. ``retry`` gets each queue's first one that was spared."""
+        within = self._cluster.config.gates.on("FairSharingPreemptWithinNominal") and all(
+            self._node.usage(fr) <= self._node.quota(fr) for fr in self._search.frs
+        )
+        tournament = Tournament(self._shares, self._node, {name: walker.peek for name, walker in walkers.items()})
+        for node in tournament:
+            walker = walkers[node.name]
+            if node is self._node or within:
+                candidate = walker.pop()
+                assert candidate is not None
+                own = node is self._node
+                reason = PreemptionReason.IN_CLUSTER_QUEUE if own else PreemptionReason.IN_COHORT_RECLAMATION
+            else:
+                candidate = self._poorer(node, walker, retry)
+                reason = PreemptionReason.IN_COHORT_FAIR_SHARING
+            if candidate is not None and self._take(candidate, reason):
+                return True
+        return False
+
+    def _poorer(self, node: Node, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
+        """The first candidate of the queue that the first strategy gives up."""
+        ours, theirs = below_common_ancestor(self._node, node)
+        with_incoming, before = self._shares.of(ours), self._shares.of(theirs)
+        while (candidate := walker.pop()) is not None:
+            with self._cluster.trial():
+                self._cluster.quota.remove_usage(candidate.holder.cluster_queue, candidate.holder.usage)
+                after = Shares().of(theirs)
+            if self._strategies[0].allows(preemptor_with=with_incoming, target_before=before, target_after=after):
+                walker.resume(candidate)
+                return candidate
+            retry.setdefault(node.name, candidate)
+            # The answer depends on what a candidate holds and on nothing else of it.
+            walker.pass_over(candidate.kind)
+        return None
+
+    def _second(self, retry: Mapping[str, Candidate]) -> bool:
+        """Go on by the second strategy, with at most one more from each ClusterQueue; whether it fits then."""
+        left = dict(retry)
+        tournament = Tournament(self._shares, self._node, {name: partial(left.get, name) for name in retry})
+        for node in tournament:
+            candidate = left.pop(node.name)
+            ours, theirs = below_common_ancestor(self._node, node)
+            before = self._shares.of(theirs)
+            strategy: PreemptionStrategy = self._strategies[1]
+            if strategy.allows(preemptor_with=self._shares.of(ours), target_before=before, target_after=before) and (
+                self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)
+            ):
+                return True
+        return False
+
+    def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
+        """The candidate goes; whether the request fits then."""
+        self._cluster.release(candidate.holder)
+        self._shares.changed(self._cluster.quota.cluster_queue(candidate.holder.cluster_queue))
+        self._targets.append(Target(candidate.holder, reason))
+        return self._fits()
+
+    def _fits(self) -> bool:
+        with self._cluster.trial():
+            self._cluster.quota.remove_usage(self._queue.name, self._room.usage)
+            return self._room.fits()
+
+
+def _queues_below(node: Node) -> Iterator[Node]:
+    yield from node.queues.values()
+    for cohort in node.cohorts.values():
+        yield from _queues_below(cohort)

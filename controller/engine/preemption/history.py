@@ -1,0 +1,140 @@
+"""Who evicted whom: so that no two workloads, and no circle of them, evict each other while nothing changed outside.
+
+The rules, on top of every policy and only where ``noEvictionCycles`` is on:
+
+1. Whoever evicted a workload, itself or through others (A evicted B, B evicted C), may not be evicted by it.
+2. A workload does not evict the same one twice.
+
+Both hold until something changes from outside: a change of quotas, weights or policies anywhere in the tree ends both;
+a workload that is new, has finished, is gone or changed its spec ends the first for evictions between its ClusterQueue
+and another, the second in its whole tree. Evictions, requeues and admissions are no changes from outside.
+
+Why every run settles: without outside changes an ordered pair of workloads is used at most once, so n workloads evict
+at most n * (n - 1) / 2 times (of two opposite pairs one at most is ever used), whatever weights, priorities and limits
+are. Comparing shares cannot promise that: zero weights, shares of different cohorts and whole workloads of different
+sizes all let two sides find each other the richer in turn.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from controller.engine.cluster import Cluster
+from controller.engine.incoming import Incoming, Target
+from controller.engine.resources import ClusterQueueName, WorkloadKey
+
+_SWEEP_ABOVE: Final = 1024
+
+
+class _Stamp(NamedTuple):
+    """What was valid when the eviction happened: by the numbers that changes from outside move on."""
+
+    preemptor_queue: ClusterQueueName
+    victim_queue: ClusterQueueName
+    quotas: tuple[int, int]
+    queues: tuple[int, int]
+    trees: tuple[int, int]
+
+
+class EvictionHistory:
+    """Kept in memory: a restart is a change from outside."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._evicted_by: dict[WorkloadKey, dict[WorkloadKey, _Stamp]] = {}
+        self._evicted: dict[WorkloadKey, dict[WorkloadKey, _Stamp]] = {}
+        self._changes: dict[str, int] = {}
+        """How often a ClusterQueue, or (by ``tree/`` and its root's name) a whole tree, was changed from outside."""
+        self._size = 0
+        self._sweep_at = _SWEEP_ABOVE
+
+    def __len__(self) -> int:
+        return self._size
+
+    def evicted(self, incoming: Incoming, targets: Iterable[Target]) -> None:
+        """These are told to go for that one now. Those that had been told before were somebody else's."""
+        for target in targets:
+            if target.holder.evicted:
+                continue
+            stamp = self._stamp(incoming.queue.name, target.holder.cluster_queue)
+            victim = target.holder.key
+            if stamp is not None:
+                self._size += victim not in self._evicted.setdefault(incoming.key, {})
+                self._evicted[incoming.key][victim] = stamp
+                self._evicted_by.setdefault(victim, {})[incoming.key] = stamp
+        if self._size > self._sweep_at:
+            self._sweep()
+
+    def outside_change(self, queue: ClusterQueueName) -> None:
+        """A workload of this ClusterQueue is new, has finished, is gone, or its spec has changed."""
+        self._changes[queue] = self._changes.get(queue, 0) + 1
+        tree = self._tree(queue)
+        self._changes[tree] = self._changes.get(tree, 0) + 1
+
+    def forget(self, key: WorkloadKey) -> None:
+        """The workload has finished or is gone."""
+        for victim in self._evicted.pop(key, {}):
+            self._drop(self._evicted_by, victim, key)
+            self._size -= 1
+        for preemptor in self._evicted_by.pop(key, {}):
+            self._drop(self._evicted, preemptor, key)
+            self._size -= 1
+
+    def barred(self, incoming: Incoming) -> frozenset[WorkloadKey]:
+        """Those that may not be evicted for the incoming workload now."""
+        found = {
+            victim
+            for victim, stamp in self._evicted.get(incoming.key, {}).items()
+            if self._valid(stamp, whole_tree=True)
+        }
+        seen = {incoming.key}
+        ahead = [incoming.key]
+        while ahead:
+            for preemptor, stamp in self._evicted_by.get(ahead.pop(), {}).items():
+                if preemptor not in seen and self._valid(stamp):
+                    seen.add(preemptor)
+                    ahead.append(preemptor)
+        return frozenset(found | seen)
+
+    def _stamp(self, preemptor: ClusterQueueName, victim: ClusterQueueName) -> _Stamp | None:
+        nodes = [self._cluster.quota.cluster_queues.get(name) for name in (preemptor, victim)]
+        if nodes[0] is None or nodes[1] is None:
+            return None
+        return _Stamp(
+            preemptor,
+            victim,
+            (nodes[0].quota_generation(), nodes[1].quota_generation()),
+            (self._changes.get(preemptor, 0), self._changes.get(victim, 0)),
+            (self._changes.get(self._tree(preemptor), 0), self._changes.get(self._tree(victim), 0)),
+        )
+
+    def _valid(self, stamp: _Stamp, *, whole_tree: bool = False) -> bool:
+        now = self._stamp(stamp.preemptor_queue, stamp.victim_queue)
+        if now is None or now.quotas != stamp.quotas:
+            return False
+        return now.trees == stamp.trees if whole_tree else now.queues == stamp.queues
+
+    def _tree(self, queue: ClusterQueueName) -> str:
+        node = self._cluster.quota.cluster_queues.get(queue)
+        return f"tree/{queue if node is None else node.root().name}"
+
+    def _sweep(self) -> None:
+        """What has become invalid is dropped whenever the memory has doubled: it stays as large as it must be."""
+        stale = [
+            (preemptor, victim)
+            for preemptor, victims in self._evicted.items()
+            for victim, stamp in victims.items()
+            if not self._valid(stamp) and not self._valid(stamp, whole_tree=True)
+        ]
+        for preemptor, victim in stale:
+            self._drop(self._evicted, preemptor, victim)
+            self._drop(self._evicted_by, victim, preemptor)
+        self._size -= len(stale)
+        self._sweep_at = max(_SWEEP_ABOVE, 2 * self._size)
+
+    @staticmethod
+    def _drop(edges: dict[WorkloadKey, dict[WorkloadKey, _Stamp]], one: WorkloadKey, other: WorkloadKey) -> None:
+        found = edges.get(one)
+        if found is not None:
+            found.pop(other, None)
+            if not found:
+                del edges[one]

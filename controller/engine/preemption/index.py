@@ -1,0 +1,212 @@
+"""Who holds quota, kept in the order in which they would be asked to go, so that a search touches few of them.
+
+For each ClusterQueue and flavor-resource the holders lie in ranks (already evicted first, then by priority), inside a
+rank in kinds (those that only differ in their time), inside a kind newest first. What a rank holds in all is a sum that
+is kept: whether a request could fit at all costs one look a rank.
+"""
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from controller.engine.config import EngineConfig, VictimOrder
+from controller.engine.preemption.chunks import Chunks
+from controller.engine.queuestate import Holder
+from controller.engine.resources import CPU, Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.objects.meta import epoch_s, find_condition
+
+_FEW: Final = 64
+
+ANY_QUEUE: Final = LocalQueueKey("")
+
+
+class Entry(NamedTuple):
+    """One holder in one rank; entries compare newest first, then by UID."""
+
+    newest_s: float
+    """Minus the time that the order goes by, seconds since 1970."""
+    uid: str
+    key: WorkloadKey
+    holder: Holder
+
+
+class Kind(NamedTuple):
+    """What holders of one rank have in common when they lie in one list.
+
+    ``gpus`` and ``milli_cpus`` weigh lost time and are 0 where it is not asked for; ``runs_as`` is the priority class
+    whose minimum runtime protects them, None where nothing does; ``usage`` is told apart under fair sharing alone,
+    where it decides whether a holder may go.
+    """
+
+    gpus: Amount = 0
+    milli_cpus: Amount = 0
+    runs_as: str | None = None
+    usage: tuple[tuple[FlavorResource, Amount], ...] = ()
+
+
+class Rank:
+    """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority."""
+
+    __slots__ = ("_by_queue_time", "kinds", "order", "total")
+
+    def __init__(self, order: tuple[bool, int]) -> None:
+        self.order = order
+        """(not evicted, priority): what ranks are sorted by."""
+        self.kinds: dict[Kind, Chunks[Entry]] = {}
+        self.total: Amount = 0
+        self._by_queue_time: Chunks[tuple[float, WorkloadKey]] | None = None
+
+    def __lt__(self, other: "Rank") -> bool:
+        return self.order < other.order
+
+    @property
+    def evicted(self) -> bool:
+        return not self.order[0]
+
+    @property
+    def priority(self) -> int:
+        return self.order[1]
+
+    def queued_after(self, time_s: float) -> list[WorkloadKey] | None:
+        """Who queued later than that. None when these are so many that walking the rank is as good."""
+        times = self._by_queue_time
+        if times is None:
+            # Few queues ask: the list is made when one does first, and kept from then on.
+            times = self._by_queue_time = Chunks()
+            for entries in self.kinds.values():
+                for entry in entries:
+                    times.add((entry.holder.queued_at_s, entry.key))
+        count = times.count_after(time_s, _queue_time)
+        if count > _FEW and count * 8 > len(times):
+            return None
+        return [key for _, key in times.after(time_s, _queue_time)]
+
+    def add(self, kind: Kind, entry: Entry, amount: Amount) -> None:
+        entries = self.kinds.get(kind)
+        if entries is None:
+            entries = self.kinds[kind] = Chunks()
+        entries.add(entry)
+        self.total += amount
+        if self._by_queue_time is not None:
+            self._by_queue_time.add((entry.holder.queued_at_s, entry.key))
+
+    def remove(self, kind: Kind, entry: Entry, amount: Amount) -> None:
+        entries = self.kinds[kind]
+        entries.remove(entry)
+        if not entries:
+            del self.kinds[kind]
+        self.total -= amount
+        if self._by_queue_time is not None:
+            self._by_queue_time.remove((entry.holder.queued_at_s, entry.key))
+
+
+Ranks = list[Rank]
+_Place = tuple[ClusterQueueName, FlavorResource]
+
+
+class HolderIndex:
+    """Observes a ``Cluster``: told of every holder that comes or goes, undone trials included."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._by_local_queue = config.admission_fair_sharing is not None and config.gates.on("AdmissionFairSharing")
+        self._by_usage = config.fair_sharing is not None
+        self._least_lost = config.beyond.victim_order is VictimOrder.LEAST_LOST
+        self._protects = config.beyond.minimum_runtime is not None
+        self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
+        self._kinds: dict[WorkloadKey, Kind] = {}
+
+    def added(self, holder: Holder) -> None:
+        kind = self._kinds[holder.key] = self._kind(holder)
+        entry = self._entry(holder)
+        for fr, amount in holder.usage.items():
+            by_queue = self._ranks.setdefault((holder.cluster_queue, fr), {})
+            ranks = by_queue.setdefault(self._list_of(holder), [])
+            rank = _find(ranks, _order(holder))
+            if rank is None:
+                rank = Rank(_order(holder))
+                insort(ranks, rank)
+            rank.add(kind, entry, amount)
+
+    def removed(self, holder: Holder) -> None:
+        kind = self._kinds.pop(holder.key)
+        entry = self._entry(holder)
+        for fr, amount in holder.usage.items():
+            by_queue = self._ranks[holder.cluster_queue, fr]
+            ranks = by_queue[self._list_of(holder)]
+            rank = _find(ranks, _order(holder))
+            if rank is None:
+                raise KeyError(holder.key)
+            rank.remove(kind, entry, amount)
+            if not rank.kinds:
+                ranks.remove(rank)
+                if not ranks:
+                    del by_queue[self._list_of(holder)]
+                    if not by_queue:
+                        del self._ranks[holder.cluster_queue, fr]
+
+    def ranks(self, queue: ClusterQueueName, fr: FlavorResource) -> Mapping[LocalQueueKey, Sequence[Rank]]:
+        """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
+        return self._ranks.get((queue, fr), {})
+
+    def entry(self, holder: Holder) -> tuple[Kind, Entry]:
+        return self._kinds[holder.key], self._entry(holder)
+
+    def _entry(self, holder: Holder) -> Entry:
+        since_s = started_at_s(holder) if self._least_lost else None
+        return Entry(-(holder.reserved_at_s if since_s is None else since_s), holder.uid, holder.key, holder)
+
+    def _kind(self, holder: Holder) -> Kind:
+        started = started_at_s(holder) is not None
+        gpus, milli_cpus = lost_weight(holder) if self._least_lost and started else (0, 0)
+        runs_as = None
+        if self._protects and started and not holder.evicted:
+            reference = holder.info.workload.spec.priority_class_ref
+            runs_as = "" if reference is None else reference.name
+        usage = tuple(sorted(holder.usage.items())) if self._by_usage else ()
+        return Kind(gpus, milli_cpus, runs_as, usage)
+
+    def _list_of(self, holder: Holder) -> LocalQueueKey:
+        return holder.local_queue if self._by_local_queue else ANY_QUEUE
+
+
+def started_at_s(holder: Holder) -> float | None:
+    """When it was admitted; None while it only holds quota, when there is nothing yet that could be lost."""
+    if not holder.admitted:
+        return None
+    condition = find_condition(holder.info.workload.status.conditions, "Admitted")
+    if condition is None or condition.status != "True" or condition.last_transition_time is None:
+        return holder.reserved_at_s
+    return max(holder.reserved_at_s, epoch_s(condition.last_transition_time))
+
+
+def lost_weight(holder: Holder) -> tuple[Amount, Amount]:
+    """GPUs, and milli-CPUs for a holder without any: what a second of its run is worth."""
+    gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
+    if gpus:
+        return gpus, 0
+    return 0, sum(amount for fr, amount in holder.usage.items() if fr.resource == CPU)
+
+
+def is_gpu(resource: str) -> bool:
+    """``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/gpu.shared``, MIG instances; not memory or cores of one."""
+    name = resource.rpartition("/")[2]
+    return name == "gpu" or name.startswith(("gpu.", "mig-"))
+
+
+def _order(holder: Holder) -> tuple[bool, int]:
+    return (not holder.evicted, holder.priority)
+
+
+def _find(ranks: Ranks, order: tuple[bool, int]) -> Rank | None:
+    low, high = 0, len(ranks)
+    while low < high:
+        middle = (low + high) // 2
+        if ranks[middle].order < order:
+            low = middle + 1
+        else:
+            high = middle
+    return ranks[low] if low < len(ranks) and ranks[low].order == order else None
+
+
+def _queue_time(entry: tuple[float, WorkloadKey]) -> float:
+    return entry[0]

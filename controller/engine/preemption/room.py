@@ -1,0 +1,68 @@
+"""Whether a request has room, asked again and again while victims go and come back."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from controller.engine.assignment import Assignment
+from controller.engine.cluster import Cluster
+from controller.engine.incoming import Incoming
+from controller.engine.nodes import Node
+from controller.engine.placement import Placed, PlacementRequest
+from controller.engine.podrequests import pod_requests, whole_amount
+from controller.engine.resources import Amount, FlavorResource
+
+
+class Room(NamedTuple):
+    """``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that must be placed on nodes.
+
+    Any placement will do: the one that an assignment carries was found on an empty cluster, and holding on to it would
+    drive others from those very nodes.
+    """
+
+    cluster: Cluster
+    node: Node
+    usage: Mapping[FlavorResource, Amount]
+    places: tuple[PlacementRequest, ...] = ()
+
+    def fits(self, *, borrowing: bool = True) -> bool:
+        """Whether quota and nodes have room now; without ``borrowing`` within the ClusterQueue's own quota."""
+        return self.quota_fits(self.usage, borrowing=borrowing) and self.placed()
+
+    def quota_fits(self, frs: Iterable[FlavorResource], *, borrowing: bool = True) -> bool:
+        """The quota alone, on some of the flavor-resources."""
+        for fr in frs:
+            amount = self.usage.get(fr, 0)
+            if amount > self.node.available(fr) or (not borrowing and self.node.borrowing_with(fr, amount)):
+                return False
+        return True
+
+    def placed(self) -> bool:
+        return not self.places or isinstance(self.cluster.placement.place(self.places, on_empty=False), Placed)
+
+
+def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Room:
+    return Room(cluster, incoming.queue.node, assignment.usage, tuple(_places(cluster, incoming, assignment)))
+
+
+def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:
+    """The assignment's pod sets that need nodes of a topology; where they run is not asked before the second pass."""
+    specified = {pod_set.name: pod_set for pod_set in incoming.info.workload.spec.pod_sets}
+    flavors = {flavor for group in incoming.queue.groups for flavor in group.flavors}
+    known = [cluster.flavors[flavor] for flavor in flavors if flavor in cluster.flavors]
+    implied = bool(known) and all(flavor.spec.topology_name is not None for flavor in known)
+    for choice in assignment.pod_sets:
+        pod_set = specified.get(choice.name)
+        if pod_set is None or not choice.choices or choice.delayed_topology:
+            continue
+        for name in dict.fromkeys(one.flavor for one in choice.choices.values()):
+            flavor = cluster.flavors.get(name)
+            if flavor is None or not cluster.placement.needs(pod_set, flavor, implied=implied):
+                continue
+            single = pod_requests(pod_set.template.spec)
+            yield PlacementRequest(
+                pod_set=pod_set,
+                count=choice.count,
+                flavor=name,
+                single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
+            )
+            break

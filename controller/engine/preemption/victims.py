@@ -1,0 +1,58 @@
+"""The victims chosen so far in one scheduling cycle, for the entries that come after.
+
+A preemptor's usage is charged while its victims still hold theirs, so every later fit check takes all victims away
+again (fact 6 of the corpus); and nobody is evicted for two (fact 8).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from controller.engine.cluster import Cluster
+from controller.engine.incoming import Target
+from controller.engine.queuestate import Holder
+from controller.engine.resources import ClusterQueueName, FlavorName, Usage, WorkloadKey
+from controller.engine.workload import TopologyUsage
+
+
+class Victims:
+    """Holders by key, each once, in the order they were chosen."""
+
+    def __init__(self) -> None:
+        self._holders: dict[WorkloadKey, Holder] = {}
+
+    def __iter__(self) -> Iterator[Holder]:
+        return iter(self._holders.values())
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._holders
+
+    def add(self, targets: Iterable[Target]) -> None:
+        for target in targets:
+            self._holders[target.holder.key] = target.holder
+
+    def overlap(self, targets: Iterable[Target]) -> bool:
+        """Whether somebody has been chosen already."""
+        return any(target.holder.key in self._holders for target in targets)
+
+    def and_also(self, targets: Iterable[Target]) -> tuple[Holder, ...]:
+        """All of them and these, each once."""
+        return tuple({**self._holders, **{target.holder.key: target.holder for target in targets}}.values())
+
+
+def fits_without(
+    cluster: Cluster,
+    gone: Iterable[Holder],
+    queue: ClusterQueueName,
+    usage: Usage,
+    places: Iterable[tuple[FlavorName, TopologyUsage]] = (),
+) -> bool:
+    """Whether the usage fits, and the places are free, once these holders are gone. Changes nothing."""
+    with cluster.trial():
+        for holder in gone:
+            if cluster.holders.get(holder.key) is not None:
+                cluster.release(holder)
+        return cluster.quota.cluster_queue(queue).fits(usage) and all(
+            cluster.placement.fits(flavor, place) for flavor, place in places
+        )

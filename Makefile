@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
+SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
 .PHONY: help setup quick demo demo-down test lock check lint types fast conformance e2e gpu bench proto crds clean
 
@@ -49,15 +49,20 @@ fast: setup
 	@echo "check: fast tests"
 	@$(BIN)/pytest -q -m "not e2e and not conformance and not gpu and not bench"
 
-conformance: setup ## other systems' own cases (the corpus: ../shared, or TESSERA_SHARED)
-	@if [ -d "$(CORPUS)" ]; then \
-	  echo "conformance: other systems' cases in $(CORPUS)"; \
+conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
+ifdef CORPUS
+	@echo "conformance: Kueue's cases in $(CORPUS)"
+	@TESSERA_CORPUS="$(CORPUS)" $(BIN)/pytest -q -m conformance tests/conformance/kueue
+else
+	@if [ -d "$(SHARED_CORPUS)" ]; then \
+	  echo "conformance: other systems' cases in $(SHARED_CORPUS)"; \
 	  $(BIN)/pytest -q -m conformance tests/conformance; \
 	elif [ -n "$(CI)" ]; then \
-	  echo "conformance: $(CORPUS) is missing"; exit 1; \
+	  echo "conformance: $(SHARED_CORPUS) is missing"; exit 1; \
 	else \
-	  echo "conformance: NOT RUN: no corpus in $(CORPUS); it is not part of this repository (TESSERA_SHARED names another folder)"; \
+	  echo "conformance: NOT RUN: no corpus in $(SHARED_CORPUS); it is not part of this repository (TESSERA_SHARED names another folder)"; \
 	fi
+endif
 
 e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run compiles them)
 	@$(BIN)/python -m hack.cluster build all

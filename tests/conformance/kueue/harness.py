@@ -9,7 +9,7 @@ A runner never looks at a case's name.
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ class Case:
     harness: str
     input: Mapping[str, Any]
     expect: Mapping[str, Any]
+    tags: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.suite}/{self.slug}"
 
     @property
     def gates(self) -> FeatureGates:
@@ -43,6 +47,16 @@ class Difference:
         return f"{self.path or 'value'}: expected {_shown(self.expected)}, found {_shown(self.found)}"
 
 
+@dataclass(slots=True)
+class Tally:
+    """What came of the cases of this run. ``declared`` holds a line for each difference on purpose."""
+
+    ran: int = 0
+    passed: int = 0
+    declared: list[str] = field(default_factory=list)
+
+
+TALLY = Tally()
 Runner = Callable[[Case], Difference | None]
 ABSENT = "(absent)"
 RUNNERS: dict[str, Runner] = {}
@@ -75,7 +89,14 @@ def cases(suite: str) -> Iterator[Case]:
             harness=data.get("harness", ""),
             input=data["input"],
             expect=data["expect"],
+            tags=tuple(data.get("tags") or ()),
         )
+
+
+def all_cases() -> Iterator[Case]:
+    """Every file of the corpus, whether or not anything here can run it."""
+    for suite in sorted(folder.name for folder in root().iterdir() if folder.is_dir()):
+        yield from cases(suite)
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> Difference | None:

@@ -1,25 +1,25 @@
-"""One test a case of every suite in force. A failure's first line is ``FAIL suite/slug: first difference``."""
+"""One test a case in force. A failure's first line is ``FAIL suite/slug: first difference``; ``conftest`` sums up."""
 
+import traceback
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.kueue import harness, suites
-from tests.conformance.kueue.harness import Case
+from tests.conformance.kueue import differences, harness, suites
+from tests.conformance.kueue.harness import TALLY, Case
 
 pytestmark = pytest.mark.conformance
 
 suites.load_runners()
 
 
-def all_cases() -> Iterator[Case]:
-    """Every case of the suites in force; none where there is no corpus, which the first test then says."""
+def cases_in_force() -> Iterator[Case]:
+    """None where there is no corpus, which the first test then says."""
     try:
         harness.root()
     except FileNotFoundError:
         return
-    for suite in suites.IN_FORCE:
-        yield from harness.cases(suite)
+    yield from filter(suites.in_force, harness.all_cases())
 
 
 def test_every_suite_in_force_has_a_runner_and_the_corpus_is_there() -> None:
@@ -27,8 +27,17 @@ def test_every_suite_in_force_has_a_runner_and_the_corpus_is_there() -> None:
     assert harness.root().is_dir()
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.suite}/{case.slug}") for case in all_cases()])
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in cases_in_force()])
 def test_case(case: Case) -> None:
-    difference = harness.RUNNERS[case.suite](case)
-    if difference is not None:
-        pytest.fail(f"FAIL {case.suite}/{case.slug}: {difference}", pytrace=False)
+    TALLY.ran += 1
+    try:
+        difference = harness.RUNNERS[case.suite](case)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is this case's failure, in the form of any other
+        pytest.fail(f"FAIL {case}: raised {type(error).__name__}: {error}\n{traceback.format_exc()}", pytrace=False)
+    if difference is None:
+        TALLY.passed += 1
+        return
+    rule = differences.declared(case)
+    if rule is None:
+        pytest.fail(f"FAIL {case}: {difference}", pytrace=False)
+    TALLY.declared.append(f"DIFFERENT {case}: {rule.reason}: {difference}")

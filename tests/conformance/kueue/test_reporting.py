@@ -1,0 +1,50 @@
+"""What a conformance run says, on a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.conformance
+
+QUEUE = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": []}}
+
+
+def case(folder: Path, suite: str, slug: str, **given: Any) -> None:
+    file = folder / suite / f"{slug}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"tags": [], **given}), encoding="utf-8")
+
+
+def run(folder: Path) -> tuple[int, list[str]]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "test_case"]
+    result = subprocess.run(
+        [*command, "-m", "conformance", "tests/conformance/kueue/test_cases.py"],
+        env={**os.environ, "TESSERA_CORPUS": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stdout.splitlines()
+
+
+def test_a_run_names_each_failure_with_its_first_difference_and_ends_with_the_sum_of_all_files(tmp_path: Path) -> None:
+    given = {"clusterQueues": [QUEUE], "clusterQueueUsage": {}, "requestedFRs": []}
+    right = {"wantBorrowing": False, "wantBorrowingOnRequested": False}
+    case(tmp_path, "cache-TestIsBorrowingOn", "right", input=given, expect=right)
+    case(tmp_path, "cache-TestIsBorrowingOn", "wrong", input=given, expect={**right, "wantBorrowing": True})
+    case(tmp_path, "cache-TestIsBorrowingOn", "broken", input={}, expect={})
+    case(tmp_path, "scheduler-TestScheduleForTAS", "later", input={}, expect={}, tags=["TAS:required"])
+    case(tmp_path, "scheduler-TestNobodyRunsThis", "unknown", input={}, expect={})
+    code, lines = run(tmp_path)
+    assert code == 1
+    assert "FAIL cache-TestIsBorrowingOn/wrong: wantBorrowing: expected true, found false" in lines
+    assert any(line.startswith("FAIL cache-TestIsBorrowingOn/broken: raised KeyError") for line in lines)
+    assert lines[-2:] == [
+        "conformance: 2 not yet in force: 1 wait for topology, 1 for a runner",
+        "conformance: 1 passed of 5 cases, 0 declared different",
+    ]

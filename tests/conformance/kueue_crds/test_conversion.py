@@ -15,7 +15,8 @@ pytestmark = pytest.mark.conformance
 ASSIGNMENT = ".status.admission.podSetAssignments[].topologyAssignment"
 BELOW: dict[str, st.SearchStrategy[Any]] = {
     ASSIGNMENT: domains(),
-    # v1beta1's schema takes any word; only these two mean something.
+    # v1beta1's schema takes any word here; only these mean something.
+    ".status.admission.podSetAssignments[].delayedTopologyRequest": st.sampled_from(["Pending", "Ready"]),
     ".spec.admissionScope.admissionMode": st.sampled_from(["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]),
 }
 ABOVE: dict[str, st.SearchStrategy[Any]] = {

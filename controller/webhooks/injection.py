@@ -1,0 +1,173 @@
+"""Who the API server calls, and whom it trusts: the patches for CRDs and webhook configurations.
+
+The decisions are pure functions over what was read; ``inject`` reads and writes.
+"""
+
+import logging
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.conversion import GROUP
+from kube.client import Client
+from kube.errors import NotFoundError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+MUTATING: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"
+)
+
+CONVERTED: Final = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
+"""Plurals whose versions differ by more than fields that are dropped."""
+PLAIN: Final = (
+    "admissionchecks",
+    "multikueueconfigs",
+    "provisioningrequestconfigs",
+    "resourceflavors",
+    "topologies",
+    "workloadpriorityclasses",
+)
+"""Plurals that the API server converts itself (strategy None): nobody needs to answer for these."""
+
+_INJECTORS: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
+"""Annotations that have cert-manager write a caBundle over ours."""
+
+
+class ForeignConversionError(Exception):
+    """Another system converts this kind, and it may not be taken over: one sentence for people."""
+
+
+@dataclass(frozen=True)
+class ServiceTarget:
+    """The Service before the replicas."""
+
+    namespace: str
+    name: str
+    port: int = 443
+
+    def client_config(self, path: str) -> Json:
+        return {"service": {"namespace": self.namespace, "name": self.name, "path": path, "port": self.port}}
+
+
+@dataclass(frozen=True)
+class UrlTarget:
+    """An address outside of the cluster, ``https://host:port``: for a controller that runs beside it."""
+
+    base: str
+
+    def client_config(self, path: str) -> Json:
+        return {"url": self.base + path}
+
+
+Target = ServiceTarget | UrlTarget
+
+PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-webhook")
+"""What the CRDs of the chart name before a controller has said better: Helm does not template them."""
+
+
+def crd_patch(crd: Json, target: Target, trusted: bytes, *, take_over: bool) -> Json | None:
+    """The merge patch (RFC 7386) for ``spec.conversion``, bound to the version that was read; None if all is well.
+
+    ForeignConversionError where another system converts the kind and ``take_over`` is false.
+    """
+    name = crd["metadata"]["name"]
+    found = crd["spec"].get("conversion") or {"strategy": "None"}
+    other = _other(found, target)
+    if other is not None and not take_over:
+        raise ForeignConversionError(
+            f"CustomResourceDefinition {name}: spec.conversion names {other}: while that system is at work its"
+            " conversion stays; uninstall it, and it is taken over"
+        )
+    annotations = {key: None for key in _INJECTORS if key in crd["metadata"].get("annotations", {})}
+    changed = _conversion_patch(found, name, target, trusted)
+    if changed is None and not annotations:
+        return None
+    metadata: Json = {"resourceVersion": crd["metadata"]["resourceVersion"]}
+    if annotations:
+        metadata["annotations"] = annotations
+    patch: Json = {"metadata": metadata}
+    if changed is not None:
+        patch["spec"] = {"conversion": changed}
+    return patch
+
+
+def _conversion_patch(found: Json, name: str, target: Target, trusted: bytes) -> Json | None:
+    if name.partition(".")[0] not in CONVERTED:
+        return None if found["strategy"] == "None" else {"strategy": "None", "webhook": None}
+    wanted = target.client_config("/convert") | {"caBundle": b64encode(trusted).decode()}
+    current = (found.get("webhook") or {}).get("clientConfig") or {}
+    if found["strategy"] == "Webhook" and current == wanted:
+        return None
+    # A merge patch keeps what it does not name: the other way to say where is taken out.
+    absent = {key: None for key in ("service", "url") if key not in wanted}
+    return {"strategy": "Webhook", "webhook": {"clientConfig": wanted | absent, "conversionReviewVersions": ["v1"]}}
+
+
+def _other(conversion: Json, target: Target) -> str | None:
+    """Whoever converts now, if it is neither we nor the chart's placeholder."""
+    if conversion["strategy"] != "Webhook":
+        return None
+    config = (conversion.get("webhook") or {}).get("clientConfig") or {}
+    for ours in (target, PLACEHOLDER):
+        known = ours.client_config("/convert")
+        if all(config.get(key) == value for key, value in known.items()):
+            return None
+    service = config.get("service")
+    return f"the Service {service['namespace']}/{service['name']}" if service else f"the address {config.get('url')}"
+
+
+def webhook_patch(configuration: Json, target: Target, trusted: bytes) -> Json | None:
+    """The merge patch that gives our webhooks their caBundle (and a URL target its address); None if all is well."""
+    bundle = b64encode(trusted).decode()
+    hooks = []
+    for hook in configuration.get("webhooks") or ():
+        current = hook["clientConfig"]
+        path = (current.get("service") or {}).get("path") or "/mutate-job"
+        config = (target.client_config(path) if isinstance(target, UrlTarget) else current) | {"caBundle": bundle}
+        hooks.append({**hook, "clientConfig": config if "url" not in config else _without_service(config)})
+    if hooks == (configuration.get("webhooks") or []):
+        return None
+    return {"metadata": {"resourceVersion": configuration["metadata"]["resourceVersion"]}, "webhooks": hooks}
+
+
+def _without_service(config: Json) -> Json:
+    return {key: value for key, value in config.items() if key != "service"}
+
+
+async def inject(
+    client: Client, target: Target, trusted: bytes, *, take_over: bool, configurations: tuple[str, ...] = ()
+) -> list[str]:
+    """Write what differs; the sentences of kinds left to another system. Kinds not installed are passed over.
+
+    Raises KubeError; ConflictError where somebody wrote at the same time: call again.
+    """
+    refused: list[str] = []
+    for plural in (*CONVERTED, *PLAIN):
+        name = f"{plural}.{GROUP}"
+        try:
+            crd = await client.get(CRDS, name, dict)
+        except NotFoundError:
+            continue
+        try:
+            patch = crd_patch(crd, target, trusted, take_over=take_over)
+        except ForeignConversionError as error:
+            refused.append(str(error))
+            continue
+        if patch is not None:
+            await client.merge_patch(CRDS, name, patch, dict)
+            log.info("wrote spec.conversion of %s", name)
+    for name in configurations:
+        try:
+            found = await client.get(MUTATING, name, dict)
+        except NotFoundError:
+            continue
+        patch = webhook_patch(found, target, trusted)
+        if patch is not None:
+            await client.merge_patch(MUTATING, name, patch, dict)
+            log.info("wrote the caBundle of %s", name)
+    return refused

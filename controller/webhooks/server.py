@@ -1,0 +1,128 @@
+"""The HTTPS server: /convert and /mutate-job for the API server, /healthz and /readyz for the kubelet.
+
+The certificate can be exchanged while it serves: new connections get the new one, open ones go on.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from controller import conversion
+from controller.webhooks import jobs
+from controller.webhooks.certificates import CertificateError
+from controller.webhooks.keeper import Served
+
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+"""An unpaged list comes as one review of all its objects, which take several times as much once decoded."""
+_SMALL_BYTES: Final = 4 * 1024 * 1024
+"""Larger bodies are read and answered one at a time."""
+_READ_S: Final = 20.0
+"""Whoever sends slower is cut off: callers are not authenticated, and must not hold a place."""
+
+Answer = Callable[[bytes], bytes]
+
+
+class WebhookServer:
+    """Serves on ``host``:``port`` (0: any free one) from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        *,
+        host: str = "0.0.0.0",  # noqa: S104 - the API server comes from another machine
+        port: int = 9443,
+        mutate_job: Answer = jobs.answer,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._ready = ready
+        self._mutate_job = mutate_job
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._large = asyncio.Lock()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; only while it serves."""
+        assert self._runner is not None, "not started"
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def serving(self) -> bool:
+        return self._runner is not None
+
+    def use(self, served: Served) -> None:
+        """Present this certificate from now on. Raises CertificateError; the one before then stays in use."""
+        # A trial first: a failure in the live context would leave it without a certificate.
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served)
+        _load(self._context, served)
+
+    async def start(self) -> None:
+        """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post("/convert", self._convert)
+        app.router.add_post("/mutate-job", self._mutate)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port, ssl_context=self._context).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """Finish what is being answered (2 s), then close."""
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def _convert(self, request: web.Request) -> web.Response:
+        return await self._answered(request, conversion.answer)
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._mutate_job)
+
+    async def _answered(self, request: web.Request, answer: Answer) -> web.Response:
+        length = request.content_length
+        if length is not None and length <= _SMALL_BYTES:
+            return await _answer(request, answer)
+        async with self._large:
+            return await _answer(request, answer)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n") if self._ready() else web.Response(status=503, text="not ready\n")
+
+
+async def _answer(request: web.Request, answer: Answer) -> web.Response:
+    try:
+        async with asyncio.timeout(_READ_S):
+            body = await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout from None
+    # In a thread: a list of many thousand objects must not hold up the controller's loop.
+    return web.Response(body=await asyncio.to_thread(answer, body), content_type="application/json")
+
+
+def _load(context: ssl.SSLContext, served: Served) -> None:
+    """The key goes through memory alone: the library reads files, and this one has no name on any disk."""
+    descriptor = os.memfd_create("webhook-certificate")
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(served.key.rstrip() + b"\n" + served.certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError as error:
+        # Only the library's reason: its text never holds the key, the exception's context might.
+        raise CertificateError(f"the serving certificate cannot be used: {error.reason}") from None
+    finally:
+        os.close(descriptor)

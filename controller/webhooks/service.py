@@ -1,0 +1,111 @@
+"""The webhook on one replica: certificates read, server up, caBundles written; looked at again every minute."""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from controller.webhooks.certificates import CertificateError
+from controller.webhooks.injection import Target, inject
+from controller.webhooks.keeper import Served
+from controller.webhooks.server import WebhookServer
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.errors import ConflictError, KubeError
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 60.0
+"""Far below the hour for which a new authority is only announced: by then every caBundle holds it."""
+
+
+class Certificates(Protocol):
+    """OwnCertificates or GivenCertificates."""
+
+    async def current(self) -> Served: ...
+
+
+class WebhookService:
+    """``run`` until cancelled. Nothing it meets ends it but a port that is taken (OSError)."""
+
+    def __init__(
+        self,
+        client: Client,
+        server: WebhookServer,
+        certificates: Certificates,
+        target: Target,
+        *,
+        clock: Clock,
+        backoff: Backoff,
+        may_take_over: Callable[[], bool] = lambda: True,
+        configurations: tuple[str, ...] = (),
+    ) -> None:
+        """``may_take_over``: whether Kueue's CRDs may be turned to us; false while a live Kueue holds its lease.
+
+        ``configurations``: names of our MutatingWebhookConfigurations, if they are installed.
+        """
+        self._client = client
+        self._server = server
+        self._certificates = certificates
+        self._target = target
+        self._clock = clock
+        self._backoff = backoff
+        self._may_take_over = may_take_over
+        self._configurations = configurations
+        self._served: Served | None = None
+        self._refused: list[str] = []
+        self._injected = False
+        self._failure = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves and the API server has been told to call and to trust it."""
+        return self._server.serving and self._injected
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await sleep(self._clock, await self._attempt())
+        finally:
+            await self._server.stop()
+
+    async def _attempt(self) -> float:
+        """One round; seconds until the next."""
+        try:
+            await self.round()
+        except ConflictError:
+            return self._backoff.next()
+        except (KubeError, CertificateError) as error:
+            if str(error) != self._failure:
+                log.warning("webhook certificates: trying again: %s", error)
+                self._failure = str(error)
+            return self._backoff.next()
+        self._failure = ""
+        self._backoff.reset()
+        return PERIOD_S
+
+    async def round(self) -> None:
+        """Bring everything up to date once. Raises KubeError and CertificateError."""
+        served = await self._certificates.current()
+        if served != self._served:
+            self._server.use(served)
+            self._served = served
+        if not self._server.serving:
+            await self._server.start()
+        refused = await inject(
+            self._client,
+            self._target,
+            served.trusted,
+            take_over=self._may_take_over(),
+            configurations=self._configurations,
+        )
+        for sentence in refused:
+            if sentence not in self._refused:
+                log.warning("%s", sentence)
+        self._refused = refused
+        self._injected = True
+
+
+def service_names(namespace: str, service: str) -> tuple[str, ...]:
+    """What the certificate of a Service must answer to."""
+    return (f"{service}.{namespace}.svc", f"{service}.{namespace}", f"{service}.{namespace}.svc.cluster.local")

@@ -1,0 +1,124 @@
+"""Which patch a CRD needs, and what is written to the API server."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from controller.webhooks.injection import (
+    CRDS,
+    MUTATING,
+    PLACEHOLDER,
+    ForeignConversionError,
+    ServiceTarget,
+    UrlTarget,
+    crd_patch,
+    inject,
+    webhook_patch,
+)
+from kube.client import Client
+from kube.testing import FakeApiServer
+
+TRUSTED = b"-----BEGIN CERTIFICATE-----\n"
+BUNDLE = b64encode(TRUSTED).decode()
+US = ServiceTarget("ours", "hook")
+KUEUE = {"service": {"namespace": "kueue-system", "name": "kueue-webhook-service", "path": "/convert", "port": 443}}
+
+
+def crd(plural: str = "workloads", *, config: dict[str, Any] | None = None) -> dict[str, Any]:
+    conversion: dict[str, Any] = {"strategy": "None"}
+    if config is not None:
+        webhook = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+    metadata = {"name": f"{plural}.kueue.x-k8s.io", "resourceVersion": "7"}
+    return {"metadata": metadata, "spec": {"conversion": conversion}}
+
+
+def ours(**more: Any) -> dict[str, Any]:
+    return US.client_config("/convert") | {"caBundle": BUNDLE} | more
+
+
+def test_a_crd_that_calls_us_and_trusts_us_needs_nothing() -> None:
+    assert crd_patch(crd(config=ours()), US, TRUSTED, take_over=False) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, PLACEHOLDER.client_config("/convert"), ours(caBundle="b2xk"), US.client_config("/convert")],
+    ids=["no webhook", "as the chart has it", "old bundle", "no bundle"],
+)
+def test_ours_are_pointed_at_us_without_being_asked(config: dict[str, Any] | None) -> None:
+    patch = crd_patch(crd(config=config), US, TRUSTED, take_over=False)
+    assert patch is not None
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    conversion = patch["spec"]["conversion"]
+    assert conversion["strategy"] == "Webhook"
+    assert conversion["webhook"]["clientConfig"] == {**ours(), "url": None}
+
+
+def test_kueues_are_taken_over_when_they_may_be_and_refused_by_name_else() -> None:
+    installed = crd(config=KUEUE | {"caBundle": "b2xk"})
+    with pytest.raises(ForeignConversionError, match=r"workloads\..*kueue-system/kueue-webhook-service"):
+        crd_patch(installed, US, TRUSTED, take_over=False)
+    patch = crd_patch(installed, US, TRUSTED, take_over=True)
+    assert patch is not None
+    assert patch["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] == "ours"
+
+
+def test_cert_manager_is_told_to_leave_the_bundle_alone() -> None:
+    known = crd(config=ours())
+    known["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": "a/b", "keep": "this"}
+    assert crd_patch(known, US, TRUSTED, take_over=True) == {
+        "metadata": {"resourceVersion": "7", "annotations": {"cert-manager.io/inject-ca-from": None}}
+    }
+
+
+def test_kinds_whose_versions_agree_need_nobody() -> None:
+    assert crd_patch(crd("topologies"), US, TRUSTED, take_over=False) is None
+    patch = crd_patch(crd("topologies", config=KUEUE), US, TRUSTED, take_over=True)
+    assert patch is not None
+    assert patch["spec"]["conversion"] == {"strategy": "None", "webhook": None}
+
+
+def test_an_address_replaces_the_service() -> None:
+    patch = crd_patch(crd(config=ours()), UrlTarget("https://127.0.0.1:1"), TRUSTED, take_over=True)
+    assert patch is not None
+    assert patch["spec"]["conversion"]["webhook"]["clientConfig"] == {
+        "url": "https://127.0.0.1:1/convert", "caBundle": BUNDLE, "service": None
+    }  # fmt: skip
+
+
+def configuration(bundle: str = "") -> dict[str, Any]:
+    config = US.client_config("/mutate-job") | ({"caBundle": bundle} if bundle else {})
+    hook = {"name": "a", "clientConfig": config, "sideEffects": "None"}
+    return {"metadata": {"name": "hooks", "resourceVersion": "3"}, "webhooks": [hook]}
+
+
+def test_a_webhook_configuration_gets_its_bundle_and_keeps_the_rest() -> None:
+    patch = webhook_patch(configuration(), US, TRUSTED)
+    assert patch == {"metadata": {"resourceVersion": "3"}, "webhooks": configuration(BUNDLE)["webhooks"]}
+    assert webhook_patch(configuration(BUNDLE), US, TRUSTED) is None
+    assert webhook_patch({"metadata": {}}, US, TRUSTED) is None
+    moved = webhook_patch(configuration(), UrlTarget("https://h:1"), TRUSTED)
+    assert moved is not None
+    assert moved["webhooks"][0]["clientConfig"] == {"url": "https://h:1/mutate-job", "caBundle": BUNDLE}
+
+
+async def test_what_is_installed_is_written_once_and_what_is_not_is_passed_over() -> None:
+    async with FakeApiServer() as server, Client(server.config) as client:
+        server.create(CRDS, "workloads.kueue.x-k8s.io", crd(config=PLACEHOLDER.client_config("/convert")))
+        server.create(CRDS, "clusterqueues.kueue.x-k8s.io", crd("clusterqueues", config=KUEUE))
+        server.create(CRDS, "topologies.kueue.x-k8s.io", crd("topologies"))
+        server.create(MUTATING, "hooks", configuration())
+        refused = await inject(client, US, TRUSTED, take_over=False, configurations=("hooks", "absent"))
+        assert [sentence.split(":")[0] for sentence in refused] == [
+            "CustomResourceDefinition clusterqueues.kueue.x-k8s.io"
+        ]
+        found = server.get(CRDS, "workloads.kueue.x-k8s.io")["spec"]["conversion"]
+        assert found["webhook"]["clientConfig"] == ours()
+        assert server.get(MUTATING, "hooks")["webhooks"] == configuration(BUNDLE)["webhooks"]
+        assert len(server.seen("PATCH", "")) == 2
+        assert await inject(client, US, TRUSTED, take_over=True, configurations=("hooks",)) == []
+        assert len(server.seen("PATCH", "")) == 3, "only the one that was refused before"
+        taken = server.get(CRDS, "clusterqueues.kueue.x-k8s.io")["spec"]["conversion"]
+        assert taken["webhook"]["clientConfig"] == ours()

@@ -5,7 +5,7 @@ It changes nothing. Everything that does not depend on usage comes from ``flavor
 ``flavorscan``, the place of pods on nodes ``topologystep``. Sources: KEP-79, KEP-582, KEP-2724.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.engine.assignment import (
     Assignment,
@@ -18,8 +18,8 @@ from controller.engine.assignment import (
 )
 from controller.engine.cluster import Cluster
 from controller.engine.config import QuotaCheckStrategy
-from controller.engine.flavorplan import PODS, GroupPlan, Plan, Plans, SetPlan
-from controller.engine.flavorscan import Found, Oracle, Request, Rules, scan
+from controller.engine.flavorplan import PODS, GroupPlan, Plan, Plans, SetPlan, Shortcut
+from controller.engine.flavorscan import Oracle, Request, Rules, scan
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import QueueState
 from controller.engine.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
@@ -72,6 +72,10 @@ class FlavorAssigner:
         search: those after it are not in the answer.
         """
         plan = self._plans.of(incoming)
+        if plan.shortcut is not None and bookmark is None and counts is None and allowed is None:
+            at_once = _first_fits(incoming, plan, plan.shortcut)
+            if at_once is not None:
+                return at_once
         run = _Run(self, incoming, plan, counts, allowed)
         run.tried = self._tried(incoming.queue, bookmark) if allowed is None else None
         for pod_sets in plan.sets:
@@ -93,6 +97,30 @@ class FlavorAssigner:
         if not self._keeps_progress and bookmark.quota_generation != queue.node.quota_generation():
             return None
         return bookmark.tried
+
+
+def _first_fits(incoming: Incoming, plan: Plan, shortcut: Shortcut) -> Assignment | None:
+    """The answer where the first open flavor has room within the queue's own quota; None: it takes a whole run."""
+    if incoming.replaces is not None:
+        return None
+    pod_set = incoming.info.pod_sets[0]
+    asked = {**pod_set.requests, PODS: pod_set.count} if plan.counts_pods else pod_set.requests
+    usage = {}
+    for name, fr, cell in shortcut.cells:
+        amount = asked[name]
+        if amount > cell.available() or (cell.parent is not None and cell.usage + amount > cell.subtree_quota):
+            return None
+        usage[fr] = amount
+    queue = incoming.queue
+    choice = PodSetChoice(
+        name=pod_set.name,
+        count=pod_set.count,
+        requests=asked,
+        choices=shortcut.choices,
+        attempts=shortcut.attempts,
+    )
+    bookmark = Bookmark(shortcut.tried, queue.node.quota_generation(), "", queue.groups)
+    return Assignment(pod_sets=(choice,), mode=Mode.FIT, usage=usage, bookmark=bookmark)
 
 
 class _Run:
@@ -134,25 +162,29 @@ class _Run:
 
     def add(self, together: SetPlan) -> bool:
         """Choose for the next pod set, or for those that share their flavors. False: some resource found none."""
-        members = [(index, self._pod_set(index)) for index in together.members]
-        asked = [self._asked(pod_set) for _, pod_set in members]
+        pod_sets = [self._pod_set(index) for index in together.members]
+        asked = [self._asked(pod_set) for pod_set in pod_sets]
         total = asked[0] if len(asked) == 1 else _sum(asked)
-        problems = self._undeclared(together, total)
+        problems = self._undeclared(together, total) if together.undeclared else ()
         attempts: list[FlavorAttempt] = []
         choices: dict[ResourceName, FlavorChoice] = {}
-        for found in self._scan(together, [pod_set.name for _, pod_set in members], total):
+        self._refused = bool(problems)
+        self._reason = NoFitReason.NoMatchingFlavor if problems else NoFitReason.NONE
+        kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
+        pinned = None if self._allowed is None else _merged(self._allowed.get(one.name) for one in pod_sets)
+        for group in together.groups:
+            start = self._start(together.members[0], group) if self.tried is not None else 0
+            request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
+            found = scan(group, request, self._rules, self._assigner.oracle)
             attempts += found.attempts
             if found.choices:
                 choices.update(found.choices)
             else:
                 self._refused = True
                 self._reason = max(self._reason, found.no_fit_reason)
-        if problems:
-            self._refused = True
-            self._reason = NoFitReason.NoMatchingFlavor
         tried = tuple(attempts)
-        for (index, pod_set), own in zip(members, asked, strict=True):
-            given = choices if len(members) == 1 else _share(choices, own, together.on_nodes)
+        for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
+            given = choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
             self._chosen[index] = PodSetChoice(
                 name=pod_set.name,
                 count=pod_set.count,
@@ -160,11 +192,11 @@ class _Run:
                 choices=_NO_CHOICES if self._refused else given,
                 attempts=tried,
                 problems=problems,
-                delayed_topology=any(one.flavor in together.delayed for one in given.values()),
+                delayed_topology=bool(together.delayed and not together.delayed.isdisjoint(_flavors(given))),
                 refused=self._refused,
             )
         if not self._refused:
-            self._take(choices, total, [pod_set.name for _, pod_set in members])
+            self._take(choices, total, held)
         return not self._refused
 
     def finish(self, bookmark: Bookmark | None) -> Assignment:
@@ -206,50 +238,38 @@ class _Run:
 
     def _undeclared(self, together: SetPlan, total: Mapping[ResourceName, Amount]) -> tuple[str, ...]:
         """Asking for none of a resource is asking for nothing."""
-        if not together.undeclared or self._assigner.ignores_undeclared:
+        if self._assigner.ignores_undeclared:
             return ()
         name = self._incoming.queue.name
         return tuple(f"cluster queue {name} has no quota on {one}" for one in together.undeclared if total[one])
 
-    def _scan(self, together: SetPlan, names: list[str], total: Mapping[ResourceName, Amount]) -> Iterator[Found]:
-        kept, held = self._replaced(names)
-        pinned = _merged(self._allowed.get(name) for name in names) if self._allowed is not None else None
-        for group in together.groups:
-            request = Request(
-                self._incoming,
-                total,
-                assumed=self._usage,
-                start=self._start(together.members[0], group),
-                kept=kept,
-                held=held,
-                pinned=pinned,
-            )
-            yield scan(group, request, self._rules, self._assigner.oracle)
-
     def _start(self, index: int, group: GroupPlan) -> int:
+        """The flavor after the last one tried; all were tried where there is none, or nothing is known."""
         if self.tried is None or index >= len(self.tried):
             return 0
         start = self.tried[index].get(group.resources[0], -1) + 1
         return start if start <= group.last else 0
 
     def _replaced(
-        self, names: list[str]
+        self, pod_sets: Iterable[PodSetRequests]
     ) -> tuple[Mapping[ResourceName, FlavorName] | None, Mapping[ResourceName, Amount] | None]:
         """Flavors and amounts of these pod sets in the slice that this one replaces."""
         if self._incoming.replaces is None:
             return None, None
+        names = {one.name for one in pod_sets}
         old = [one for one in self._incoming.replaces.info.pod_sets if one.name in names]
-        return _merged(one.flavors for one in old), _sum([one.requests for one in old])
+        return _merged(one.flavors for one in old), _sum(one.requests for one in old)
 
     def _take(
-        self, choices: Mapping[ResourceName, FlavorChoice], total: Mapping[ResourceName, Amount], names: list[str]
+        self,
+        choices: Mapping[ResourceName, FlavorChoice],
+        total: Mapping[ResourceName, Amount],
+        held: Mapping[ResourceName, Amount] | None,
     ) -> None:
-        _, held = self._replaced(names)
-        usage = self._usage
         for name, choice in choices.items():
             fr = FlavorResource(choice.flavor, name)
             amount = total[name] if held is None else max(0, total[name] - held.get(name, 0))
-            usage[fr] = min(usage.get(fr, 0) + amount, UNLIMITED)
+            self._usage[fr] = min(self._usage.get(fr, 0) + amount, UNLIMITED)
 
     def _placed(self, chosen: list[PodSetChoice]) -> tuple[list[PodSetChoice], NoFitReason]:
         on_nodes = self._plan.on_nodes
@@ -266,6 +286,10 @@ def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, A
         for name, amount in one.items():
             total[name] = min(total.get(name, 0) + amount, UNLIMITED)
     return total
+
+
+def _flavors(choices: Mapping[ResourceName, FlavorChoice]) -> set[FlavorName]:
+    return {choice.flavor for choice in choices.values()}
 
 
 def _merged(flavors: Iterable[Mapping[ResourceName, FlavorName] | None]) -> dict[ResourceName, FlavorName]:

@@ -4,7 +4,7 @@ It depends on the ClusterQueue, its flavors and the shape of the pod sets alone,
 ``Plans.of`` answers from memory until something of the cluster's objects changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason
@@ -82,8 +82,35 @@ class SetPlan:
         self.delayed = frozenset(option.name for option in options if option.delayed)
 
 
+class Shortcut:
+    """For one pod set and one resource group: what to answer when the first open flavor has room of its own.
+
+    By far the commonest answer, and the same objects for everybody who gets it.
+    """
+
+    __slots__ = ("attempts", "cells", "choices", "tried")
+
+    def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
+        self.cells = option.cells
+        self.attempts = (*(one.refusal for one in group.options[: option.index]), option.fits)
+        self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)
+        self.tried: tuple[Mapping[ResourceName, int], ...] = (
+            dict.fromkeys(group.resources, option.fitting.tried_index),
+        )
+
+    @classmethod
+    def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
+        if len(sets) != 1 or len(sets[0].members) != 1 or len(sets[0].groups) != 1:
+            return None
+        if sets[0].undeclared or sets[0].on_nodes:
+            return None
+        group = sets[0].groups[0]
+        option = next((option for option in group.options if option.problem is None), None)
+        return None if option is None else cls(group, option)
+
+
 class Plan:
-    __slots__ = ("counts_pods", "on_nodes", "sets")
+    __slots__ = ("counts_pods", "on_nodes", "sets", "shortcut")
 
     def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool) -> None:
         self.sets = sets
@@ -91,6 +118,7 @@ class Plan:
         """The queue gives a quota on pods."""
         self.on_nodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
         """By pod set; empty where nothing needs a place."""
+        self.shortcut = Shortcut.of(sets)
 
 
 class Plans:

@@ -6,7 +6,7 @@ further, is the queue's ``flavorFungibility`` (KEP-582).
 """
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from controller.engine.assignment import (
     FlavorAttempt,
@@ -16,12 +16,12 @@ from controller.engine.assignment import (
     Possibility,
     Shortfall,
 )
-from controller.engine.cells import Cell, bounded
+from controller.engine.cells import Cell
 from controller.engine.config import EngineConfig
 from controller.engine.flavorplan import FlavorOption, GroupPlan
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Policies
-from controller.engine.resources import Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 
 _MODES = {
     Possibility.NO_CANDIDATES: Mode.NO_CANDIDATES,
@@ -63,6 +63,9 @@ class Rules:
             return (Mode.PREEMPT, mode, -borrow)
         return (Mode.PREEMPT, -borrow, mode)
 
+    def stand_rank(self, stand: tuple[Mode, int]) -> Rank:
+        return self.rank(*stand)
+
     def good_enough(self, mode: Mode, borrow: int) -> bool:
         """Whether to look no further."""
         if not self.fungible:
@@ -85,9 +88,9 @@ class Request:
         self,
         incoming: Incoming,
         amounts: Mapping[ResourceName, Amount],
-        *,
         assumed: Mapping[FlavorResource, Amount],
         start: int = 0,
+        *,
         kept: Mapping[ResourceName, FlavorName] | None = None,
         held: Mapping[ResourceName, Amount] | None = None,
         pinned: Mapping[ResourceName, FlavorName] | None = None,
@@ -108,29 +111,27 @@ class Request:
         return amount + self.assumed.get(fr, 0) if self.assumed else amount
 
 
-class Found:
+class Found(NamedTuple):
     """``choices`` is empty where no flavor is better than no fit; ``no_fit_reason`` then says why."""
 
-    __slots__ = ("attempts", "choices", "fits", "no_fit_reason")
-
-    def __init__(self, choices: dict[ResourceName, FlavorChoice], attempts: list[FlavorAttempt], *, fits: bool) -> None:
-        self.choices = choices
-        self.attempts = attempts
-        self.fits = fits
-        self.no_fit_reason = NoFitReason.NONE
-        if not choices:
-            self.no_fit_reason = least_severe(attempts)
+    choices: dict[ResourceName, FlavorChoice]
+    attempts: list[FlavorAttempt]
+    no_fit_reason: NoFitReason = NoFitReason.NONE
 
 
 def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
     """Among alternatives the one nearest to fitting tells what is waited for."""
-    reasons = [one.no_fit_reason for one in attempts if one.mode is Mode.NO_FIT]
-    return min(reasons, default=NoFitReason.NoMatchingFlavor)
+    least = NoFitReason.NoMatchingFlavor
+    for one in attempts:
+        if one.mode is Mode.NO_FIT and one.no_fit_reason < least:
+            least = one.no_fit_reason
+    return least
 
 
 _Stand = tuple[Mode, int]
 """Mode and borrow level of one resource."""
 _FITS: Final[_Stand] = (Mode.FIT, 0)
+_UNFIT: Final[_Stand] = (Mode.NO_FIT, 0)
 
 
 class _Best:
@@ -166,13 +167,13 @@ def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Fo
         if stop:
             break
     if best.option is None:
-        return Found({}, attempts, fits=False)
+        return Found({}, attempts, least_severe(attempts))
     place = tried if tried != group.last and rules.fungible else -1
     choices = {
         name: _choice(best.option, mode, borrow, place)
         for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
     }
-    return Found(choices, attempts, fits=all(mode is Mode.FIT for mode, _ in best.stands))
+    return Found(choices, attempts)
 
 
 def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> FlavorChoice:
@@ -210,16 +211,18 @@ def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle)
     for index, (name, fr, cell) in enumerate(option.cells):
         amount = request.amount(name, fr)
         available = cell.available()
-        level = node.borrow_level(fr, amount)
         if amount <= available or amount == 0:
-            stands.append((Mode.FIT, level.height))
+            borrows = cell.parent is not None and cell.usage + amount > cell.subtree_quota
+            stands.append((Mode.FIT, node.borrow_level(fr, amount).height) if borrows else _FITS)
             continue
         potential = cell.potential()
         short.append(_shortfall(name, cell, amount, available, potential))
-        stands.append((Mode.NO_FIT, level.height))
+        stands.append(_UNFIT)
         if amount > potential:
             reason, unfit_borrow = NoFitReason.ExceedsMaxQuota, 0
-        elif cell.nominal >= amount or level.below_root or rules.preempt_while_borrowing:
+            continue
+        level = node.borrow_level(fr, amount)
+        if cell.nominal >= amount or level.below_root or rules.preempt_while_borrowing:
             unsettled.append((index, fr, amount))
         elif reason is NoFitReason.NONE:
             reason, unfit_borrow = NoFitReason.WaitingForQuota, level.height
@@ -229,7 +232,7 @@ def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle)
         for index, fr, amount in unsettled:
             possibility, after = oracle.simulate(request.incoming, fr, amount)
             stands[index] = (_MODES[possibility], after)
-        mode, borrow = min(stands, key=lambda stand: rules.rank(*stand))
+        mode, borrow = min(stands, key=rules.stand_rank) if len(stands) > 1 else stands[0]
     attempt = FlavorAttempt(
         flavor=option.name,
         mode=mode,
@@ -254,8 +257,8 @@ def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount
     return Shortfall(
         resource=name,
         needed=needed,
-        available=bounded(max(0, available)),
-        potential=bounded(potential),
-        nominal=bounded(cell.nominal),
+        available=max(available, 0),
+        potential=min(potential, UNLIMITED),
+        nominal=min(cell.nominal, UNLIMITED),
         used=cell.usage,
     )

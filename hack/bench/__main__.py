@@ -4,11 +4,12 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, preferred
+from hack.bench import agent, drain, preferred, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "agent": lambda _: asyncio.run(agent.main()),
+    "writes": writes.main,
     "drain": drain.main,
 }
 

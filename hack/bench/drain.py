@@ -104,11 +104,12 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 
 async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
     with tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder, _cluster(name, Path(folder)) as cluster:
-        _prepare(cluster, load, options.crds)
+        prepare(cluster, load, options.crds)
         servers = [psutil.Process(cluster.state.processes[one].pid) for one in ("apiserver", "etcd")]
         config = from_kubeconfig(cluster.kubeconfig)
         with _controller(name, cluster) as controller:
-            async with Client(config, user_agent=drainload.AGENT, timeout_s=30.0) as client:
+            agent = Client(config, user_agent=drainload.AGENT, timeout_s=30.0, connections=drainload.CONNECTIONS)
+            async with agent as client:
                 # Through the whole way once, so that the start of the controller is not in the drain.
                 first = await drainload.Load(client).run(_warm_up(load), START_S)
                 before_s = sum(map(_cpu_s, servers))
@@ -135,7 +136,7 @@ def _cluster(name: str, folder: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def _prepare(cluster: Cluster, load: Shape, crds: Path) -> None:
+def prepare(cluster: Cluster, load: Shape, crds: Path) -> None:
     files = [file for file in sorted(crds.glob("*.yaml")) if "kueue.x-k8s.io" in file.read_text()]
     if not files:
         raise SystemExit(f"drain: {crds}: no CRD of kueue.x-k8s.io there; name their folder with --crds")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from hack.bench.drainshape import API, Arrival, Class, Shape, workload
+from hack.bench.drainshape import API, COHORTS, PUBLISHED, QUEUES, Arrival, Class, Shape, workload
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import SystemClock
@@ -26,6 +26,10 @@ from kube.writes import Conflicted, Outcome, Verb, Write, Written
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", namespaced=True)
 AGENT = "drain-generator"
+ARRIVALS = COHORTS * QUEUES * len(PUBLISHED)
+"""Creations under way at once: the published generator has one sequence for each class in each queue."""
+ENDS = 8
+CONNECTIONS = ARRIVALS + ENDS
 
 
 class Condition(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -109,10 +113,10 @@ class Load:
         clock = SystemClock()
         self._over = asyncio.Event()
         self.tally = Tally(self._over)
-        tuning = Tuning(parallel=4, limit=8, field_owner=AGENT)
         # Two writers: arrivals that queue up must not keep the ends of jobs waiting.
+        tuning = Tuning(parallel=ARRIVALS, limit=ARRIVALS, field_owner=AGENT)
         self._creates = Writer(client, clock=clock, random=random.random, tuning=tuning, observer=self.tally)
-        tuning = Tuning(parallel=4, field_owner=AGENT)
+        tuning = Tuning(parallel=ENDS, field_owner=AGENT)
         self._ends = Writer(client, clock=clock, random=random.random, tuning=tuning, observer=self.tally)
         self._stories: dict[Key, Story] = {}
         self._left = 0

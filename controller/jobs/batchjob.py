@@ -240,6 +240,8 @@ def _min_parallelism(job: Json) -> int | None:
     where = f"metadata.annotations[{names.MIN_PARALLELISM}]"
     minimum = parsed_integer(found, where)
     parallelism = _unreduced(job).get("parallelism", integer(job, "spec", "parallelism", default=1))
+    if parallelism <= 1:
+        raise JobError(f"{where}: spec.parallelism is {parallelism}, and there is nothing below it to run with")
     if not 1 <= minimum < parallelism:
         raise JobError(f"{where}: expected 1 to {parallelism - 1} (below spec.parallelism), found {minimum}")
     # With fewer completions than that nothing is left to give up.

@@ -15,9 +15,10 @@ Ending = Literal["Succeeded", "Failed"]
 
 
 class Patch(Struct, frozen=True, kw_only=True):
-    """A merge patch (RFC 7386) of the job, or of its ``status``. Its metadata carry the uid it is meant for.
+    """A merge patch (RFC 7386) of the job, or of its ``status``.
 
-    A resourceVersion in it makes it conditional: a conflict means that the job changed, and is to be looked at again.
+    The uid in its metadata keeps it from another job of the name (the API server answers 422), a resourceVersion from
+    one that has changed since (409). Either way the job is to be looked at again.
     """
 
     body: Json

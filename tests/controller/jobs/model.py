@@ -256,9 +256,10 @@ class World:
         if old is None:
             raise ConflictError("gone")
         meta = patch.body.get("metadata", {})
-        for key in ("uid", "resourceVersion"):
-            if key in meta and meta[key] != old["metadata"][key]:
-                raise ConflictError(key)
+        if meta.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
+            raise ConflictError("resourceVersion")
+        if meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            raise InvalidError("metadata.uid: field is immutable")
         new = merged(old, patch.body)
         if patch.subresource == "status":
             new = {**old, "status": new["status"]}

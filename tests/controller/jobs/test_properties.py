@@ -1,0 +1,153 @@
+"""Whatever happens to a job, in whatever order, with the controller cut off anywhere."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controller.jobs import names
+from controller.jobs.actions import StartJob
+from controller.jobs.raw import Json
+from tests.controller.jobs.model import ConflictError, InvalidError, World, job
+
+
+def tolerated(world: World, patch: Json) -> bool:
+    try:
+        world.edit(patch)
+    except (ConflictError, InvalidError):
+        return False
+    return True
+
+
+class Life(RuleBasedStateMachine):
+    """``asked`` is what a person last asked for: the template, and how many pods."""
+
+    @initialize(
+        minor=st.sampled_from([35, 36]),
+        parallelism=st.integers(2, 5),
+        completions=st.integers(1, 6),
+        partial=st.booleans(),
+        suspend=st.booleans(),
+    )
+    def begin(self, *, minor: int, parallelism: int, completions: int, partial: bool, suspend: bool) -> None:
+        body = job(parallelism=parallelism, completions=completions, suspend=suspend)
+        if partial:
+            body["metadata"]["annotations"] = {names.MIN_PARALLELISM: "1"}
+        self.world = World(body, minor=minor)
+        self.asked: tuple[Json, int] = (self.world.template(), parallelism)
+        self.seen: Json = self.world.job or {}
+
+    # The controller, in any state of health.
+
+    @rule(cut=st.integers(1, 3))
+    def reconcile_and_crash(self, cut: int) -> None:
+        self.checked(self.world.step(crash_after=cut))
+
+    @rule()
+    def reconcile(self) -> None:
+        self.checked(self.world.step())
+
+    @rule()
+    def look(self) -> None:
+        self.seen = self.world.picture()[0]
+
+    @rule()
+    def reconcile_what_was_seen_before(self) -> None:
+        """The watch of jobs lags behind: what is decided must not get through where it is wrong."""
+        before = self.world.picture()[0]
+        actions = self.world.step(job_=self.seen)
+        started = any(isinstance(action, StartJob) for action in actions)
+        if started and before != self.seen:
+            assert self.world.picture()[0]["spec"] == before["spec"]
+
+    def checked(self, actions: Any) -> None:
+        if any(isinstance(action, StartJob) for action in actions):
+            assert any(self.world.has(name, "Admitted") for name in self.world.live())
+
+    # The others.
+
+    @rule()
+    def job_controller(self) -> None:
+        self.world.job_controller()
+
+    @rule()
+    def pod_succeeds(self) -> None:
+        if not self.world.is_finished():
+            self.world.pod_succeeds()
+
+    @rule(flavor=st.sampled_from(["a100", "h100"]), fewer=st.integers(0, 4))
+    def admit(self, flavor: str, fewer: int) -> None:
+        for name in self.world.live():
+            if "admission" not in self.world.workloads[name].get("status", {}):
+                pod_set = self.world.workloads[name]["spec"]["podSets"][0]
+                least = pod_set.get("minCount", pod_set["count"])
+                self.world.admit(name, flavor=flavor, count=max(least, pod_set["count"] - fewer))
+
+    @rule(reason=st.sampled_from(["Preempted", "PodsReadyTimeout"]))
+    def evict(self, reason: str) -> None:
+        for name in self.world.live():
+            if "admission" in self.world.workloads[name].get("status", {}):
+                self.world.evict(name, reason)
+
+    @rule()
+    def delete_workload(self) -> None:
+        for name in self.world.live():
+            self.world.delete_workload(name)
+
+    @rule(value=st.booleans())
+    def somebody_suspends_or_resumes(self, value: bool) -> None:
+        tolerated(self.world, {"spec": {"suspend": value}})
+
+    @rule(parallelism=st.integers(2, 5))
+    def somebody_resizes(self, parallelism: int) -> None:
+        assert self.world.job is not None
+        if self.world.job["spec"]["parallelism"] != parallelism:
+            tolerated(self.world, {"spec": {"parallelism": parallelism}})
+            self.asked = (self.asked[0], parallelism)
+
+    @precondition(lambda self: names.POD_SET not in self.world.template()["metadata"]["labels"])
+    @rule(key=st.sampled_from(["team", "zone"]), value=st.sampled_from(["a", "b", None]))
+    def somebody_edits_the_template(self, key: str, value: str | None) -> None:
+        if tolerated(self.world, {"spec": {"template": {"metadata": {"labels": {key: value}}}}}):
+            self.asked = (self.world.template(), self.asked[1])
+
+    @rule(queue=st.sampled_from(["q", "r"]))
+    def somebody_changes_the_queue(self, queue: str) -> None:
+        if self.world.suspended():
+            tolerated(self.world, {"metadata": {"labels": {names.QUEUE_NAME: queue}}})
+
+    # What holds.
+
+    @invariant()
+    def never_two_workloads(self) -> None:
+        if hasattr(self, "world"):
+            assert len(self.world.live()) <= 1
+
+    @rule()
+    def it_comes_to_rest(self) -> None:
+        self.world.settle()
+        assert not self.world.refusals
+        if self.world.is_finished():
+            assert not self.world.live()
+            return
+        (name,) = self.world.live()
+        let_in = self.world.has(name, "Admitted") and not self.world.has(name, "Evicted")
+        assert self.world.suspended() is not let_in
+        if not let_in:
+            assert self.world.job is not None
+            assert "admission" not in self.world.workloads[name].get("status", {})
+            assert (self.world.template(), self.world.job["spec"]["parallelism"]) == self.asked
+            assert names.FULL_PARALLELISM not in self.world.job["metadata"].get("annotations", {})
+            assert (
+                self.world.workloads[name]["spec"]["queueName"]
+                == self.world.job["metadata"]["labels"][names.QUEUE_NAME]
+            )
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.it_comes_to_rest()
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, report_multiple_bugs=False)

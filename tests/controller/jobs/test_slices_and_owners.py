@@ -1,0 +1,216 @@
+"""Jobs whose workload is not theirs alone: elastic ones, prebuilt ones, children of other jobs."""
+
+import copy
+
+import pytest
+
+from controller.engine.gates import FeatureGates
+from controller.jobs import names
+from controller.jobs.actions import Action, CreateWorkload, EmitEvent, RefuseJob, StopJob, UngatePods
+from controller.jobs.raw import Json
+from controller.jobs.settings import JobSettings
+from controller.objects.meta import OwnerReference
+from tests.controller.jobs.model import UID, World, job, lookups
+
+
+def elastic(count: int = 3) -> World:
+    """An elastic job that runs with ``count`` pods."""
+    body = job(parallelism=count, completions=20)
+    body["metadata"]["annotations"] = {names.ELASTIC_JOB: "true"}
+    world = World(body)
+    world.settle()
+    world.admit(world.only)
+    world.settle()
+    return world
+
+
+def resize(world: World, count: int) -> None:
+    world.edit({"spec": {"parallelism": count}})
+    world.settle()
+
+
+def sizes(world: World) -> list[int]:
+    return sorted(world.workloads[name]["spec"]["podSets"][0]["count"] for name in world.live())
+
+
+def test_an_elastic_jobs_pods_wait_behind_a_gate_until_they_are_admitted() -> None:
+    world = elastic()
+    assert world.template()["spec"]["schedulingGates"] == [{"name": names.ELASTIC_JOB}]
+    world.gated_pods = 3
+    assert world.next_actions() == (UngatePods(gate=names.ELASTIC_JOB, counts={"main": 3}),)
+
+
+def test_more_pods_are_asked_for_by_a_slice_that_replaces_the_one_that_runs() -> None:
+    world = elastic()
+    first = world.only
+    resize(world, 5)
+    (second,) = set(world.live()) - {first}
+    meta = world.workloads[second]["metadata"]
+    assert meta["annotations"][names.REPLACEMENT_FOR] == f"default/{first}"
+    assert meta["annotations"][names.SLICE_NAME] == first
+    assert not world.suspended()
+    assert sizes(world) == [3, 5]
+    world.admit(second)
+    world.settle()
+    assert world.live() == [second]
+    (finished,) = [one for one in world.workloads[first]["status"]["conditions"] if one["type"] == "Finished"]
+    assert finished["reason"] == "WorkloadSliceReplaced"
+    assert not world.suspended()
+    resize(world, 6)
+    (third,) = set(world.live()) - {second}
+    assert world.workloads[third]["metadata"]["annotations"][names.SLICE_NAME] == first
+
+
+def test_a_slice_that_waits_follows_the_job() -> None:
+    world = elastic()
+    resize(world, 5)
+    resize(world, 7)
+    assert sizes(world) == [3, 7]
+    resize(world, 3)
+    assert sizes(world) == [3]
+    assert not world.suspended()
+
+
+def test_fewer_pods_lower_the_slice_that_runs() -> None:
+    world = elastic()
+    name = world.only
+    resize(world, 2)
+    assert (world.only, sizes(world)) == (name, [2])
+    assert not world.suspended()
+
+
+def test_an_elastic_job_that_is_evicted_is_one_workload_again_of_its_present_size() -> None:
+    world = elastic()
+    first = world.only
+    resize(world, 5)
+    world.evict(first)
+    world.settle()
+    assert world.suspended()
+    assert sizes(world) == [5]
+    assert "schedulingGates" not in world.template()["spec"]
+
+
+def test_with_the_gate_off_a_resized_job_starts_over() -> None:
+    world = elastic()
+    world.settings = JobSettings(gates=FeatureGates({"ElasticJobsViaWorkloadSlices": False}))
+    resize(world, 5)
+    assert world.suspended()
+    assert sizes(world) == [5]
+
+
+# Prebuilt workloads.
+
+
+def prebuilt(*, count: int = 1) -> World:
+    maker = World(job())
+    maker.settle()
+    ((_, raw),) = maker.workloads.items()
+    raw = copy.deepcopy(raw)
+    raw["metadata"] |= {
+        "name": "made",
+        "ownerReferences": [],
+        "labels": {},
+        "annotations": {names.ADMISSION_GATED_BY: "x"},
+    }
+    raw["spec"]["podSets"][0]["count"] = count
+    body = job(suspend=False)
+    body["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "made"
+    world = World(body)
+    world.workloads["made"] = raw
+    return world
+
+
+def test_a_prebuilt_workload_is_taken_over_and_used_and_not_changed() -> None:
+    world = prebuilt()
+    world.settle()
+    meta = world.workloads["made"]["metadata"]
+    assert [owner["uid"] for owner in meta["ownerReferences"]] == [UID]
+    assert meta["annotations"] == {names.ADMISSION_GATED_BY: "x"}
+    assert list(world.workloads) == ["made"]
+    world.admit("made")
+    world.settle()
+    assert not world.suspended()
+
+
+def test_a_job_waits_for_its_prebuilt_workload() -> None:
+    world = prebuilt()
+    world.workloads.clear()
+    stop, event = world.next_actions()
+    assert isinstance(stop, StopJob)
+    assert isinstance(event, EmitEvent)
+    assert event.message == "Workload made does not exist yet"
+    assert not any(isinstance(action, CreateWorkload) for action in world.next_actions())
+
+
+def test_a_prebuilt_workload_of_another_job_is_not_taken() -> None:
+    world = prebuilt()
+    world.workloads["made"]["metadata"]["ownerReferences"] = [{"uid": "other", "controller": True, "kind": "Job"}]
+    (stop, refusal) = world.next_actions()
+    assert isinstance(stop, StopJob)
+    assert isinstance(refusal, RefuseJob)
+    assert "belongs to another job" in refusal.sentence
+    world.settle()
+    assert world.live() == ["made"]
+
+
+def test_a_prebuilt_workload_that_says_something_else_is_out_of_sync() -> None:
+    world = prebuilt(count=2)
+    world.settle()
+    (finished,) = [one for one in world.workloads["made"]["status"]["conditions"] if one["type"] == "Finished"]
+    assert finished["reason"] == "OutOfSync"
+    assert world.suspended()
+
+
+# Owners.
+
+
+def owned(uid: str = "p") -> dict[str, object]:
+    return {"apiVersion": "x/v1", "kind": "JobSet", "name": "parent", "uid": uid, "controller": True}
+
+
+def family(*, parent: Json | None, admitted: bool = False, suspend: bool = False) -> tuple[Action, ...]:
+    body = job(suspend=suspend)
+    body["metadata"]["ownerReferences"] = [owned()]
+    world = World(body)
+
+    def owner(namespace: str, reference: OwnerReference) -> Json | None:
+        assert namespace == "default"
+        return parent if reference.name == "parent" else None
+
+    world.lookups = lookups(owner=owner, is_admitted=lambda uid: admitted and uid == "p")
+    return world.next_actions()
+
+
+PARENT: Json = {"metadata": {"uid": "p", "name": "parent", "labels": {names.QUEUE_NAME: "q"}}}
+
+
+def test_a_child_of_a_queued_job_is_left_to_it() -> None:
+    assert family(parent=PARENT, admitted=True) == ()
+    assert family(parent=PARENT, suspend=True) == ()
+
+
+def test_a_child_waits_until_its_owner_is_admitted() -> None:
+    stop, event = family(parent=PARENT)
+    assert isinstance(stop, StopJob)
+    assert isinstance(event, EmitEvent)
+    assert event.reason == "Suspended"
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        None,
+        {"metadata": {"uid": "p", "labels": {}}},
+        {"metadata": {"uid": "a namesake's", "labels": {names.QUEUE_NAME: "q"}}},
+    ],
+    ids=["gone", "not queued", "another of the name"],
+)
+def test_a_child_of_nobody_that_is_queued_is_queued_itself(parent: Json | None) -> None:
+    assert any(isinstance(action, CreateWorkload) for action in family(parent=parent, suspend=True))
+
+
+def test_owners_without_end_are_followed_so_far_and_no_further() -> None:
+    parent = {"metadata": {"uid": "p", "labels": {}, "ownerReferences": [owned()]}}
+    (event,) = family(parent=parent)
+    assert isinstance(event, EmitEvent)
+    assert event.reason == "JobNestingTooDeep"

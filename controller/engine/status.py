@@ -13,12 +13,12 @@ import msgspec
 from controller.engine import reasons
 from controller.engine.assignment import PodSetChoice
 from controller.engine.gates import FeatureGates
+from controller.engine.queueusage import quantity_of
 from controller.engine.reasons import NotAdmittedReason, PendingReason
-from controller.engine.resources import CPU, Amount, ClusterQueueName, FlavorName
+from controller.engine.resources import ClusterQueueName, FlavorName
 from controller.engine.topologyencoding import encode
 from controller.engine.workload import PodSetRequests, TopologyUsage
 from controller.objects.meta import Condition, epoch_s, find_condition, is_true, with_condition
-from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import (
     Admission,
@@ -33,11 +33,6 @@ from controller.objects.workload import (
 
 # Conditions' messages are cut to this length by the API server's schema.
 MESSAGE_LIMIT: Final = 32768
-
-
-def quantity_of(resource: str, amount: Amount) -> Quantity:
-    """An amount of the engine as the API writes it."""
-    return Quantity(amount * (MILLI_IN_NANO if resource == CPU else NANO))
 
 
 def moment(now_s: float) -> datetime:

@@ -7,6 +7,7 @@ import importlib
 from tests.conformance.kueue.harness import Case
 
 RUNNER_MODULES: tuple[str, ...] = (
+    "runners_cycle",
     "runners_flavors",
     "runners_preemption",
     "runners_queues",
@@ -30,6 +31,15 @@ IN_FORCE: tuple[str, ...] = (
     "preemption-TestPreemption",
     "preemption-TestHierarchicalPreemptions",
     "preemption-TestFairPreemptions",
+    "scheduler-TestLastSchedulingContext",
+    "scheduler-TestSchedule",
+    "scheduler-TestScheduleConcurrentAdmission",
+    "scheduler-TestScheduleForAFS",
+    "scheduler-TestScheduleForFairSharing",
+    "scheduler-TestScheduleForPreserveFlavorScanProgress",
+    "scheduler-TestScheduleRecomputePreemptionTargets",
+    "scheduler-TestSecondPassDoesNotRepushEntryPenalty",
+    "scheduler-TestSecondPassSkipsWaitForPodsReadyBlock",
     "workload-TestNewInfo",
     "workload-TestAdjustResources",
     "workload-TestValidateResources",

@@ -1,0 +1,225 @@
+"""One scheduling cycle: heads in, decisions out.
+
+Every head is nominated on the state before the cycle, then they are decided on one after another, each on what those
+before it left: what an earlier one takes, or waits to get from its victims, is charged for the rest of the cycle and
+undone at its end. What was admitted is charged for good by the caller.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from controller.engine import variants
+from controller.engine.assignment import Assignment, Mode, RepresentativeMode
+from controller.engine.cluster import Cluster
+from controller.engine.entry import Entry
+from controller.engine.flavorassigner import pinned_to
+from controller.engine.incoming import Target
+from controller.engine.nomination import Nominator
+from controller.engine.ordering import classical_order, fair_order
+from controller.engine.preemption.victims import Victims, fits_without
+from controller.engine.queuestate import QueueState
+from controller.engine.records import Rule
+from controller.engine.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
+from controller.engine.secondpass import place_again
+from controller.engine.workload import TopologyUsage
+
+Recomputations = dict[ClusterQueueName, dict[str, int]]
+
+
+class Cycle:
+    """``run`` decides on every entry: its ``rule`` says what became of it. ``ready``: no admitted workload is waited
+    for (waitForPodsReady.blockAdmission).
+    """
+
+    def __init__(self, cluster: Cluster, nominator: Nominator, now_s: float, *, blocks: bool, ready: bool) -> None:
+        self._cluster = cluster
+        self._nominator = nominator
+        self._now_s = now_s
+        self._blocks = blocks
+        self._ready = ready
+        self._victims: dict[int, Victims] = {}
+        """Who was told to go in this cycle, by cohort tree (its root's identity)."""
+        self.skipped: dict[ClusterQueueName, int] = {}
+        self.recomputed: Recomputations = {}
+
+    def run(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The entries in the order in which they were decided on; those refused outright come first."""
+        refused: list[Entry] = []
+        open_: list[Entry] = []
+        for entry in entries:
+            (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
+        with self._cluster.trial():
+            for entry in self._ordered(open_):
+                self._decide(entry)
+                refused.append(entry)
+        return refused
+
+    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
+        if self._cluster.config.fair_sharing is None:
+            yield from classical_order(entries, self._cluster.config.gates)
+            return
+        # What cannot fit takes nothing and plays for nothing.
+        hopeless = [entry for entry in entries if not entry.second_pass and entry.assignment.mode is Mode.NO_FIT]
+        yield from hopeless
+        yield from fair_order([entry for entry in entries if entry not in hopeless], self._cluster)
+
+    # -- one entry ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, entry: Entry) -> None:
+        if entry.second_pass:
+            place_again(entry, self._cluster)
+            return
+        if self._cluster.config.gates.on("ConcurrentAdmission") and self._variant(entry):
+            return
+        if entry.assignment.mode is Mode.FIT and not self._places_free(entry.assignment):
+            self._place_anew(entry)
+        elif self._overlaps(entry) and self._recomputes() and self._retarget(entry):
+            return
+        mode = entry.assignment.representative
+        if mode is RepresentativeMode.NO_FIT:
+            entry.decide(Rule.NO_FIT)
+        elif mode is RepresentativeMode.PREEMPT and not entry.targets:
+            self._reserve(entry)
+            entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
+        elif self._overlaps(entry):
+            self._skip(entry, Rule.OVERLAPPING_TARGETS)
+        elif not self._fits(entry):
+            self._skip(entry, Rule.NO_LONGER_FITS)
+        else:
+            self._take(entry)
+
+    def _take(self, entry: Entry) -> None:
+        """It fits, once its victims are gone if it has any."""
+        self._charge(entry)
+        if entry.targets:
+            self._victims_of(entry).add(entry.targets)
+            entry.decide(Rule.PREEMPTS)
+        elif self._blocks and not self._ready:
+            entry.decide(Rule.PODS_NOT_READY)
+        else:
+            # From here on somebody admitted is not ready; a reservation that waits for its checks blocks as well.
+            self._ready = False
+            entry.decide(Rule.FITS)
+
+    def _skip(self, entry: Entry, rule: Rule) -> None:
+        if entry.targets:
+            name = entry.incoming.queue.name
+            self.skipped[name] = self.skipped.get(name, 0) + 1
+        entry.targets = ()
+        entry.decide(rule)
+
+    # -- what has changed since nomination ---------------------------------------------------------------------------
+
+    def _recomputes(self) -> bool:
+        return self._cluster.config.gates.on("RecomputeAssignmentUponPreemptionTargetsOverlap")
+
+    def _retarget(self, entry: Entry) -> bool:
+        """Its victims are another's: anew as if those were gone. True when that decides it: it fits, and waits."""
+        incoming, flavors = entry.incoming, pinned_to(entry.assignment)
+        with self._cluster.trial():
+            for holder in self._victims_of(entry):
+                self._cluster.remove_holder(holder.key)
+            assignment = self._nominator.reassign(incoming, flavors)
+            targets: tuple[Target, ...] = ()
+            if assignment.representative is RepresentativeMode.PREEMPT:
+                targets = self._nominator.targets(incoming, assignment, self._now_s)
+        fits = assignment.mode is Mode.FIT
+        self._count(entry, "deferred_fit" if fits else "new_targets" if targets else "no_targets")
+        if fits:
+            entry.assignment, entry.targets = assignment, ()
+            self._charge(entry)
+            entry.decide(Rule.FITS_AFTER_PREEMPTION)
+        elif targets:
+            entry.assignment, entry.targets = assignment, targets
+        return fits
+
+    def _place_anew(self, entry: Entry) -> None:
+        """Another took the places its pods would have got: perhaps there are others on the same flavors."""
+        if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
+            return
+        assignment = self._nominator.reassign(entry.incoming, pinned_to(entry.assignment))
+        if assignment.mode is Mode.FIT:
+            entry.assignment = assignment
+
+    def _variant(self, entry: Entry) -> bool:
+        """Whether the variants of the same job that hold quota decide it."""
+        if entry.assignment.mode is Mode.NO_FIT:
+            return False
+        found = variants.against(entry)
+        if found is None:
+            return False
+        rule, detail, targets = found
+        if rule is not Rule.MIGRATES:
+            entry.decide(rule, detail)
+            return True
+        if entry.assignment.mode is not Mode.FIT or not self._fits(entry):
+            return False
+        self._charge(entry)
+        self._victims_of(entry).add(targets)
+        entry.targets = targets
+        entry.decide(rule, detail)
+        return True
+
+    # -- sums --------------------------------------------------------------------------------------------------------
+
+    def _fits(self, entry: Entry) -> bool:
+        """Beside all that was taken in this cycle, with all victims gone, its own included."""
+        gone = self._victims_of(entry).and_also(entry.targets)
+        usage, queue = entry.assignment.usage, entry.incoming.queue
+        if not gone:
+            return queue.node.fits(usage) and self._places_free(entry.assignment)
+        return fits_without(self._cluster, gone, queue.name, usage, _places(entry.assignment))
+
+    def _places_free(self, assignment: Assignment) -> bool:
+        return all(self._cluster.placement.fits(flavor, place) for flavor, place in _places(assignment))
+
+    def _charge(self, entry: Entry) -> None:
+        """For the rest of the cycle."""
+        self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
+        self._add_places(entry.assignment)
+
+    def _add_places(self, assignment: Assignment) -> None:
+        for flavor, place in _places(assignment):
+            self._cluster.placement.add(flavor, place)
+
+    def _reserve(self, entry: Entry) -> None:
+        """Nobody may be made to go for it now: others must not take what will be its own.
+
+        Who may always reclaim what it lent needs no reservation.
+        """
+        queue = entry.incoming.queue
+        if queue.policies.reclaim_within_cohort == "Any":
+            return
+        usage = {
+            fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
+        }
+        self._cluster.quota.add_usage(queue.name, usage)
+        self._add_places(entry.assignment)
+
+    def _victims_of(self, entry: Entry) -> Victims:
+        return self._victims.setdefault(id(entry.incoming.queue.node.root()), Victims())
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return bool(entry.targets) and self._victims_of(entry).overlap(entry.targets)
+
+    def _count(self, entry: Entry, result: str) -> None:
+        counts = self.recomputed.setdefault(entry.incoming.queue.name, {})
+        counts[result] = counts.get(result, 0) + 1
+
+
+def _own(queue: QueueState, entry: Entry, fr: FlavorResource, amount: Amount) -> Amount:
+    """What of ``amount`` lies within the ClusterQueue's own bounds and is not used."""
+    spec = queue.node.spec
+    quota = spec.quotas.get(fr) if spec is not None else None
+    nominal = quota.nominal if quota is not None else 0
+    used = queue.node.usage(fr)
+    if entry.assignment.borrowing == 0:
+        return max(0, min(amount, nominal - used))
+    limit = quota.borrowing_limit if quota is not None else None
+    return amount if limit is None else min(amount, nominal + limit - used)
+
+
+def _places(assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+    """Where pods go, by the flavor whose nodes these are."""
+    for pod_set in assignment.pod_sets:
+        if pod_set.topology is not None and pod_set.choices:
+            yield next(iter(pod_set.choices.values())).flavor, pod_set.topology

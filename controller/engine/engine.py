@@ -1,0 +1,262 @@
+"""The engine: events in, decisions out. It serves the live controller, ``tessera simulate`` and conformance alike.
+
+Objects may come in any order and any number of times; what leads nowhere yet is kept until it does. A decision counts
+from the moment it is made: ``failed`` takes one back whose write was refused. Time is an argument, nothing is random:
+the same events bring the same decisions.
+"""
+
+from controller.engine.activity import Inactive
+from controller.engine.cluster import DriftError
+from controller.engine.clusterevents import ClusterEvents
+from controller.engine.config import EngineConfig
+from controller.engine.cycle import Cycle
+from controller.engine.decisions import Decision, Decisions, Pending
+from controller.engine.enginestate import EngineState
+from controller.engine.entry import Entry
+from controller.engine.flavorassigner import FlavorAssigner
+from controller.engine.incoming import Incoming
+from controller.engine.intake import Standing, replaced_slice, standing
+from controller.engine.nomination import Nominator
+from controller.engine.outcomes import Outcomes
+from controller.engine.placement import Placement
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queuestate import Holder
+from controller.engine.resources import (
+    Amount,
+    ClusterQueueName,
+    CohortName,
+    FlavorName,
+    LocalQueueKey,
+    ResourceName,
+    WorkloadKey,
+)
+from controller.engine.stories import Stories
+from controller.engine.usagehistory import Record as UsageRecord
+from controller.engine.workloadevents import WorkloadEvents
+from controller.objects.core import LimitRange, Namespace, RuntimeClass
+from controller.objects.meta import KubernetesObject
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from controller.objects.workload import Workload
+
+_Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
+
+
+class Engine:
+    """``state`` is for reading. ``put`` and ``drop`` take events, ``cycle`` decides, ``failed`` takes back."""
+
+    def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
+        self.state = EngineState(config or EngineConfig(), placement)
+        self.stories = Stories()
+        self._workloads = WorkloadEvents(self.state)
+        self._cluster = ClusterEvents(self.state, self._workloads)
+        self._outcomes = Outcomes(self.state, self.stories)
+        assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
+        self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption)
+        self._tried: set[_Try] = set()
+        self._tried_at = -1
+        self._settled = False
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def put(self, given: KubernetesObject, now_s: float) -> bool:
+        """The object is new or has changed. False for a kind that decides nothing here."""
+        match given:
+            case Workload():
+                self._workloads.put(given, now_s)
+            case ClusterQueue():
+                self._cluster.set_cluster_queue(given, now_s)
+            case LocalQueue():
+                self._cluster.set_local_queue(given, now_s)
+            case Cohort():
+                self._cluster.set_cohort(given)
+            case ResourceFlavor():
+                self._cluster.set_flavor(given)
+            case Topology():
+                self._cluster.set_topology(given)
+            case AdmissionCheck():
+                self._cluster.set_check(given)
+            case Namespace():
+                self._cluster.set_namespace(given)
+            case LimitRange():
+                self._cluster.set_limit_range(given, now_s)
+            case RuntimeClass():
+                self._cluster.set_runtime_class(given, now_s)
+            case _:
+                return False
+        return True
+
+    def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> bool:
+        """The object is gone. False for a kind that decides nothing here."""
+        key = f"{namespace}/{name}"
+        if kind is Workload:
+            self._workloads.remove(WorkloadKey(key), now_s)
+            self.stories.forget(WorkloadKey(key))
+        elif kind is ClusterQueue:
+            self._cluster.remove_cluster_queue(ClusterQueueName(name), now_s)
+        elif kind is LocalQueue:
+            self._cluster.remove_local_queue(LocalQueueKey(key), now_s)
+        elif kind is Cohort:
+            self._cluster.remove_cohort(CohortName(name))
+        elif kind is ResourceFlavor:
+            self._cluster.remove_flavor(FlavorName(name))
+        elif kind is Topology:
+            self._cluster.remove_topology(name)
+        elif kind is AdmissionCheck:
+            self._cluster.remove_check(name)
+        elif kind is Namespace:
+            self._cluster.remove_namespace(name)
+        elif kind is LimitRange:
+            self._cluster.remove_limit_range(namespace, name, now_s)
+        elif kind is RuntimeClass:
+            self._cluster.remove_runtime_class(name, now_s)
+        else:
+            return False
+        return True
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def cycle(self, now_s: float) -> Decisions:
+        """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
+        state = self.state
+        self.state.preemption.oracle.now_s = now_s
+        replaced = list(self._outcomes.replaced_slices(now_s))
+        entries = [*self._second_passes(now_s), *self._heads(now_s)]
+        before = state.changes
+        cycle = Cycle(state.cluster, self._nominator, now_s, blocks=self._blocks, ready=not state.unready)
+        made = replaced + self._outcomes.of(cycle.run(entries), now_s)
+        self._notice(entries, changed=state.changes != before or bool(replaced))
+        return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
+
+    def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
+        """The decision could not be written. It is taken back, and what it was about is tried again.
+
+        False where the objects have gone on meanwhile and nothing is left to take back.
+        """
+        found = self._outcomes.failed(decision, now_s, detail)
+        key = WorkloadKey(decision.key)
+        workload = self.state.objects.get(key)
+        if found and workload is not None and key not in self.state.cluster.holders:
+            self._workloads.put(workload, now_s)
+        return found
+
+    def settled(self, now_s: float) -> bool:
+        """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
+        due_s = self.next_wakeup_s()
+        if due_s is not None and due_s <= now_s:
+            return False
+        if self._settled and self._tried_at == self.state.changes:
+            return True
+        return not self.state.slices and not self.state.queues.busy(open_for=self.state.open_for)
+
+    def next_wakeup_s(self) -> float | None:
+        """When the clock alone may change something: a back-off ends, a second pass is due."""
+        times = [due_s for due_s, _ in self.state.second.values()]
+        queue_s = self.state.queues.next_due_s()
+        return min([*times, queue_s] if queue_s is not None else times, default=None)
+
+    def sample_usage(self, now_s: float) -> dict[LocalQueueKey, UsageRecord]:
+        """Let past usage decay where it is time to; what is to be written into the LocalQueues' status."""
+        state = self.state
+        taken: dict[LocalQueueKey, UsageRecord] = {}
+        if not state.usage.on:
+            return taken
+        for key in state.cluster.local_queues:
+            queue = state.queue_of(key)
+            if queue is None or not queue.policies.usage_based_admission or not state.usage.due(key, now_s):
+                continue
+            running: dict[ResourceName, Amount] = {}
+            for holder in queue.holders.values():
+                if holder.local_queue == key and holder.admitted:
+                    for fr, amount in holder.usage.items():
+                        running[fr.resource] = running.get(fr.resource, 0) + amount
+            taken[key] = state.usage.sample(key, running, now_s)
+        if taken:
+            state.touch()
+        return taken
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def inactive(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
+        """Why the ClusterQueue takes nothing in; empty while it is active."""
+        return self.state.problems(name)
+
+    def explain(self, key: WorkloadKey, now_s: float) -> Pending | None:
+        """A pending workload tried now, by itself and for the question alone. None for one that is not pending."""
+        pending = self.state.queues.get(key)
+        entry = None if pending is None else self._entry(pending)
+        if pending is None or entry is None:
+            return None
+        self.state.preemption.oracle.now_s = now_s
+        bookmark = pending.bookmark
+        pending.bookmark = None
+        try:
+            cycle = Cycle(self.state.cluster, self._nominator, now_s, blocks=False, ready=True)
+            cycle.run([entry])
+        finally:
+            pending.bookmark = bookmark
+        return Pending(info=pending.info, record=entry.record(now_s), gates=self.state.config.gates)
+
+    def validate(self) -> None:
+        """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""
+        state = self.state
+        state.cluster.validate()
+        state.queues.validate()
+        stranded = {key for held in state.stranded.values() for key in held}
+        for key, workload in state.objects.items():
+            places = [key in state.cluster.holders, state.queues.get(key) is not None, key in stranded]
+            held_back = key not in state.assumed and standing(workload, state.config) is Standing.HELD_BACK
+            if sum(places) != (0 if held_back or key in state.ended else 1):
+                raise DriftError(f"{key} should be in one place: holding, pending, stranded are {places}")
+        known = {*state.cluster.holders, *(pending.key for pending in state.queues), *stranded}
+        if not known <= state.objects.keys():
+            raise DriftError(f"kept and not known: {sorted(known - state.objects.keys())[:5]}")
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _blocks(self) -> bool:
+        rules = self.state.config.wait_for_pods_ready
+        return rules is not None and rules.block_admission and not self.state.config.gates.on("DisableWaitForPodsReady")
+
+    def _heads(self, now_s: float) -> list[Entry]:
+        heads = self.state.queues.heads(now_s, open_for=self.state.open_for)
+        return [entry for head in heads if (entry := self._entry(head)) is not None]
+
+    def _entry(self, pending: PendingWorkload) -> Entry | None:
+        queue = self.state.queue_of(pending.local_queue)
+        if queue is None:
+            return None
+        old = replaced_slice(pending.info.workload, self.state.config)
+        replaces = queue.holders.get(old) if old is not None else None
+        return Entry(pending.incoming(queue, replaces), pending=pending)
+
+    def _second_passes(self, now_s: float) -> list[Entry]:
+        due = sorted(key for key, (due_s, _) in self.state.second.items() if due_s <= now_s)
+        return [self._again(self.state.cluster.holders[key]) for key in due]
+
+    def _again(self, holder: Holder) -> Entry:
+        incoming = Incoming(
+            info=holder.info,
+            queue=self.state.cluster.queue(holder.cluster_queue),
+            local_queue=holder.local_queue,
+            priority=holder.priority,
+            queued_at_s=holder.queued_at_s,
+        )
+        return Entry(incoming, holder=holder)
+
+    def _notice(self, entries: list[Entry], *, changed: bool) -> None:
+        """A run is settled once a cycle has tried nothing but what was tried before, and nothing came of it."""
+        if changed or self._tried_at != self.state.changes:
+            self._tried.clear()
+        now = {_try(entry) for entry in entries if entry.pending is not None}
+        self._settled = not changed and now <= self._tried
+        self._tried |= now
+        self._tried_at = self.state.changes
+
+
+def _try(entry: Entry) -> _Try:
+    """What is tried next: the workload, and where its search among flavors goes on."""
+    pending = entry.pending
+    bookmark = pending.bookmark if pending is not None else None
+    tried = bookmark.tried if bookmark is not None else ()
+    return entry.key, tuple(tuple(sorted(one.items())) for one in tried)

@@ -1,0 +1,89 @@
+"""What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
+
+from controller.engine.activity import Inactive, queue_problems
+from controller.engine.cluster import Cluster
+from controller.engine.config import EngineConfig
+from controller.engine.decisions import Admitted
+from controller.engine.nodes import Node
+from controller.engine.placement import Placement
+from controller.engine.preemption import Preemption
+from controller.engine.queues.pendingqueues import PendingQueues
+from controller.engine.queuestate import QueueState
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.usagehistory import UsageHistory
+from controller.objects.core import LimitRange
+from controller.objects.meta import Resources
+from controller.objects.workload import Workload
+
+
+class EngineState:
+    """``changes`` moves on with everything that may make a cycle decide otherwise."""
+
+    def __init__(self, config: EngineConfig, placement: Placement | None) -> None:
+        fair = config.admission_fair_sharing if config.gates.on("AdmissionFairSharing") else None
+        self.config = config
+        self.cluster = Cluster(config, placement)
+        self.usage = UsageHistory(fair)
+        self.queues = PendingQueues(self.cluster, self.usage.usage)
+        self.preemption = Preemption(self.cluster, self.usage.usage)
+        self.changes = 0
+        self.objects: dict[WorkloadKey, Workload] = {}
+        """Every workload that is not finished, as it was told last."""
+        self.stranded: dict[ClusterQueueName, dict[WorkloadKey, Workload]] = {}
+        """Those that hold quota in a ClusterQueue that is not there."""
+        self.assumed: dict[WorkloadKey, Admitted] = {}
+        """Admitted by a decision that its object does not show yet."""
+        self.told: set[WorkloadKey] = set()
+        """Told to go by a decision that their object does not show yet."""
+        self.ended: set[WorkloadKey] = set()
+        """Slices whose end is decided and that their object does not show yet: they hold nothing any more."""
+        self.unready: set[WorkloadKey] = set()
+        """Admitted, and their pods are not all ready."""
+        self.slices: dict[WorkloadKey, WorkloadKey] = {}
+        """Holder -> the slice it replaced, while that one holds quota as well."""
+        self.second: dict[WorkloadKey, tuple[float, float]] = {}
+        """Second passes to come: when, and how many seconds were waited for the last."""
+        self.ranges: dict[str, dict[str, LimitRange]] = {}
+        self.overheads: dict[str, Resources] = {}
+        self._problems: dict[ClusterQueueName, tuple[tuple[int, int, int], tuple[Inactive, ...]]] = {}
+
+    def touch(self) -> None:
+        self.changes += 1
+
+    def wake_tree(self, node: Node | None) -> None:
+        """Everything below the node's root is tried again."""
+        self.touch()
+        found = None if node is None else _any_queue(node.root())
+        if found is not None:
+            self.queues.wake(found)
+
+    def wake(self, name: ClusterQueueName) -> None:
+        self.touch()
+        self.queues.wake(name)
+
+    def queue_of(self, key: LocalQueueKey) -> QueueState | None:
+        """The ClusterQueue that a LocalQueue leads to."""
+        local = self.cluster.local_queues.get(key)
+        return None if local is None else self.cluster.queues.get(ClusterQueueName(local.spec.cluster_queue))
+
+    def problems(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
+        """Why the ClusterQueue takes nothing in; asked for in every cycle, so remembered until something changes."""
+        state = self.cluster.queues[name]
+        stamp = (self.cluster.generation, state.version, state.node.quota_generation())
+        known = self._problems.get(name)
+        if known is None or known[0] != stamp:
+            known = self._problems[name] = (stamp, queue_problems(state, self.cluster))
+        return known[1]
+
+    def open_for(self, name: ClusterQueueName) -> bool:
+        return not self.problems(name)
+
+    def forget_queue(self, name: ClusterQueueName) -> None:
+        self._problems.pop(name, None)
+
+
+def _any_queue(node: Node) -> ClusterQueueName | None:
+    if node.is_queue:
+        return ClusterQueueName(node.name)
+    found = next(iter(node.queues), None)
+    return found if found is not None else next(filter(None, map(_any_queue, node.cohorts.values())), None)

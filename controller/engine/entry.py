@@ -1,0 +1,83 @@
+"""One workload on its way through a cycle."""
+
+from collections.abc import Mapping
+
+from controller.engine.assignment import Assignment, Mode
+from controller.engine.incoming import Incoming, Target
+from controller.engine.queues.pending import PendingWorkload, RequeueReason
+from controller.engine.queuestate import Holder
+from controller.engine.records import Record, Rule
+from controller.engine.resources import WorkloadKey
+from controller.engine.workload import TopologyUsage
+
+NOTHING = Assignment(pod_sets=(), mode=Mode.NO_FIT, usage={})
+
+# What is not here parks alone until something changes.
+_REQUEUE = {
+    Rule.NO_FIT: RequeueReason.NO_FIT,
+    Rule.NO_CANDIDATES: RequeueReason.NO_FIT,
+    Rule.NAMESPACE_MISMATCH: RequeueReason.NAMESPACE_MISMATCH,
+    Rule.PREEMPTS: RequeueReason.PENDING_PREEMPTION,
+    Rule.FITS_AFTER_PREEMPTION: RequeueReason.PENDING_PREEMPTION,
+    Rule.MIGRATES: RequeueReason.PENDING_MIGRATION,
+    Rule.OVERLAPPING_TARGETS: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.NO_LONGER_FITS: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.PODS_NOT_READY: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.SLICE_GONE: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.BETTER_VARIANT_ADMITTED: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.VARIANT_NOT_ACCEPTABLE: RequeueReason.FAILED_AFTER_NOMINATION,
+    Rule.WRITE_FAILED: RequeueReason.FAILED_AFTER_NOMINATION,
+}
+
+
+class Entry:
+    """Mutable while the cycle lasts. ``pending`` is None for a second pass, ``holder`` for everybody else."""
+
+    __slots__ = ("assignment", "detail", "gated", "holder", "incoming", "pending", "places", "rule", "targets")
+
+    def __init__(
+        self, incoming: Incoming, *, pending: PendingWorkload | None = None, holder: Holder | None = None
+    ) -> None:
+        self.incoming = incoming
+        self.pending = pending
+        self.holder = holder
+        self.assignment = NOTHING
+        self.targets: tuple[Target, ...] = ()
+        self.places: Mapping[str, TopologyUsage] = {}
+        """Of a second pass: where its pod sets go."""
+        self.rule = Rule.NO_FIT
+        self.detail = ""
+        self.gated = False
+        """Others would have to go for it, and its preemption gates forbid that."""
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.incoming.key
+
+    @property
+    def second_pass(self) -> bool:
+        return self.holder is not None
+
+    @property
+    def preemptor(self) -> bool:
+        """Others were told to go for it in an earlier cycle."""
+        return self.pending is not None and self.pending.sticky
+
+    @property
+    def requeue(self) -> RequeueReason:
+        return _REQUEUE.get(self.rule, RequeueReason.GENERIC)
+
+    def decide(self, rule: Rule, detail: str = "") -> None:
+        self.rule = rule
+        self.detail = detail
+
+    def record(self, at_s: float) -> Record:
+        return Record(
+            at_s=at_s,
+            workload=self.key,
+            cluster_queue=self.incoming.queue.name,
+            rule=self.rule,
+            assignment=None if self.assignment is NOTHING else self.assignment,
+            targets=self.targets,
+            detail=self.detail,
+        )

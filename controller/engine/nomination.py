@@ -1,0 +1,128 @@
+"""Nomination: each head by itself, on the state as it stands before the cycle takes anything.
+
+A head is refused outright (its checks, its queue, its namespace, its requests), or it gets an assignment of flavors
+and, where others would have to go for it, its victims. Victims for the full number of pods come before fewer pods.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from controller.engine.assignment import Assignment, Bookmark, Mode, RepresentativeMode
+from controller.engine.cluster import Cluster
+from controller.engine.entry import Entry
+from controller.engine.flavorassigner import Pinned
+from controller.engine.incoming import Incoming, Target
+from controller.engine.limitrange import LimitSummary, ResourceProblem
+from controller.engine.partialadmission import may_reduce, reduce_counts
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queuestate import QueueState
+from controller.engine.records import Rule
+from controller.engine.status import closed_preemption_gates
+from controller.engine.workload import limit_range_problems, resource_problems
+from controller.objects.workload import Workload
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+_NO_LIMITS = LimitSummary()
+
+
+class Assigner(Protocol):
+    """``controller.engine.flavorassigner.FlavorAssigner``."""
+
+    def assign(
+        self,
+        incoming: Incoming,
+        *,
+        bookmark: Bookmark | None = None,
+        counts: Mapping[str, int] | None = None,
+        allowed: Pinned | None = None,
+    ) -> Assignment: ...
+
+
+class Preemptor(Protocol):
+    """``controller.engine.preemption.Preemption``."""
+
+    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]: ...
+
+
+class Nominator:
+    """Nominates heads one by one; keeps no state but what it remembers of requests it has checked."""
+
+    def __init__(self, cluster: Cluster, assigner: Assigner, preemptor: Preemptor) -> None:
+        self._cluster = cluster
+        self._assigner = assigner
+        self._preemptor = preemptor
+        gates = cluster.config.gates
+        self._gated = gates.on("MultiKueueOrchestratedPreemption")
+
+    def nominate(self, entry: Entry, now_s: float) -> bool:
+        """Whether the entry goes on to be decided; if not, its rule says why."""
+        pending = entry.pending
+        if pending is None:
+            return True
+        refused = self.refusal(pending, entry.incoming.queue)
+        if refused is not None:
+            entry.decide(*refused)
+            return False
+        entry.assignment, entry.targets = self._assign(entry.incoming, pending.bookmark, now_s)
+        pending.bookmark = entry.assignment.bookmark
+        if entry.targets and self._gated and (closed := closed_preemption_gates(pending.info.workload)):
+            entry.targets = ()
+            entry.gated = True
+            entry.detail = ", ".join(closed)
+        return True
+
+    def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
+        """What keeps the workload from being looked at: the rule and what it found."""
+        workload = pending.info.workload
+        failed = [f"{one.name} ({one.state})" for one in workload.status.admission_checks if one.state in _FAILED]
+        if failed:
+            return Rule.CHECKS_FAILED, ", ".join(failed)
+        namespace = workload.metadata.namespace
+        if not self._takes(queue, namespace):
+            return Rule.NAMESPACE_MISMATCH, namespace or "(none)"
+        problem = self._problem(workload)
+        return (Rule.BAD_REQUESTS, str(problem)) if problem is not None else None
+
+    def reassign(self, incoming: Incoming, flavors: Pinned) -> Assignment:
+        """Anew, on the state as it is now, with these flavors only."""
+        return self._assigner.assign(incoming, allowed=flavors)
+
+    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
+        return self._preemptor.targets(incoming, assignment, now_s)
+
+    def _takes(self, queue: QueueState, namespace: str) -> bool:
+        """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
+        selector = queue.object.spec.namespace_selector
+        if selector is None:
+            return False
+        known = self._cluster.namespaces.get(namespace)
+        return selector.matches(known.metadata.labels if known is not None else {NAMESPACE_NAME_LABEL: namespace})
+
+    def _problem(self, workload: Workload) -> ResourceProblem | None:
+        limits = self._cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
+        problems = resource_problems(workload) or limit_range_problems(workload, limits)
+        return problems[0] if problems else None
+
+    def _assign(
+        self, incoming: Incoming, bookmark: Bookmark | None, now_s: float
+    ) -> tuple[Assignment, tuple[Target, ...]]:
+        def attempt(counts: Mapping[str, int] | None) -> tuple[Assignment, tuple[Target, ...]]:
+            made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts)
+            if made.representative is not RepresentativeMode.PREEMPT:
+                return made, ()
+            return made, self.targets(incoming, made, now_s)
+
+        def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
+            found = attempt(counts)
+            return found if found[0].mode is Mode.FIT or found[1] else None
+
+        full = attempt(None)
+        gates = self._cluster.config.gates
+        if full[0].mode is Mode.FIT or full[1] or incoming.replaces is not None:
+            return full
+        if not may_reduce(incoming.info, gates):
+            return full
+        return reduce_counts(incoming.info, fewer) or full
+
+
+_FAILED = ("Retry", "Rejected")

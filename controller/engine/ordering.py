@@ -1,0 +1,106 @@
+"""In which order the nominated workloads of a cycle are decided on.
+
+Classical: who holds quota already, who borrows from nearer, more priority, who queued first. With fair sharing a
+tournament over each cohort tree instead, in which the smaller share wins, played anew whenever something was taken.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from controller.engine.cluster import Cluster
+from controller.engine.entry import Entry
+from controller.engine.gates import FeatureGates
+from controller.engine.nodes import Node
+from controller.engine.quota import QuotaTree
+from controller.engine.shares import share
+
+Rank = tuple[bool | float | str | tuple[float, float], ...]
+
+
+class Standing(NamedTuple):
+    """How an entry stands at one node on the way to its root, with its own request added."""
+
+    borrows: bool
+    share: tuple[float, float]
+
+
+_EQUAL = Standing(False, (0.0, 0.0))
+
+
+def classical_order(entries: Iterable[Entry], gates: FeatureGates) -> list[Entry]:
+    preemptors_first = gates.on("PrioritizePreemptorWorkloads")
+    by_priority = gates.on("PrioritySortingWithinCohort")
+
+    def rank(entry: Entry) -> Rank:
+        incoming = entry.incoming
+        return (
+            not entry.second_pass,
+            preemptors_first and not entry.preemptor,
+            entry.assignment.borrowing,
+            -incoming.priority if by_priority else 0,
+            incoming.queued_at_s,
+            incoming.key,
+        )
+
+    return sorted(entries, key=rank)
+
+
+def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
+    """Each entry once, chosen when it is asked for: what was charged for those before counts.
+
+    Trees go one after another, by name; their order means nothing, because they share nothing.
+    """
+    trees: dict[int, tuple[Node, list[Entry]]] = {}
+    for entry in entries:
+        root = entry.incoming.queue.node.root()
+        trees.setdefault(id(root), (root, []))[1].append(entry)
+    for _, waiting in sorted(trees.values(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
+        while waiting:
+            winner = waiting[0] if len(waiting) == 1 else _winner(waiting, cluster)
+            waiting.remove(winner)
+            yield winner
+
+
+def _winner(entries: list[Entry], cluster: Cluster) -> Entry:
+    """From each ClusterQueue up: at every cohort the best of those that its members sent goes on."""
+    standings = {id(entry): _standings(entry, cluster.quota) for entry in entries}
+    waiting: dict[int, tuple[Node, list[tuple[Entry, Standing]]]] = {}
+
+    def send(entry: Entry, to: Node, standing: Standing) -> None:
+        waiting.setdefault(id(to), (to, []))[1].append((entry, standing))
+
+    for entry in entries:
+        send(entry, entry.incoming.queue.node, _EQUAL)
+    while True:
+        node, sent = min(waiting.values(), key=lambda one: (one[0].height, one[0].name))
+        best = min(sent, key=lambda one: _rank(one[0], one[1], cluster.config.gates))[0]
+        if node.parent is None:
+            return best
+        del waiting[id(node)]
+        send(best, node.parent, standings[id(best)][id(node)])
+
+
+def _rank(entry: Entry, standing: Standing, gates: FeatureGates) -> Rank:
+    incoming = entry.incoming
+    return (
+        gates.on("PrioritizePreemptorWorkloads") and not entry.preemptor,
+        gates.on("FairSharingPrioritizeNonBorrowing") and standing.borrows,
+        standing.share,
+        not entry.second_pass,
+        -incoming.priority,
+        incoming.queued_at_s,
+        incoming.key,
+    )
+
+
+def _standings(entry: Entry, quota: QuotaTree) -> dict[int, Standing]:
+    """By node (its identity), from the ClusterQueue to below the root. What holds quota already adds nothing."""
+    queue = entry.incoming.queue
+    usage = {} if entry.second_pass else entry.assignment.usage
+    with quota.trial():
+        quota.add_usage(queue.name, usage)
+        return {
+            id(node): Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
+            for node in queue.node.path()
+            if node.parent is not None
+        }

@@ -1,0 +1,239 @@
+"""From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from controller.engine import reasons, status
+from controller.engine.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
+from controller.engine.enginestate import EngineState
+from controller.engine.entry import Entry
+from controller.engine.evictionstatus import evicted
+from controller.engine.incoming import PreemptionReason, Target
+from controller.engine.queuestate import Holder
+from controller.engine.records import Record, Rule
+from controller.engine.resources import WorkloadKey
+from controller.engine.secondpass import placed_holder, with_places
+from controller.engine.stories import Stories
+from controller.engine.workload import PodSetRequests, WorkloadInfo, usage_of
+from controller.engine.workloadevents import SECOND_PASS_FIRST_S, SECOND_PASS_LAST_S, requests_of
+
+
+class Outcomes:
+    def __init__(self, state: EngineState, stories: Stories) -> None:
+        self._state = state
+        self._stories = stories
+
+    def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
+        """Evictions and admissions in the order they were decided, then everybody who waits."""
+        made: list[Decision] = []
+        waiting: list[Decision] = []
+        for entry in entries:
+            record = entry.record(now_s)
+            self._stories.tell(record)
+            if entry.second_pass:
+                made.append(self._second_pass(entry, record))
+            elif entry.rule is Rule.FITS:
+                made += self._admit(entry, record)
+            else:
+                made += self._evict(entry, record)
+                waiting.append(self._wait(entry, record))
+        return made + waiting
+
+    # -- admission ---------------------------------------------------------------------------------------------------
+
+    def _admit(self, entry: Entry, record: Record) -> Iterator[Decision]:
+        state, incoming = self._state, entry.incoming
+        pod_sets = entry.assignment.pod_sets
+        holder = _holder(entry, record.at_s)
+        checks = status.checks_for(incoming.queue.object, {fr.flavor for fr in holder.usage})
+        admitted = Admitted(
+            workload=incoming.info.workload,
+            holder=holder,
+            admission=status.admission_of(incoming.queue.name, pod_sets, state.config.gates),
+            checks=checks,
+            record=record,
+            gates=state.config.gates,
+            replaces=incoming.replaces,
+        )
+        state.queues.remove(incoming.key)
+        if incoming.replaces is not None:
+            state.cluster.remove_holder(incoming.replaces.key)
+            state.ended.add(incoming.replaces.key)
+        state.cluster.add_holder(holder)
+        state.assumed[incoming.key] = admitted
+        if incoming.queue.policies.usage_based_admission:
+            state.usage.penalise(incoming.local_queue, incoming.key, requests_of(holder))
+        state.touch()
+        yield admitted
+        if incoming.replaces is not None:
+            yield SliceReplaced(holder=incoming.replaces, by=incoming.key, record=record)
+
+    def _second_pass(self, entry: Entry, record: Record) -> Decision:
+        state, holder = self._state, entry.holder
+        if holder is None or holder.info.workload.status.admission is None:
+            raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
+        if entry.rule is Rule.NOT_PLACED:
+            waited_s = state.second.get(entry.key, (0.0, SECOND_PASS_FIRST_S / 2))[1]
+            next_s = min(2 * waited_s, SECOND_PASS_LAST_S)
+            state.second[entry.key] = (record.at_s + next_s, next_s)
+            return NotPlaced(holder=holder, record=record)
+        state.second.pop(entry.key, None)
+        placed = placed_holder(holder, entry.places)
+        state.cluster.remove_holder(holder.key)
+        state.cluster.add_holder(placed)
+        state.touch()
+        flavors = {fr.flavor for fr in holder.usage}
+        return Admitted(
+            workload=holder.info.workload,
+            holder=placed,
+            admission=with_places(holder.info.workload.status.admission, entry.places, state.config.gates),
+            checks=status.checks_for(entry.incoming.queue.object, flavors),
+            record=record,
+            gates=state.config.gates,
+            second_pass=True,
+        )
+
+    # -- preemption --------------------------------------------------------------------------------------------------
+
+    def _evict(self, entry: Entry, record: Record) -> Iterator[Decision]:
+        """Those who had been told before are on their way: they are told once."""
+        if not entry.targets:
+            return
+        state = self._state
+        if entry.rule is Rule.PREEMPTS:
+            state.preemption.history.evicted(entry.incoming, entry.targets)
+        by = _holder(entry, record.at_s)
+        for target in entry.targets:
+            if target.holder.evicted:
+                continue
+            told = msgspec.structs.replace(target.holder, evicted=True)
+            state.cluster.remove_holder(told.key)
+            state.cluster.add_holder(told)
+            state.told.add(told.key)
+            state.touch()
+            yield _eviction(entry, target, by, record)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _wait(self, entry: Entry, record: Record) -> Decision:
+        pending = entry.pending
+        if pending is None:
+            raise ValueError(f"{entry.key} is not pending")
+        self._state.queues.requeue(pending, entry.requeue, record.at_s)
+        return Pending(info=pending.info, record=record, gates=self._state.config.gates, preemption_gated=entry.gated)
+
+    def replaced_slices(self, now_s: float) -> Iterator[Decision]:
+        """A slice that still holds quota beside the one that replaced it: its end was decided and not written."""
+        state = self._state
+        for by, old in tuple(state.slices.items()):
+            del state.slices[by]
+            holder = state.cluster.remove_holder(old)
+            if holder is not None:
+                state.ended.add(old)
+                state.wake(holder.cluster_queue)
+                record = Record(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
+                yield SliceReplaced(holder=holder, by=by, record=record)
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
+        """The write was refused: as if it had not been decided. Whether there was anything left to take back."""
+        if isinstance(decision, Admitted) and not decision.second_pass:
+            return self._unadmit(decision, now_s, detail)
+        if isinstance(decision, Evicted):
+            return self._untell(decision.key)
+        if isinstance(decision, SliceReplaced):
+            return self._unend(decision)
+        return False
+
+    def _unend(self, decision: SliceReplaced) -> bool:
+        """Its successor runs already: it counts again, and its end is decided anew."""
+        state, key = self._state, decision.key
+        if key not in state.ended or decision.by not in state.cluster.holders:
+            return False
+        state.ended.discard(key)
+        state.cluster.add_holder(decision.holder)
+        state.slices[decision.by] = key
+        state.touch()
+        return True
+
+    def _unadmit(self, decision: Admitted, now_s: float, detail: str) -> bool:
+        state, key = self._state, decision.key
+        if state.assumed.get(key) is not decision:
+            return False
+        del state.assumed[key]
+        state.cluster.remove_holder(key)
+        state.usage.pardon(decision.holder.local_queue, key)
+        replaced = decision.replaces
+        if replaced is not None and replaced.key in state.objects and replaced.key not in state.cluster.holders:
+            state.ended.discard(replaced.key)
+            state.cluster.add_holder(replaced)
+        self._stories.tell(msgspec.structs.replace(decision.record, at_s=now_s, rule=Rule.WRITE_FAILED, detail=detail))
+        state.wake(decision.holder.cluster_queue)
+        return True
+
+    def _untell(self, key: WorkloadKey) -> bool:
+        state = self._state
+        holder = state.cluster.holders.get(key)
+        if key not in state.told or holder is None:
+            return False
+        state.told.discard(key)
+        state.cluster.remove_holder(key)
+        state.cluster.add_holder(msgspec.structs.replace(holder, evicted=False))
+        state.touch()
+        return True
+
+
+def _holder(entry: Entry, now_s: float) -> Holder:
+    """What the assignment makes the workload hold: for a slice all of it, not the increase alone."""
+    incoming = entry.incoming
+    pod_sets = []
+    for one in entry.assignment.pod_sets:
+        given = {resource: choice.flavor for resource, choice in one.choices.items()}
+        requests = {resource: one.requests.get(resource, 0) for resource in given}
+        pod_sets.append(
+            PodSetRequests(name=one.name, count=one.count, requests=requests, flavors=given, topology=one.topology)
+        )
+    sets = tuple(pod_sets)
+    return Holder(
+        info=WorkloadInfo(workload=incoming.info.workload, cluster_queue=incoming.queue.name, pod_sets=sets),
+        cluster_queue=incoming.queue.name,
+        local_queue=incoming.local_queue,
+        usage=usage_of(sets).assigned,
+        priority=incoming.priority,
+        reserved_at_s=now_s,
+        queued_at_s=incoming.queued_at_s,
+    )
+
+
+def _eviction(entry: Entry, target: Target, by: Holder, record: Record) -> Evicted:
+    migrates = entry.rule is Rule.MIGRATES
+    reason = reasons.FLAVOR_MIGRATION if migrates else reasons.PREEMPTED
+    rule: PreemptionReason | None = None if migrates else target.reason
+    message = _message(entry, target)
+    return Evicted(
+        holder=target.holder,
+        reason=reason,
+        preemption=rule,
+        by=by,
+        message=message,
+        after=evicted(target.holder.info.workload, reason, message, now_s=record.at_s, preemption=rule),
+        record=record,
+    )
+
+
+_WHY = {
+    PreemptionReason.IN_CLUSTER_QUEUE: "which goes before it in the same ClusterQueue",
+    PreemptionReason.IN_COHORT_RECLAMATION: "whose ClusterQueue {queue} takes back what it had lent",
+    PreemptionReason.IN_COHORT_FAIR_SHARING: "whose ClusterQueue {queue} has the smaller share of the cohort",
+    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "which has more priority and borrows in ClusterQueue {queue}",
+}
+
+
+def _message(entry: Entry, target: Target) -> str:
+    metadata = entry.incoming.info.workload.metadata
+    who = f"workload {entry.key} (UID {metadata.uid or 'unknown'})"
+    if entry.rule is Rule.MIGRATES:
+        return f"Makes way for {who}, the same job on a better flavor"
+    return f"Makes room for {who}, {_WHY[target.reason].format(queue=entry.incoming.queue.name)}"

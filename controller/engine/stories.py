@@ -1,0 +1,46 @@
+"""What became of each workload, newest last: a bounded log of records."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+
+from controller.engine.records import Record
+from controller.engine.resources import WorkloadKey
+
+
+class Stories:
+    """At most ``workloads`` stories of ``length`` records each; the story that has been quiet longest goes first.
+
+    A record that says the same as the one before it (same rule, same queue) takes its place: a story tells changes.
+    """
+
+    def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
+        self._workloads = workloads
+        self._length = length
+        self._stories: OrderedDict[WorkloadKey, deque[Record]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._stories)
+
+    def tell(self, record: Record) -> None:
+        story = self._stories.get(record.workload)
+        if story is None:
+            story = self._stories[record.workload] = deque(maxlen=self._length)
+            if len(self._stories) > self._workloads:
+                self._stories.popitem(last=False)
+        else:
+            self._stories.move_to_end(record.workload)
+            last = story[-1]
+            if last.rule is record.rule and last.cluster_queue == record.cluster_queue:
+                story.pop()
+        story.append(record)
+
+    def of(self, workload: WorkloadKey) -> Iterable[Record]:
+        """Oldest first; nothing for a workload nobody decided on."""
+        return tuple(self._stories.get(workload, ()))
+
+    def last(self, workload: WorkloadKey) -> Record | None:
+        story = self._stories.get(workload)
+        return story[-1] if story else None
+
+    def forget(self, workload: WorkloadKey) -> None:
+        self._stories.pop(workload, None)

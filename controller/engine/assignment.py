@@ -132,14 +132,19 @@ class Bookmark(msgspec.Struct, frozen=True):
     """Where the next try goes on among the flavors.
 
     ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
-    ``groups`` and for the pod sets it was made for; whoever keeps it drops it when those change. Without the gate
-    FlavorFungibilityPreserveScanProgress it is void as soon as ``quota_generation`` has moved on.
+    ``groups`` and for the pod sets it was made for: whoever keeps it drops it when the workload's shape changes.
+
+    It is void once ``quota_generation`` or ``free``, a digest of what its queue had free, has changed: a flavor passed
+    over then may have room now. Under the gate FlavorFungibilityPreserveScanProgress it holds for the next ``cycle``
+    all the same, or a busy cohort would never let the search come to its end.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()
     quota_generation: int = -1
     shape: str = ""
     groups: tuple[Group, ...] = ()
+    cycle: int = -1
+    free: int = 0
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""

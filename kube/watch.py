@@ -81,15 +81,14 @@ async def follow_decoded(
             if version is None:
                 listing = await client.list_decoded(resource, decode, selection)
                 version = listing.resource_version
+                failing = _again(resource, failing)
                 heard(version)
                 yield Listed(items=listing.items)
-            if failing:
-                log.info("following %s again", resource.plural)
-                failing = False
             started_s = clock.monotonic()
             async for event in client.watch_decoded(resource, decode, resource_version=version, selection=selection):
                 version = event.resource_version or version
                 backoff.reset()
+                failing = _again(resource, failing)
                 heard(version)
                 if event.object is not None:
                     yield Deleted(event.object) if event.type == "DELETED" else Upserted(event.object)
@@ -105,6 +104,13 @@ async def follow_decoded(
                 log.warning("cannot follow %s, trying on: %s", resource.plural, error)
                 failing = True
             await sleep(clock, max(backoff.next(), wanted or 0.0))
+
+
+def _again(resource: Resource, failing: bool) -> bool:
+    """The server has told us something. Returns that we are not failing any more."""
+    if failing:
+        log.info("following %s again", resource.plural)
+    return False
 
 
 def _nobody(_version: str) -> None:

@@ -122,15 +122,15 @@ class Cycle:
             targets: tuple[Target, ...] = ()
             if assignment.representative is RepresentativeMode.PREEMPT:
                 targets = self._nominator.targets(incoming, assignment, self._now_s)
-        fits = assignment.mode is Mode.FIT
-        self._count(entry, "deferred_fit" if fits else "new_targets" if targets else "no_targets")
-        if fits:
-            entry.assignment, entry.targets = assignment, ()
-            self._charge(entry)
-            entry.decide(Rule.FITS_AFTER_PREEMPTION)
-        elif targets:
-            entry.assignment, entry.targets = assignment, targets
-        return fits
+        entry.assignment, entry.targets = assignment, targets
+        if targets:
+            self._count(entry, "new_targets")
+        if assignment.mode is not Mode.FIT:
+            return False
+        self._count(entry, "deferred_fit")
+        self._charge(entry)
+        entry.decide(Rule.FITS_AFTER_PREEMPTION)
+        return True
 
     def _place_anew(self, entry: Entry) -> None:
         """Another took the places its pods would have got: perhaps there are others on the same flavors."""

@@ -22,9 +22,9 @@ def evicted(
     goes for another workload; the condition Preempted says so.
     """
     status = workload.status
-    conditions = with_condition(status.conditions, _true(reasons.EVICTED, reason, message, now_s))
+    conditions = with_condition(status.conditions, _true(workload, reasons.EVICTED, reason, message, now_s))
     if preemption is not None:
-        conditions = with_condition(conditions, _true(reasons.PREEMPTED, preemption.value, message, now_s))
+        conditions = with_condition(conditions, _true(workload, reasons.PREEMPTED, preemption.value, message, now_s))
     after = msgspec.structs.replace(
         status,
         conditions=conditions,
@@ -39,14 +39,19 @@ def evicted(
 
 def deactivation_target(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
     """The workload is marked: it becomes inactive next, for this reason."""
-    marked = _true(reasons.DEACTIVATION_TARGET, reason, message, now_s)
+    marked = _true(workload, reasons.DEACTIVATION_TARGET, reason, message, now_s)
     conditions = with_condition(workload.status.conditions, marked)
     return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, conditions=conditions))
 
 
-def _true(type_: str, reason: str, message: str, now_s: float) -> Condition:
+def _true(of: Workload, type_: str, reason: str, message: str, now_s: float) -> Condition:
     return Condition(
-        type=type_, status="True", reason=reason, message=message[:MESSAGE_LIMIT], last_transition_time=moment(now_s)
+        type=type_,
+        status="True",
+        reason=reason,
+        message=message[:MESSAGE_LIMIT],
+        last_transition_time=moment(now_s),
+        observed_generation=of.metadata.generation,
     )
 
 

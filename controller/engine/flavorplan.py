@@ -181,8 +181,8 @@ class Plans:
             pod_sets = [specs[index] for index in members]
             groups = tuple(
                 GroupPlan(wanted, tuple(self._options(queue, group, wanted, pod_sets, names, implied=implied)))
-                for group in queue.groups
-                if (wanted := tuple(name for name in resources if name in group.resources))
+                for number, group in enumerate(queue.groups)
+                if (wanted := tuple(name for name in resources if queue.group_of.get(name) == number))
             )
             undeclared = tuple(name for name in resources if name not in queue.group_of)
             sets.append(SetPlan(members, groups, undeclared))

@@ -146,8 +146,9 @@ class QueueState:
             )
             for group in cluster_queue.spec.resource_groups
         )
+        # The first group that names a resource has it, where admission let two of them name it.
         self.group_of: Mapping[ResourceName, int] = {
-            resource: index for index, group in enumerate(self.groups) for resource in group.resources
+            resource: index for index, group in reversed([*enumerate(self.groups)]) for resource in group.resources
         }
         self.flavor_resources = tuple(
             FlavorResource(flavor, resource)

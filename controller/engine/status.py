@@ -109,6 +109,7 @@ def reserved(
     conditions = with_condition(
         status.conditions,
         _condition(
+            workload,
             reasons.QUOTA_RESERVED,
             True,
             "QuotaReserved",
@@ -117,7 +118,7 @@ def reserved(
         ),
     )
     for type_ in (reasons.EVICTED, reasons.PREEMPTED, reasons.BLOCKED_ON_PREEMPTION_GATES):
-        conditions = _closed(conditions, type_, now_s)
+        conditions = _closed(workload, conditions, type_, now_s)
     held = _with(
         workload, status, admission=admission, admission_checks=states, conditions=conditions, resource_requests=()
     )
@@ -184,7 +185,7 @@ def unreserved(
     status = workload.status
     conditions = with_condition(
         status.conditions,
-        _condition(reasons.QUOTA_RESERVED, False, reason if observable else reason.coarse, message, now_s),
+        _condition(workload, reasons.QUOTA_RESERVED, False, reason if observable else reason.coarse, message, now_s),
     )
     ran_s = executed_s(workload, now_s)
     was_admitted = is_true(status.conditions, reasons.ADMITTED)
@@ -192,7 +193,12 @@ def unreserved(
         conditions = with_condition(
             conditions,
             _condition(
-                reasons.ADMITTED, False, NotAdmittedReason.NO_RESERVATION, "Holds no quota in its ClusterQueue", now_s
+                workload,
+                reasons.ADMITTED,
+                False,
+                NotAdmittedReason.NO_RESERVATION,
+                "Holds no quota in its ClusterQueue",
+                now_s,
             ),
         )
     return _with(
@@ -258,26 +264,29 @@ def held_back(workload: Workload, reason: str, message: str, *, state: RequeueSt
     return _with(parked, parked.status, requeue_state=state)
 
 
-def _closed(conditions: tuple[Condition, ...], type_: str, now_s: float) -> tuple[Condition, ...]:
+def _closed(workload: Workload, conditions: tuple[Condition, ...], type_: str, now_s: float) -> tuple[Condition, ...]:
     """A condition that was about an earlier stay is set False and keeps what it said."""
     old = find_condition(conditions, type_)
     if old is None or old.status != "True":
         return conditions
-    return with_condition(conditions, _condition(type_, False, "QuotaReserved", f"Earlier: {old.message}", now_s))
+    return with_condition(
+        conditions, _condition(workload, type_, False, "QuotaReserved", f"Earlier: {old.message}", now_s)
+    )
 
 
-def _condition(type_: str, status: bool, reason: str, message: str, now_s: float) -> Condition:
+def _condition(of: Workload, type_: str, status: bool, reason: str, message: str, now_s: float) -> Condition:
     return Condition(
         type=type_,
         status="True" if status else "False",
         reason=reason,
         message=message[:MESSAGE_LIMIT],
         last_transition_time=moment(now_s),
+        observed_generation=of.metadata.generation,
     )
 
 
 def _set(workload: Workload, type_: str, status: bool, reason: str, message: str, now_s: float) -> Workload:
-    condition = _condition(type_, status, reason, message, now_s)
+    condition = _condition(workload, type_, status, reason, message, now_s)
     return _with(workload, workload.status, conditions=with_condition(workload.status.conditions, condition))
 
 

@@ -166,9 +166,11 @@ def compare_events(case: Case, api: Api) -> Difference | None:
     wanted = case.expect.get("wantEvents")
     if wanted is None:
         return None
-    expected = [[one["object"], one["type"], one["reason"], bool(one["message"])] for one in wanted]
-    found = [[one.workload, str(one.type), str(one.reason), bool(one.message)] for one in api.events]
-    if case.expect["eventCompare"]["ignoreOrder"]:
+    rules = case.expect["eventCompare"]
+    silent = rules["ignoreMessage"]
+    expected = [[one["object"], one["type"], one["reason"], silent or bool(one["message"])] for one in wanted]
+    found = [[one.workload, str(one.type), str(one.reason), silent or bool(one.message)] for one in api.events]
+    if rules["ignoreOrder"]:
         expected.sort()
         found.sort()
     return first_difference(expected, found, "events")

@@ -1,5 +1,6 @@
 """The client against the fake API server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from kube.errors import (
 )
 from kube.objects import Metadata, label_managers
 from kube.resources import EVENTS, NODES, PODS
-from kube.testing import FakeApiServer
+from kube.testing import FakeApiServer, eventually
 
 
 @pytest.fixture
@@ -166,6 +167,29 @@ async def test_lists_take_selectors(server: FakeApiServer, client: Client) -> No
     assert [pod.metadata.name for pod in listing.items] == ["q"]
 
 
+async def test_no_number_of_watches_keeps_a_call_waiting(server: FakeApiServer) -> None:
+    async with Client(server.config, timeout_s=2.0, connections=1) as client, asyncio.TaskGroup() as group:
+
+        async def watch() -> None:
+            async for _ in client.watch(NODES, Metadata, resource_version=str(server.store.version)):
+                pass
+
+        watches = [group.create_task(watch()) for _ in range(12)]
+        await eventually(lambda: server.watchers == 12)
+        await client.get(NODES, "node-1", Metadata)
+        for task in watches:
+            task.cancel()
+
+
+async def test_a_status_is_written_under_its_own_path(server: FakeApiServer, client: Client) -> None:
+    body = labelled({})
+    await client.apply(NODES, "node-1", body, Metadata, field_manager="me", subresource="status")
+    await client.merge_patch(NODES, "node-1", {}, Metadata, field_manager="me", subresource="status")
+    await client.json_patch(NODES, "node-1", [], Metadata, field_manager="me", subresource="status")
+    await client.update(NODES, "node-1", body, Metadata, subresource="status")
+    assert {request.path for request in server.requests} == {"/api/v1/nodes/node-1/status"}
+
+
 def test_an_error_body_that_is_no_status_is_cut() -> None:
     error = from_response("GET /x", 502, b"<html>" + b"x" * 10_000)
     assert isinstance(error, UnavailableError)
@@ -185,3 +209,6 @@ def test_paths_are_quoted_and_namespaces_checked() -> None:
         NODES.path(namespace="n")
     with pytest.raises(ValueError, match="needs a namespace"):
         PODS.path("p")
+    assert NODES.path("a", subresource="status") == "/api/v1/nodes/a/status"
+    with pytest.raises(ValueError, match="needs the name"):
+        NODES.path(subresource="status")

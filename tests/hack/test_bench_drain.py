@@ -1,0 +1,115 @@
+"""The drain benchmark's load: the published shape, and each workload's way to its end."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hack.bench.drainload import WORKLOADS, Load
+from hack.bench.drainshape import Class, Shape, setting, shape
+from hack.bench.nullcontroller import QUEUES, Admitter
+from kube.client import Client
+from kube.clock import SystemClock
+from kube.testing import FakeApiServer, eventually
+from kube.writer import Writer
+
+QUEUE = "cq-0-0"
+
+
+def test_a_fifth_of_the_published_shape_is_three_thousand_workloads_with_a_floor_of_13_2_seconds() -> None:
+    fifth = shape(0.2)
+    assert fifth.workloads == len(fifth.arrivals()) == 3000
+    assert fifth.floor_s == pytest.approx(13.2)
+    assert shape(1).workloads == 15_000
+    assert shape(0.0001).workloads == 90, "every class stays"
+
+
+def test_arrivals_keep_their_classes_intervals() -> None:
+    arrivals = shape(0.2).arrivals()
+    small = [one.at_s for one in arrivals if one.queue == QUEUE and one.kind.name == "small"]
+    assert small == pytest.approx([number * 0.1 for number in range(70)])
+    assert [one.at_s for one in arrivals] == sorted(one.at_s for one in arrivals)
+
+
+def test_each_queue_has_its_namespace_and_local_queue() -> None:
+    made = list(setting(shape(1).queues))
+    kinds = [item["kind"] for item in made]
+    assert [kinds.count(kind) for kind in ("ResourceFlavor", "ClusterQueue", "Namespace", "LocalQueue")] == [
+        1,
+        30,
+        30,
+        30,
+    ]
+    assert {item["spec"]["cohortName"] for item in made if item["kind"] == "ClusterQueue"} == {
+        f"cohort-{number}" for number in range(5)
+    }
+
+
+@asynccontextmanager
+async def admitting(server: FakeApiServer) -> AsyncIterator[None]:
+    """The null controller, in this process."""
+    server.create(QUEUES, QUEUE, {"metadata": {}, "spec": {"clusterQueue": "the-queue"}}, namespace=QUEUE)
+    async with (
+        Client(server.config) as client,
+        Writer(client, clock=SystemClock(), random=random.random) as writer,
+    ):
+        admitter = Admitter(client, writer)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(admitter.queues.run())]
+            await admitter.queues.wait_synced()
+            tasks.append(group.create_task(admitter.workloads.run()))
+            yield
+            for task in tasks:
+                task.cancel()
+
+
+async def test_every_workload_is_made_admitted_with_one_write_and_ended() -> None:
+    load = Shape((QUEUE,), (Class("quick", 5, 2, 0.01, 50, 0.002), Class("slow", 2, 1, 0.05, 100, 0.002)))
+    async with FakeApiServer() as server, admitting(server), Client(server.config) as client:
+        result = await Load(client).run(load, 20)
+    assert result.wall_s >= 0.05
+    assert set(result.waits_s) == {"quick", "slow"}
+    assert result.writes == 14
+    assert (result.evictions, len(server.seen("PATCH", "workloads"))) == (0, 14)
+    for item in server.list_all(WORKLOADS):
+        assert item["status"]["admission"]["clusterQueue"] == "the-queue"
+        assert item["status"]["conditions"][-1]["type"] == "Finished"
+
+
+async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_full() -> None:
+    load = Shape((QUEUE,), (Class("only", 1, 2, 0.05, 50, 0.0),))
+    async with FakeApiServer() as server, Client(server.config) as client:
+        running = asyncio.create_task(Load(client).run(load, 20))
+        await eventually(lambda: len(server.list_all(WORKLOADS)) == 1)
+
+        def write(admission: object, **conditions: str) -> None:
+            listed = [{"type": kind, "status": value} for kind, value in conditions.items()]
+            status = {"status": {"admission": admission, "conditions": listed}}
+            server.merge(WORKLOADS, "only-0", status, namespace=QUEUE)
+
+        def status() -> dict[str, object]:
+            found: dict[str, object] = server.get(WORKLOADS, "only-0", namespace=QUEUE)["status"]
+            return found
+
+        write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True")
+        await asyncio.sleep(0.01)
+        write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="True")
+        await eventually(lambda: "admission" not in status())
+        conditions = {one["type"]: one["status"] for one in status()["conditions"]}  # type: ignore[attr-defined]
+        assert conditions == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
+        await asyncio.sleep(0.06)
+        assert not running.done(), "it ended though it was stopped"
+        write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
+        result = await running
+    assert result.evictions == 1
+    assert server.seen("PATCH", "status")
+
+
+async def test_a_refused_write_ends_the_run() -> None:
+    load = Shape((QUEUE,), (Class("only", 50, 2, 0.01, 50, 0.0),))
+    async with FakeApiServer() as server, Client(server.config) as client:
+        server.refuse = lambda method, _path: 422 if method == "POST" else None
+        with pytest.raises(RuntimeError, match="writes were refused"):
+            await Load(client).run(load, 20)

@@ -5,6 +5,9 @@ and does it say what the job asks for? what has the job given back, is it ready?
 
 What is returned is the next step, not the way: each step changes an object, whose watch brings the job back here. Thus
 a crash between any two steps, and an event that never came, cost time and nothing else.
+
+One thing is asked of the caller: a job that it hands in is never older than its own last write to that job. What is
+given up for good (quota, a finalizer) is given up because of what the job was seen to be.
 """
 
 from controller.jobs import compose, elastic, names

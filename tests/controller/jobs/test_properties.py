@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.jobs import names
-from controller.jobs.actions import StartJob
+from controller.jobs.actions import StartJob, StopJob
 from controller.jobs.raw import Json
 from tests.controller.jobs.model import ConflictError, InvalidError, World, job
 
@@ -60,10 +60,17 @@ class Life(RuleBasedStateMachine):
         started = any(isinstance(action, StartJob) for action in actions)
         if started and before != self.seen:
             assert self.world.picture()[0]["spec"] == before["spec"]
+        self.written(actions)
 
     def checked(self, actions: Any) -> None:
         if any(isinstance(action, StartJob) for action in actions):
             assert any(self.world.has(name, "Admitted") for name in self.world.live())
+        self.written(actions)
+
+    def written(self, actions: Any) -> None:
+        """The view of the job is never older than the controller's own last write."""
+        if any(isinstance(action, StartJob | StopJob) for action in actions):
+            self.look()
 
     # The others.
 

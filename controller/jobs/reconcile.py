@@ -124,21 +124,16 @@ def _suspended(context: Context) -> list[Action]:
 def _hold(context: Context, error: JobError | None = None) -> list[Action]:
     """For a job that is refused: it does not run, unless it was let in before it became wrong. Evicted, it goes too."""
     kind, job = context.kind, context.job
-    own = [one for one in context.seen.workloads if is_live(one) and controls(job, one)]
-    let_in = [one for one in own if _is_admitted(one)]
-    evicted = [one for one in let_in if is_true(one.typed.status.conditions, "Evicted")]
     try:
         if kind.finished(job) is not None:
             return []
+        own = [one for one in context.seen.workloads if is_live(one) and controls(job, one)]
+        let_in = [one for one in own if _is_admitted(one)]
+        evicted = any(is_true(one.typed.status.conditions, "Evicted") for one in let_in)
         if not kind.is_suspended(job):
             return _suspended(context) if evicted or not let_in else []
-        if not kind.is_stopped(job):
-            return []
-        if (
-            error is None
-            or isinstance(error, compose.PriorityClassMissingError)
-            or names.PREBUILT_WORKLOAD in labels(job)
-        ):
+        missing = error is None or isinstance(error, compose.PriorityClassMissingError)
+        if missing or names.PREBUILT_WORKLOAD in labels(job) or not kind.is_stopped(job):
             return []
         # It cannot start: quota must not wait for it.
         return [action for one in own for action in _withdraw(one)]

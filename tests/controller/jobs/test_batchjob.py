@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from controller.jobs import names
 from controller.jobs.actions import DeleteWorkload, RefuseJob, StopJob
 from controller.jobs.batchjob import BatchJob
+from controller.jobs.kind import Outcome
 from controller.jobs.names import workload_name
 from controller.jobs.podsets import PodSetInfo, StartConflictError, started_template, template_patch
 from controller.jobs.raw import JobError, Json, merged
@@ -124,6 +125,50 @@ def test_a_job_that_goes_bad_while_it_runs_goes_on_running_and_can_still_be_evic
     assert world.suspended()
     assert world.template() == original
     assert not any("admission" in raw.get("status", {}) for raw in world.workloads.values())
+
+
+SEEN: Json = {"conditions": [{"type": "Suspended", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("suspend", "status", "stopped"),
+    [
+        (True, {}, True),
+        (True, SEEN, True),
+        (True, {**SEEN, "startTime": "2026-01-01T00:00:00Z"}, True),
+        (True, {"startTime": "2026-01-01T00:00:00Z"}, False),
+        (True, {**SEEN, "active": 1}, False),
+        (False, SEEN, False),
+    ],
+)
+def test_a_job_is_stopped_when_its_pods_have_been_taken_away(suspend: bool, status: Json, stopped: bool) -> None:
+    assert KIND.is_stopped({**job(suspend=suspend), "status": status}) is stopped
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        ({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]}, "Succeeded", "done"),
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, "Succeeded", "Job finished successfully"),
+        ({"conditions": [{"type": "Failed", "status": "True", "message": "too many"}]}, "Failed", "too many"),
+    ],
+)
+def test_how_a_job_ended(status: Json, reason: str, message: str) -> None:
+    assert KIND.finished({"status": status}) == Outcome(reason=reason, message=message)  # type: ignore[arg-type]
+    assert KIND.finished({"status": {"conditions": [{"type": "Complete", "status": "False"}]}}) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        ({}, False),
+        ({"ready": 2}, False),
+        ({"ready": 2, "succeeded": 1}, True),
+        ({"ready": 2, "uncountedTerminatedPods": {"succeeded": ["uid"]}}, True),
+    ],
+)
+def test_pods_are_ready_when_each_is_or_has_succeeded(status: Json, ready: bool) -> None:
+    assert KIND.pods_ready({"spec": {"parallelism": 3}, "status": status}) is ready
 
 
 # Names.

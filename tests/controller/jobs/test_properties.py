@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.jobs import names
-from controller.jobs.actions import StartJob, StopJob
+from controller.jobs.actions import RefuseJob, StartJob, StopJob
 from controller.jobs.raw import Json
 from tests.controller.jobs.model import ConflictError, InvalidError, World, job
 
@@ -18,6 +18,58 @@ def tolerated(world: World, patch: Json) -> bool:
     except (ConflictError, InvalidError):
         return False
     return True
+
+
+def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Of everything inside."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(path for key, item in inside for path in paths(item, (*at, key)))]
+
+
+def whole() -> Json:
+    """A job with all that a reader may trip over."""
+    body = job(parallelism=3, completions=3, completionMode="Indexed")
+    body["metadata"]["annotations"] = {
+        names.MIN_PARALLELISM: "2",
+        names.ELASTIC_JOB: "false",
+        names.FULL_PARALLELISM: "4",
+    }
+    body["metadata"]["labels"][names.PRIORITY_CLASS] = "high"
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": False}
+    ]
+    body["status"] = {
+        "active": 1,
+        "succeeded": 1,
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Suspended", "status": "True", "message": ""}],
+        "uncountedTerminatedPods": {"succeeded": ["a"]},
+    }
+    return body
+
+
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 0, -1, 2**70, 1.5, "", "x" * 300, "\n", [], [None], {}, {"a": {}}, [{"type": 1}]]
+)
+
+
+@given(path=st.sampled_from(paths(whole())), junk=JUNK, running=st.booleans(), admitted=st.booleans())
+def test_nothing_that_stands_in_a_job_throws(
+    path: tuple[Any, ...], junk: Any, *, running: bool, admitted: bool
+) -> None:
+    world = World(job(parallelism=3, completions=3))
+    world.settle()
+    if admitted:
+        world.admit(world.only)
+    body = whole()
+    body["spec"]["suspend"] = not running
+    holder: Any = {"": body}
+    for key in ("", *path)[:-1]:
+        holder = holder[key]
+    holder[("", *path)[-1]] = junk
+    world.job = body if path else {"junk": junk}
+    for action in world.next_actions():
+        assert not isinstance(action, RefuseJob) or (action.sentence and "\n" not in action.sentence)
 
 
 class Life(RuleBasedStateMachine):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from controller.engine import variants
 from controller.engine.assignment import Assignment, Mode, RepresentativeMode
+from controller.engine.beyond import Beyond
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import pinned_to
@@ -30,8 +31,11 @@ class Cycle:
     for (waitForPodsReady.blockAdmission).
     """
 
-    def __init__(self, cluster: Cluster, nominator: Nominator, now_s: float, *, blocks: bool, ready: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, nominator: Nominator, beyond: Beyond, now_s: float, *, blocks: bool, ready: bool
+    ) -> None:
         self._cluster = cluster
+        self._beyond = beyond
         self._nominator = nominator
         self._now_s = now_s
         self._blocks = blocks
@@ -45,11 +49,17 @@ class Cycle:
         """The entries in the order in which they were decided on; those refused outright come first."""
         refused: list[Entry] = []
         open_: list[Entry] = []
-        for entry in entries:
-            (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
         with self._cluster.trial():
+            self._beyond.begin()
+            for entry in entries:
+                with self._beyond.nominating(entry):
+                    open_to_it = self._nominator.nominate(entry, self._now_s)
+                (open_ if open_to_it else refused).append(entry)
+            for entry in open_:
+                self._beyond.nominated(entry, self._now_s)
             for entry in self._ordered(open_):
-                self._decide(entry)
+                with self._beyond.deciding(entry):
+                    self._decide(entry)
                 refused.append(entry)
         return refused
 
@@ -84,7 +94,7 @@ class Cycle:
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
-        else:
+        elif not self._beyond.held_back(entry, self._now_s):
             self._take(entry)
 
     def _take(self, entry: Entry) -> None:

@@ -6,6 +6,7 @@ the same events bring the same decisions.
 """
 
 from controller.engine.activity import Inactive
+from controller.engine.beyond import Beyond
 from controller.engine.cluster import DriftError
 from controller.engine.clusterevents import ClusterEvents
 from controller.engine.config import EngineConfig
@@ -49,9 +50,11 @@ class Engine:
         self.stories = Stories()
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
-        self._outcomes = Outcomes(self.state, self.stories)
         assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
         self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption)
+        self.beyond = Beyond(self.state.cluster, assigner)
+        self._outcomes = Outcomes(self.state, self.stories, self.beyond)
+        self.state.queues.on_removed = self._waits_no_longer
         self._tried: set[_Try] = set()
         self._tried_at = -1
         self._settled = False
@@ -122,7 +125,7 @@ class Engine:
         replaced = list(self._outcomes.replaced_slices(now_s))
         entries = [*self._second_passes(now_s), *self._heads(now_s)]
         before = state.changes
-        cycle = Cycle(state.cluster, self._nominator, now_s, blocks=self._blocks, ready=not state.unready)
+        cycle = Cycle(state.cluster, self._nominator, self.beyond, now_s, blocks=self._blocks, ready=not state.unready)
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
         self._notice(entries, changed=state.changes != before or bool(replaced))
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
@@ -190,7 +193,7 @@ class Engine:
         bookmark = pending.bookmark
         pending.bookmark = None
         try:
-            cycle = Cycle(self.state.cluster, self._nominator, now_s, blocks=False, ready=True)
+            cycle = Cycle(self.state.cluster, self._nominator, self.beyond, now_s, blocks=False, ready=True)
             cycle.run([entry])
         finally:
             pending.bookmark = bookmark
@@ -217,6 +220,11 @@ class Engine:
     def _blocks(self) -> bool:
         rules = self.state.config.wait_for_pods_ready
         return rules is not None and rules.block_admission and not self.state.config.gates.on("DisableWaitForPodsReady")
+
+    def _waits_no_longer(self, key: WorkloadKey) -> None:
+        name = self.beyond.gone(key)
+        if name is not None:
+            self.state.wake(name)
 
     def _heads(self, now_s: float) -> list[Entry]:
         heads = self.state.queues.heads(now_s, open_for=self.state.open_for)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.engine import reasons, status
+from controller.engine.beyond import Beyond
 from controller.engine.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.enginestate import EngineState
 from controller.engine.entry import Entry
@@ -20,7 +21,8 @@ from controller.engine.workloadevents import SECOND_PASS_FIRST_S, SECOND_PASS_LA
 
 
 class Outcomes:
-    def __init__(self, state: EngineState, stories: Stories) -> None:
+    def __init__(self, state: EngineState, stories: Stories, beyond: Beyond) -> None:
+        self._beyond = beyond
         self._state = state
         self._stories = stories
 
@@ -31,6 +33,7 @@ class Outcomes:
         for entry in entries:
             record = entry.record(now_s)
             self._stories.tell(record)
+            self._beyond.decided(entry)
             if entry.second_pass:
                 made.append(self._second_pass(entry, record))
             elif entry.rule is Rule.FITS:

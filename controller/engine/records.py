@@ -31,6 +31,7 @@ class Rule(StrEnum):
     VARIANT_NOT_ACCEPTABLE = "the flavor is worse than the last acceptable one"
     NOT_PLACED = "no place for its pods yet"
     WRITE_FAILED = "the API server did not take it"
+    HELD_BACK = "it would delay the head of a queue"
 
     NO_FIT = "no flavor fits"
     NO_CANDIDATES = "nobody may be made to go"

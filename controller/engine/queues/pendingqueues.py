@@ -31,6 +31,8 @@ class PendingQueues:
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
         self._at: dict[WorkloadKey, ClusterQueueOrder] = {}
         """Who is in which order; who leads nowhere is absent."""
+        self.on_removed: Callable[[WorkloadKey], None] = lambda _: None
+        """Told of every workload that waits no longer, or not as it did."""
         self._due: list[tuple[float, WorkloadKey]] = []
         self._ready: set[ClusterQueueName] = set()
         """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
@@ -71,6 +73,7 @@ class PendingQueues:
         del siblings[key]
         if not siblings:
             del self._by_local_queue[pending.local_queue]
+        self.on_removed(key)
         return pending
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:

@@ -25,6 +25,8 @@ class Beyond:
     def __init__(self, cluster: Cluster, assigner: Assigner) -> None:
         config = cluster.config.beyond
         self._cluster = cluster
+        self.asking = False
+        """A question is being answered: it leaves no reservation behind."""
         self.claims = Claims(cluster) if config.reserve_for_preemptor else None
         self.backfill = Backfill(cluster, assigner) if config.backfill is BackfillMode.CONSERVATIVE else None
 
@@ -60,7 +62,7 @@ class Beyond:
     def nominated(self, entry: Entry, now_s: float) -> None:
         """A head that cannot run by itself, and for whom nobody goes, gets its reservation before anybody passes."""
         blocked = entry.assignment.representative is not RepresentativeMode.FIT and not entry.targets
-        if self.backfill is not None and entry.pending is not None and blocked:
+        if self.backfill is not None and entry.pending is not None and blocked and not self.asking:
             self.backfill.block(entry.incoming, entry.pending.order(), now_s)
 
     def held_back(self, entry: Entry, now_s: float) -> bool:

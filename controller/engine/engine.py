@@ -192,11 +192,13 @@ class Engine:
         self.state.preemption.oracle.now_s = now_s
         bookmark = pending.bookmark
         pending.bookmark = None
+        self.beyond.asking = True
         try:
             cycle = Cycle(self.state.cluster, self._nominator, self.beyond, now_s, blocks=False, ready=True)
             cycle.run([entry])
         finally:
             pending.bookmark = bookmark
+            self.beyond.asking = False
         return Pending(info=pending.info, record=entry.record(now_s), gates=self.state.config.gates)
 
     def validate(self) -> None:

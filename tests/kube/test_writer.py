@@ -202,17 +202,20 @@ async def test_a_lost_answer_is_tried_again_and_the_echo_says_so(server: FakeApi
 
 
 async def test_one_object_that_the_server_fails_on_does_not_hold_up_the_others(
-    server: FakeApiServer, writer: Writer
+    server: FakeApiServer, client: Client
 ) -> None:
-    server.refuse = lambda _method, path: 500 if path.endswith("/sick") else None
-    sick = writer.put(state("sick", 1))
-    for number in range(20):
-        assert isinstance(await writer.put(state(f"n{number}", 1)), Written)
-    assert not sick.done()
-    server.refuse = lambda _method, _path: None
-    outcome = await sick
-    assert isinstance(outcome, Written)
-    assert outcome.attempts > 1
+    clock = VirtualClock()
+    async with Writer(client, clock=clock, random=lambda: 0.5, tuning=Tuning(parallel=1, first_pause_s=1.0)) as writer:
+        server.refuse = lambda _method, path: 500 if path.endswith("/sick") else None
+        sick = writer.put(state("sick", 1))
+        for number in range(5):
+            assert isinstance(await writer.put(state(f"n{number}", 1)), Written)
+        assert clock.next_wake_s == 1.0
+        server.refuse = lambda _method, _path: None
+        clock.advance(1.01)
+        outcome = await sick
+        assert isinstance(outcome, Written)
+        assert outcome.attempts == 2
 
 
 async def test_a_full_queue_makes_the_caller_wait(server: FakeApiServer, client: Client) -> None:

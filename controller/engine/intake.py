@@ -1,7 +1,6 @@
 """From a Workload object to what the engine keeps of it: a place among the pending, a holding, or nothing."""
 
 import hashlib
-import math
 from collections.abc import Mapping
 from enum import Enum, auto
 
@@ -30,7 +29,7 @@ class Standing(Enum):
     HOLDS = auto()
     PENDING = auto()
     HELD_BACK = auto()
-    """It may not queue: not active, gated, or about to be deactivated."""
+    """It may not queue: not active, gated, about to be deactivated, or waiting out a back-off."""
 
 
 def standing(workload: Workload, config: EngineConfig) -> Standing:
@@ -40,7 +39,9 @@ def standing(workload: Workload, config: EngineConfig) -> Standing:
     if workload.status.admission is not None and is_true(conditions, reasons.QUOTA_RESERVED):
         return Standing.HOLDS
     gated = config.gates.on("AdmissionGatedBy") and workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    if not workload.spec.active or gated or is_true(conditions, reasons.DEACTIVATION_TARGET):
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    waits = requeued is not None and requeued.status == "False"
+    if waits or gated or not workload.spec.active or is_true(conditions, reasons.DEACTIVATION_TARGET):
         return Standing.HELD_BACK
     return Standing.PENDING
 
@@ -71,7 +72,6 @@ def pending_of(
         priority=priority,
         queued_at_s=queued_at_s(workload, config),
         shape=shape_of(workload, priority),
-        due_s=due_s(workload),
     )
 
 
@@ -97,12 +97,6 @@ def queued_at_s(workload: Workload, config: EngineConfig) -> float:
     rules = config.wait_for_pods_ready
     by_eviction = rules is None or rules.requeue_by_eviction
     return queue_order_time_s(workload, timeout_requeues_by_eviction=by_eviction, gates=config.gates)
-
-
-def due_s(workload: Workload) -> float:
-    """When it may be tried: ``inf`` while its condition Requeued is False, whatever its back-off says."""
-    requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
-    return math.inf if requeued is not None and requeued.status == "False" else 0.0
 
 
 def shape_of(workload: Workload, priority: int) -> str:

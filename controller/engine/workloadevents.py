@@ -1,7 +1,5 @@
 """What a Workload's object says, taken in: to the pending, to those that hold quota, or out."""
 
-import math
-
 import msgspec
 
 from controller.engine import reasons
@@ -224,7 +222,6 @@ def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
         and known.priority == given.priority
         and known.local_queue == given.local_queue
         and known.queued_at_s == given.queued_at_s
-        and (known.due_s == given.due_s or (math.isinf(known.due_s) and math.isinf(given.due_s)))
     )
 
 

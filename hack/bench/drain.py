@@ -59,6 +59,9 @@ rules:
 - {level: Metadata}
 """
 START_S = 60.0
+CORES = psutil.cpu_count() or 1
+QUIET = 0.1
+"""Share of the machine that others may use before wall times are no results."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Run:
     peak_mib: float
     server_cpu_s: float
     """Of the API server and etcd, during the load."""
+    others_cpu_s: float
+    """Of everything else on the machine, during the load: more than a little of it spoils the wall time."""
 
 
 def main(words: Sequence[str] = ()) -> None:
@@ -112,12 +117,13 @@ async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
             async with agent as client:
                 # Through the whole way once, so that the start of the controller is not in the drain.
                 first = await drainload.Load(client).run(_warm_up(load), START_S)
-                before_s = sum(map(_cpu_s, servers))
+                before_s, own_s, machine_s = sum(map(_cpu_s, servers)), _cpu_s(controller), _machine_cpu_s()
                 result = await drainload.Load(client).run(load, options.limit)
                 server_cpu_s = sum(map(_cpu_s, servers)) - before_s
+                others_cpu_s = _machine_cpu_s() - machine_s - server_cpu_s - (_cpu_s(controller) - own_s) - result.cpu_s
             cpu_s, peak_mib = _cpu_s(controller), _peak_mib(controller)
         writes = _writes(Path(folder) / "audit.log", expected=first.writes + result.writes)
-        return Run(result, writes, cpu_s, peak_mib, server_cpu_s)
+        return Run(result, writes, cpu_s, peak_mib, server_cpu_s, max(0.0, others_cpu_s))
 
 
 @contextmanager
@@ -176,6 +182,11 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
+def _machine_cpu_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+
+
 def _peak_mib(process: psutil.Process) -> float:
     """The kernel's own high-water mark: ``ru_maxrss`` would count the parent from before the exec."""
     text = Path(f"/proc/{process.pid}/status").read_text()
@@ -223,6 +234,8 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
         ("API server and etcd, CPU", lambda run: f"{run.server_cpu_s:.1f} s"),
         ("generator, CPU", lambda run: f"{run.load.cpu_s:.1f} s"),
         ("generator, last creation late by", lambda run: f"{run.load.late_s:.1f} s"),
+        ("all of these, CPU by core", lambda run: f"{_cores_s(run):.1f} s"),
+        ("the rest of the machine, CPU by core", lambda run: f"{run.others_cpu_s / CORES:.1f} s"),
     ]
     lines = [["", *runs, "the peer", "target"]]
     for what, measured in rows:
@@ -232,10 +245,25 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
     print(f"\nDrain: {load.workloads} workloads in {len(load.queues)} ClusterQueues, floor {load.floor_s:.1f} s")
     for line in lines:
         print("  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    _warn(runs)
 
 
 def _wait(kind: str, run: Run) -> str:
     return f"{run.load.waits_s[kind]:.1f} s"
+
+
+def _cores_s(run: Run) -> float:
+    """The wall time that this work takes on these cores at least."""
+    return (run.server_cpu_s + run.cpu_s + run.load.cpu_s) / CORES
+
+
+def _warn(runs: dict[str, Run]) -> None:
+    for name, run in runs.items():
+        share = run.others_cpu_s / CORES / run.load.wall_s
+        if share > QUIET:
+            print(
+                f"  The machine was not quiet: others used {share:.0%} of it in the {name} run. Wall times and waits say little."
+            )
 
 
 def _of_workloads(run: Run) -> int:

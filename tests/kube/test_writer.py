@@ -208,8 +208,8 @@ async def test_one_object_that_the_server_fails_on_does_not_hold_up_the_others(
     async with Writer(client, clock=clock, random=lambda: 0.5, tuning=Tuning(parallel=1, first_pause_s=1.0)) as writer:
         server.refuse = lambda _method, path: 500 if path.endswith("/sick") else None
         sick = writer.put(state("sick", 1))
-        for number in range(5):
-            assert isinstance(await writer.put(state(f"n{number}", 1)), Written)
+        others = [writer.put(state(f"n{number}", 1)) for number in range(5)]
+        await eventually(lambda: all(other.done() for other in others))
         assert clock.next_wake_s == 1.0
         server.refuse = lambda _method, _path: None
         clock.advance(1.01)

@@ -1,14 +1,18 @@
 """Which patch a CRD needs, and what is written to the API server."""
 
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.webhooks.injection import (
+    CONVERTED,
     CRDS,
     MUTATING,
     PLACEHOLDER,
+    PLAIN,
     ForeignConversionError,
     ServiceTarget,
     UrlTarget,
@@ -19,6 +23,7 @@ from controller.webhooks.injection import (
 from kube.client import Client
 from kube.testing import FakeApiServer
 
+CHART_CRDS = sorted((Path(__file__).parents[3] / "charts/tessera/crds").glob("*.kueue.x-k8s.io.yaml"))
 TRUSTED = b"-----BEGIN CERTIFICATE-----\n"
 BUNDLE = b64encode(TRUSTED).decode()
 US = ServiceTarget("ours", "hook")
@@ -102,6 +107,17 @@ def test_a_webhook_configuration_gets_its_bundle_and_keeps_the_rest() -> None:
     moved = webhook_patch(configuration(), UrlTarget("https://h:1"), TRUSTED)
     assert moved is not None
     assert moved["webhooks"][0]["clientConfig"] == {"url": "https://h:1/mutate-job", "caBundle": BUNDLE}
+
+
+def test_the_charts_crds_name_the_placeholder_and_agree_who_needs_us() -> None:
+    found = {path.name.split(".")[0]: yaml.safe_load(path.read_text())["spec"] for path in CHART_CRDS}
+    assert set(found) <= {*CONVERTED, *PLAIN}
+    for plural, spec in found.items():
+        conversion = spec["conversion"]
+        if plural in CONVERTED:
+            assert conversion["webhook"]["clientConfig"] == PLACEHOLDER.client_config("/convert")
+        else:
+            assert conversion == {"strategy": "None"}
 
 
 async def test_what_is_installed_is_written_once_and_what_is_not_is_passed_over() -> None:

@@ -1,0 +1,403 @@
+"""Jobs and queues between users, the API server and the webhook: on Kubernetes 1.36, and as 1.35 where the API server
+cannot suspend Jobs itself. No kubelet: whether a Job starts is what the real job controller writes into its status."""
+
+import asyncio
+import contextlib
+import json
+import random
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from controller.webhooks import jobs
+from controller.webhooks.injection import UrlTarget
+from controller.webhooks.keeper import OwnCertificates, SecretName
+from controller.webhooks.server import WebhookServer
+from controller.webhooks.service import WebhookService
+from hack.cluster import binaries
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.state import Spec
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import SystemClock
+from kube.config import from_kubeconfig
+from tests.e2e.lab import until
+
+pytestmark = pytest.mark.e2e
+
+CHART = Path(__file__).parents[2] / "charts" / "tessera"
+NAMESPACE = "tessera-system"
+CONTROLLER = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
+JOBSET = "system:serviceaccount:jobset-system:jobset-controller-manager"
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+SECONDS, PREBUILT = "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/prebuilt-workload-name"
+SPEC = Spec(nodes=())
+AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
+CONFIGURATION = "t-tessera-controller-job-suspend"
+
+
+def rendered(*names: str, **values: str) -> str:
+    chosen = [word for name in names for word in ("-s", f"templates/{name}.yaml")]
+    flags = [word for key, value in values.items() for word in ("--set", f"controller.jobs.{key}={value}")]
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *chosen, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def prepared(cluster: Cluster) -> None:
+    for name in (NAMESPACE, "team", "plain"):
+        cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+    # Users and controllers alike may do everything here: what holds them back is admission alone.
+    cluster.kubectl("create", "clusterrolebinding", "all", "--clusterrole=cluster-admin", f"--user={CONTROLLER}")
+    cluster.kubectl("create", "clusterrolebinding", "jobset", "--clusterrole=cluster-admin", f"--user={JOBSET}")
+    queue = {"kind": "LocalQueue", "metadata": {"name": "default", "namespace": "team"}, "spec": {"clusterQueue": "q"}}
+    created(cluster, {"apiVersion": "kueue.x-k8s.io/v1beta2", **queue})
+
+
+def created(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        cluster.kubectl("create", "-f", "-", "-o", "json", *args, input=json.dumps(body))
+    )
+    return found
+
+
+def job(name: str = "", namespace: str = "plain", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+    metadata: dict[str, Any] = {"namespace": namespace, "labels": {"app": "x", **(labels or {})}}
+    metadata |= {"name": name} if name else {"generateName": "job-"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def tried(cluster: Cluster, body: dict[str, Any], *args: str) -> dict[str, Any]:
+    """What would be made of it."""
+    return created(cluster, body, "--dry-run=server", *args)
+
+
+def suspended(found: dict[str, Any]) -> bool:
+    return bool(found["spec"].get("suspend"))
+
+
+def effective(cluster: Cluster, *, by_policy: bool) -> None:
+    """A policy takes effect a moment after it was made."""
+
+    def acts() -> bool:
+        if by_policy and not suspended(tried(cluster, job(labels={QUEUE: "a"}))):
+            return False
+        with contextlib.suppress(ClusterError):
+            tried(cluster, job(labels={QUEUE: "No_Queue"}, suspend=True))
+            return False
+        return not by_policy or "default" in str(tried(cluster, job(namespace="team"))["metadata"]["labels"])
+
+    until(acts, "the policies in effect")
+
+
+class Webhook:
+    """The real service in a thread of its own, called by the API server at this machine's address."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="webhook")
+        self.service: WebhookService | None = None
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._task = asyncio.current_task()
+        port = self.cluster.state.ports["apiserver"] + 1000
+        server = WebhookServer(
+            host="127.0.0.1", port=port, mutate_job=lambda body: jobs.answer(body, has_default_queue="team".__eq__)
+        )
+        async with Client(from_kubeconfig(self.cluster.kubeconfig)) as client:
+            clock = SystemClock()
+            secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
+            certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
+            self.service = WebhookService(
+                client, server, certificates, UrlTarget(f"https://127.0.0.1:{port}"), clock=clock,
+                backoff=Backoff(random=random.random, initial_s=0.1), configurations=(CONFIGURATION,),
+            )  # fmt: skip
+            try:
+                await self.service.run()
+            finally:
+                await asyncio.sleep(0.2)  # the API server's side of each TLS connection
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: self.service is not None and self.service.ready, "the webhook serving")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.up("webhooks", SPEC) as cluster:
+        prepared(cluster)
+        text = rendered("job-suspend-policy", "job-policy", "webhook", suspendBy="policy")
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
+        effective(cluster, by_policy=True)
+        yield cluster
+
+
+def refusal(cluster: Cluster, *args: str, **more: Any) -> str:
+    """What the API server says to it; empty if it does it."""
+    try:
+        cluster.kubectl(*args, **more)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def started(cluster: Cluster, name: str) -> bool:
+    found = json.loads(cluster.kubectl("get", "job", name, "-n", "plain", "-o", "json"))
+    return bool(found["status"].get("active"))
+
+
+def chosen_by_helm(cluster: Cluster) -> set[str]:
+    """Who suspends Jobs when nobody says so, on this cluster: the mutating kinds of a dry run."""
+    command = [str(binaries.binary("helm")), "install", "other", str(CHART), "--dry-run=server", "--skip-crds"]
+    command += ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return {
+        kind for kind in ("MutatingAdmissionPolicy", "MutatingWebhookConfiguration") if f"kind: {kind}\n" in done.stdout
+    }
+
+
+def test_helm_chooses_the_policy_where_the_api_server_has_it(cluster: Cluster) -> None:
+    assert chosen_by_helm(cluster) == {"MutatingAdmissionPolicy"}
+
+
+def test_the_api_server_suspends_what_goes_to_a_queue_and_nothing_else(cluster: Cluster) -> None:
+    assert suspended(tried(cluster, job(labels={QUEUE: "a"})))
+    assert suspended(tried(cluster, job(labels={QUEUE: "a"}, suspend=False)))
+    assert not suspended(tried(cluster, job()))
+    assert not suspended(tried(cluster, job(labels={QUEUE: ""})))
+    assert not suspended(tried(cluster, job(namespace="kube-system", labels={QUEUE: "a"})))
+
+
+def test_a_job_without_a_queue_goes_to_the_default_queue_of_its_namespace(cluster: Cluster) -> None:
+    found = tried(cluster, job(namespace="team"))
+    assert found["metadata"]["labels"] == {"app": "x", QUEUE: "default"}
+    assert suspended(found)
+    assert tried(cluster, job(namespace="team", labels={QUEUE: "a"}))["metadata"]["labels"][QUEUE] == "a"
+
+
+def test_the_child_of_another_job_is_its_owners_unless_a_person_says_so(cluster: Cluster) -> None:
+    body = job(labels={QUEUE: "a"})
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": True}
+    body["metadata"]["ownerReferences"] = [owner]
+    assert not suspended(tried(cluster, body, f"--as={JOBSET}"))
+    assert suspended(tried(cluster, body))
+    body["metadata"]["ownerReferences"] = [owner | {"controller": False}]
+    assert suspended(tried(cluster, body, f"--as={JOBSET}"))
+
+
+def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its_work(cluster: Cluster) -> None:
+    created(cluster, job("waits", labels={QUEUE: "a"}))
+    start = ("patch", "job", "waits", "-n", "plain", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+    said = refusal(cluster, *start)
+    assert "only the controller starts a Job of queue" in said
+    around = '{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":null}},"spec":{"suspend":false}}'
+    assert "only the controller starts" in refusal(cluster, *start[:-1], around)
+    assert "only the controller starts" in refusal(cluster, *start, f"--as={JOBSET}")
+    assert not started(cluster, "waits")
+    assert refusal(cluster, *start, f"--as={CONTROLLER}") == ""
+    until(lambda: started(cluster, "waits"), "the Job started by the job controller")
+    stop = (*start[:-1], '{"spec":{"suspend":true}}')
+    assert refusal(cluster, *stop) == "", "users may suspend"
+    until(lambda: not started(cluster, "waits"), "the Job suspended by the job controller")
+    cluster.kubectl("delete", "job", "waits", "-n", "plain", "--cascade=foreground", "--timeout=30s")
+
+
+RUNNING = [
+    ({QUEUE: "b"}, "may change only while the Job is suspended"),
+    ({QUEUE: None}, "may change only while the Job is suspended"),
+    ({PRIORITY: "low"}, ""),
+    ({PRIORITY: None}, "not removed"),
+    ({SECONDS: "20"}, "may change only while the Job is suspended"),
+    ({SECONDS: None}, "may change only while the Job is suspended"),
+    ({PREBUILT: "other"}, "does not change"),
+    ({"app": "y"}, ""),
+]
+WAITING = [
+    ({QUEUE: "b"}, ""),
+    ({QUEUE: None, PRIORITY: "high"}, ""),
+    ({QUEUE: "B_b"}, "expected the name of a LocalQueue"),
+    ({PRIORITY: None}, "not removed"),
+    ({SECONDS: "20"}, ""),
+    ({SECONDS: None}, ""),
+    ({SECONDS: "0"}, "a whole number of seconds"),
+    ({SECONDS: "soon"}, "a whole number of seconds"),
+    ({SECONDS: "9999999999"}, "a whole number of seconds"),
+    ({PREBUILT: None}, "does not change"),
+]
+
+
+@pytest.fixture(scope="module")
+def labelled(cluster: Cluster) -> tuple[str, str]:
+    """A Job that runs and one that waits, each with every label."""
+    labels = {QUEUE: "a", PRIORITY: "high", SECONDS: "10", PREBUILT: "made"}
+    for name in ("runs", "rests"):
+        created(cluster, job(name, labels=labels))
+    start = '{"spec":{"suspend":false}}'
+    cluster.kubectl("patch", "job", "runs", "-n", "plain", "--type=merge", "-p", start, f"--as={CONTROLLER}")
+    return "runs", "rests"
+
+
+CASES = [*((True, *case) for case in RUNNING), *((False, *case) for case in WAITING)]
+
+
+@pytest.mark.parametrize(("running", "labels", "said"), CASES, ids=str)
+def test_labels_change_as_the_rules_say(
+    cluster: Cluster, labelled: tuple[str, str], running: bool, labels: dict[str, str | None], said: str
+) -> None:
+    patch = json.dumps({"metadata": {"labels": labels}})
+    name = labelled[0] if running else labelled[1]
+    got = refusal(cluster, "patch", "job", name, "-n", "plain", "--type=merge", "--dry-run=server", "-p", patch)
+    assert said in got if said else got == ""
+
+
+def test_a_running_job_joins_no_queue_and_gets_no_first_priority_class(cluster: Cluster) -> None:
+    created(cluster, job("free"))
+    label = ("label", "job", "free", "-n", "plain", "--dry-run=server")
+    assert "may change only while the Job is suspended" in refusal(cluster, *label, f"{QUEUE}=a")
+    assert refusal(cluster, *label, f"{PRIORITY}=high") == "", "no rule for Jobs of no queue"
+    cluster.kubectl("delete", "job", "free", "-n", "plain")
+
+
+@pytest.mark.parametrize("labels", [{SECONDS: "0"}, {SECONDS: "1h"}, {QUEUE: "A_b"}], ids=str)
+def test_a_job_with_a_wrong_label_is_refused_at_creation(cluster: Cluster, labels: dict[str, str]) -> None:
+    with pytest.raises(ClusterError, match=r"metadata\.labels"):
+        tried(cluster, job(labels={QUEUE: "a", **labels}))
+
+
+OLD_WORKLOAD: dict[str, Any] = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "Workload",
+    "metadata": {"name": "old", "namespace": "plain"},
+    "spec": {
+        "queueName": "a",
+        "priorityClassName": "high",
+        "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
+        "priority": 5,
+        "podSets": [{"name": "main", "count": 1, "template": job()["spec"]["template"]}],
+    },
+}
+OLD_QUEUE: dict[str, Any] = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "ClusterQueue",
+    "metadata": {"name": "old"},
+    "spec": {"cohort": "team", "admissionChecks": ["a"], "flavorFungibility": {"whenCanBorrow": "Borrow"}},
+}
+
+
+def read(cluster: Cluster, resource: str, *args: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cluster.kubectl("get", resource, *args, "-o", "json"))
+    return found
+
+
+def test_v1beta1_is_served_while_a_replica_lives_and_only_v1beta1_stops_without(cluster: Cluster) -> None:
+    with Webhook(cluster):
+        created(cluster, OLD_WORKLOAD)
+        created(cluster, OLD_QUEUE)
+        stored = read(cluster, "workloads.v1beta2.kueue.x-k8s.io", "old", "-n", "plain")
+        assert stored["spec"]["priorityClassRef"]["name"] == "high"
+        assert read(cluster, "clusterqueues.v1beta2.kueue.x-k8s.io", "old")["spec"]["cohortName"] == "team"
+        levels = {
+            "levels": ["kubernetes.io/hostname"],
+            "slices": [
+                {
+                    "domainCount": 2,
+                    "valuesPerLevel": [{"individual": {"prefix": "node-", "roots": ["1", "2"]}}],
+                    "podCounts": {"universal": 1},
+                }
+            ],
+        }
+        assignment = {"name": "main", "count": 2, "topologyAssignment": levels}
+        status = {"status": {"admission": {"clusterQueue": "old", "podSetAssignments": [assignment]}}}
+        patch = ("patch", "workloads.v1beta2.kueue.x-k8s.io", "old", "-n", "plain", "--subresource=status")
+        cluster.kubectl(*patch, "--type=merge", "-p", json.dumps(status))
+        (found,) = read(cluster, "workloads.v1beta1.kueue.x-k8s.io", "-n", "plain")["items"]
+        assert found["spec"]["priorityClassName"] == "high"
+        (assigned,) = found["status"]["admission"]["podSetAssignments"]
+        assert assigned["topologyAssignment"]["domains"] == [
+            {"values": ["node-1"], "count": 1},
+            {"values": ["node-2"], "count": 1},
+        ]
+        assert read(cluster, "clusterqueues.v1beta1.kueue.x-k8s.io", "old")["spec"]["cohort"] == "team"
+    old = ("annotate", "workloads.v1beta1.kueue.x-k8s.io", "old", "-n", "plain", "--overwrite", "seen=no")
+    assert "conversion webhook" in refusal(cluster, *old)
+    assert read(cluster, "workloads.v1beta2.kueue.x-k8s.io", "old", "-n", "plain")
+    cluster.kubectl("annotate", "workloads.v1beta2.kueue.x-k8s.io", "old", "-n", "plain", "seen=yes")
+    assert suspended(tried(cluster, job(labels={QUEUE: "a"})))
+    assert read(cluster, "topologies.v1beta1.kueue.x-k8s.io")["items"] == []
+    with Webhook(cluster):
+        until(lambda: not refusal(cluster, *old), "v1beta1 again, by the same certificates")
+
+
+def test_a_conversion_of_another_system_is_taken_over(cluster: Cluster) -> None:
+    kueue = {"namespace": "kueue-system", "name": "kueue-webhook-service", "path": "/convert"}
+    config = {"service": kueue, "url": None, "caBundle": None}
+    patch = json.dumps({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": config}}}})
+    name = "crd/clusterqueues.kueue.x-k8s.io"
+    cluster.kubectl("patch", name, "--type=merge", "-p", patch)
+    with Webhook(cluster):
+        assert "url" in read(cluster, name)["spec"]["conversion"]["webhook"]["clientConfig"]
+        until(lambda: not refusal(cluster, "get", "clusterqueues.v1beta1.kueue.x-k8s.io"), "the API server calling us")
+
+
+@pytest.fixture(scope="module")
+def older(cluster: Cluster) -> Iterator[Cluster]:
+    """Another control plane after the first: two at once would be slow."""
+    cluster.down()
+    with Cluster.up("webhooks", AS_1_35) as older:
+        prepared(older)
+        text = rendered("job-suspend-webhook", "job-policy", "webhook", suspendBy="webhook")
+        older.kubectl("apply", "--server-side", "-f", "-", input=text)
+        effective(older, by_policy=False)
+        yield older
+
+
+def test_as_1_35_the_policy_does_not_act_and_the_webhook_does(older: Cluster) -> None:
+    assert chosen_by_helm(older) == {"MutatingWebhookConfiguration"}
+    policy = refusal(older, "apply", "-f", "-", input=rendered("job-suspend-policy", suspendBy="policy"))
+    assert policy, "1.35 takes the policy: prefer it there too"
+    with Webhook(older):
+        until(lambda: suspended_or_refused(older), "the webhook called")
+        assert suspended(tried(older, job(labels={QUEUE: "a"})))
+        assert not suspended(tried(older, job()))
+        found = tried(older, job(namespace="team"))
+        assert found["metadata"]["labels"] == {"app": "x", QUEUE: "default"}
+        assert suspended(found)
+        created(older, job("waits", labels={QUEUE: "a"}))
+        start = ("patch", "job", "waits", "-n", "plain", "--type=merge", "-p", '{"spec":{"suspend":false}}')
+        assert "only the controller starts" in refusal(older, *start)
+        assert refusal(older, *start, f"--as={CONTROLLER}") == ""
+        until(lambda: started(older, "waits"), "the Job started by the job controller")
+
+
+def suspended_or_refused(cluster: Cluster) -> bool:
+    """False as long as the API server does not call the webhook: its policy refuses what nobody suspended."""
+    with contextlib.suppress(ClusterError):
+        return suspended(tried(cluster, job(labels={QUEUE: "a"})))
+    return False
+
+
+def test_as_1_35_a_dead_webhook_stops_queued_jobs_that_nobody_suspended_and_nothing_else(older: Cluster) -> None:
+    assert "is created suspended" in refusal(older, "create", "-f", "-", input=json.dumps(job(labels={QUEUE: "a"})))
+    assert suspended(tried(older, job(labels={QUEUE: "a"}, suspend=True)))
+    assert not suspended(tried(older, job()))

@@ -9,6 +9,7 @@ import yaml
 
 from agent.health.states import HealthState
 from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by
+from tests.e2e.queuecases import EXAMPLE_FILES
 
 pytestmark = pytest.mark.e2e
 
@@ -41,6 +42,7 @@ def test_every_example_is_used() -> None:
     used = {f"fleets/{case.fleet}" for case in CASES} | {"fleets/faults.yaml"}
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
+    used |= {f"queues/{name}" for name in EXAMPLE_FILES}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
 
 

@@ -1,0 +1,268 @@
+"""Kueue's kinds on a real API server: our CRDs and policies accept what the peer's CRDs and webhooks together do."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.state import Spec
+from tests.conformance import corpus
+from tests.conformance.crds import crdfiles, mutations
+from tests.conformance.crds.corpusobjects import corpus_objects
+from tests.e2e.lab import EXAMPLES
+from tests.e2e.queueapi import (
+    GROUP,
+    PEER,
+    Api,
+    Verdict,
+    await_kinds,
+    await_policy,
+    await_served,
+    converting,
+    install,
+    install_peers,
+    policies,
+)
+from tests.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
+
+pytestmark = pytest.mark.e2e
+
+QUEUES = EXAMPLES / "queues"
+EVERY = 4
+"""How many slips make one that is asked here: without a server all are asked of the schemas themselves."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.up("queue-api", Spec(nodes=())) as cluster, converting(tmp_path_factory.mktemp("tls")) as webhook:
+        install(cluster, webhook)
+        install_peers(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Api]:
+    api = Api(cluster)
+    await_kinds(api, GROUP)
+    await_kinds(api, PEER)
+    good = objects()
+    await_policy(api, changed(good["Cohort"], {"spec.fairSharing.weight": -1}))
+    await_policy(api, changed(good["ClusterQueue"], {"spec.namespaceSelector.matchLabels": {"a b": "c"}}))
+    await_policy(api, changed(good["ResourceFlavor"], {"spec.nodeLabels.pool": "a b"}))
+    await_policy(api, changed(good["Workload"], {"spec.podSets.1.minCount": 5}))
+    made = made_with(api, {}, good["Workload"])
+    await_policy(api, {**made, "status": {"clusterName": "nobody"}}, status=True)
+    api.delete(made)
+    yield api
+    api.close()
+
+
+def made_with(api: Api, first: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """``given`` with ``first`` applied, as it then lies on the server, its status too."""
+    made = changed(given, first)
+    api.delete(made)
+    created = api.create(made, dry=False)
+    assert created.accepted, created.message
+    if winner := made.get("status", {}).get("clusterName"):
+        api.put({**made, "status": {"nominatedClusterNames": [winner]}}, status=True, dry=False)
+    if "status" in made:
+        written = api.put(made, status=True, dry=False)
+        assert written.accepted, written.message
+    return made
+
+
+def assert_said(verdict: Verdict, said: str | None) -> None:
+    if said is None:
+        assert verdict.accepted, verdict.message
+    else:
+        assert not verdict.accepted
+        assert said in verdict.message
+
+
+# The rules, by name.
+
+
+@pytest.mark.parametrize("case", CREATED, ids=lambda case: case.name)
+def test_what_is_created(api: Api, case: Case) -> None:
+    assert_said(api.create(changed(objects()[case.kind], case.change)), case.said)
+
+
+@pytest.mark.parametrize("case", UPDATED, ids=lambda case: case.name)
+def test_what_is_changed(api: Api, case: Update) -> None:
+    given = objects()[case.kind]
+    there = made_with(api, case.first, given)
+    try:
+        assert_said(api.put(changed(there, case.change), status=case.of_status), case.said)
+    finally:
+        api.delete(given)
+
+
+def test_every_rule_that_speaks_is_a_case() -> None:
+    said = {one for one in (*(case.said for case in CREATED), *(case.said for case in UPDATED)) if one}
+    texts = {one.get("message") or one["messageExpression"] for one in validations(list(policies()))}
+    texts |= {
+        one["message"] for kind in crdfiles.PLURALS for one in rules(crdfiles.schema(crdfiles.ours(kind), "v1beta2"))
+    }
+    spoken = [re.sub(r"\s+", " ", text) for text in texts]
+    assert len(spoken) > 40
+    assert not [text for text in spoken if not any(matches(part, text) for part in said)]
+
+
+def matches(said: str, text: str) -> bool:
+    """Whether a part of a message, with its values in it, can come from this text or expression."""
+    pieces = [piece.strip() for piece in re.split(r'"high"|\S*\d+|(?:cohort|parent)Name|: t4', said)]
+    return all(piece in text for piece in pieces if len(piece) > 6) and any(len(piece) > 6 for piece in pieces)
+
+
+def validations(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for policy in found for one in policy["spec"].get("validations", ())]
+
+
+def rules(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every CEL rule of a schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("x-kubernetes-validations", ())
+        for below in schema.values():
+            yield from rules(below)
+
+
+# Against the peer.
+
+
+def difference(what: str, mine: Verdict, theirs: Verdict) -> str | None:
+    """What is wrong with our answer: policies may refuse more than the peer's schema does, nothing may refuse less."""
+    if mine.accepted == theirs.accepted or (theirs.accepted and mine.by_policy):
+        return None
+    return f"{what}: ours {mine.accepted} {mine.message[:200]}, the peer's {theirs.accepted} {theirs.message[:200]}"
+
+
+@pytest.mark.parametrize("version", crdfiles.VERSIONS)
+@pytest.mark.parametrize("kind", crdfiles.PLURALS)
+def test_a_slip_is_refused_by_both_or_neither(api: Api, kind: str, version: str) -> None:
+    given = objects(version)[kind]
+    assert api.create(given).accepted
+    assert api.create(given, PEER).accepted
+    slips = list(mutations.slips(crdfiles.schema(crdfiles.peer(kind), version), given))[::EVERY]
+    wrong = [difference(what, api.create(slip), api.create(slip, PEER)) for what, slip in slips]
+    assert slips
+    assert not [one for one in wrong if one]
+
+
+@pytest.mark.parametrize("kind", statuses())
+def test_a_slip_in_a_status_is_refused_by_both_or_neither(api: Api, kind: str) -> None:
+    given = {**objects()[kind], "status": statuses()[kind]}
+    over: dict[str, str] = {}
+    for group in (GROUP, PEER):
+        api.delete(given, group)
+        assert api.create(given, group, dry=False).accepted
+        assert api.put(given, group, status=True, dry=False).accepted
+        over[group] = api.version_of(given, group)
+
+    def put(slip: dict[str, Any], group: str) -> Verdict:
+        return api.put(slip, group, status=True, over=over[group])
+
+    schema = crdfiles.schema(crdfiles.peer(kind), "v1beta2")["properties"]["status"]
+    found = list(mutations.changes(schema, given["status"], "status"))[::EVERY]
+    slips = [(what, {**given, "status": value}) for what, value in found]
+    wrong = [difference(what, put(slip, GROUP), put(slip, PEER)) for what, slip in slips]
+    for group in (GROUP, PEER):
+        api.delete(given, group)
+    assert slips
+    assert not [one for one in wrong if one]
+
+
+def test_the_corpus_s_objects_get_the_peer_s_answer(api: Api) -> None:
+    """But for the few that break one of the webhooks' rules: they were made without a webhook."""
+    said = (
+        "can be covered once only",
+        "can be in one group only",
+        "on one pod set at most",
+        "found a negative request",
+    )
+    found = corpus_objects(corpus.folder("kueue"))[::EVERY]
+    wrong, accepted = [], 0
+    for given in found:
+        mine, theirs = api.create(given), api.create(given, PEER)
+        accepted += mine.accepted
+        if mine.accepted != theirs.accepted and not (mine.by_policy and any(rule in mine.message for rule in said)):
+            wrong.append(f"{given['kind']} {given['metadata']['name']}: {mine.message[:300]} / {theirs.message[:300]}")
+    assert not wrong
+    assert accepted > len(found) * 0.8 > 100
+
+
+# Versions.
+
+
+def test_both_versions_are_the_same_object(api: Api) -> None:
+    old = objects("v1beta1")["ClusterQueue"]
+    api.delete(old)
+    assert api.create(old, dry=False).accepted
+    new = api.ask("GET", api.named({**old, "apiVersion": f"{GROUP}/v1beta2"})).body["spec"]
+    api.delete(old)
+    assert new["cohortName"] == old["spec"]["cohort"]
+    assert new["flavorFungibility"] == {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"}
+
+
+def test_workloads_are_found_by_their_cluster_queue(api: Api) -> None:
+    made = made_with(api, {"status": statuses()["Workload"]}, objects()["Workload"])
+    path = f"/apis/{GROUP}/v1beta2/workloads?fieldSelector=status.admission.clusterQueue%3D"
+    found = {name: len(api.ask("GET", path + name).body["items"]) for name in ("team", "other")}
+    api.delete(made)
+    assert found == {"team": 1, "other": 0}
+
+
+# What people start from.
+
+
+def test_every_queue_example_is_used() -> None:
+    assert set(EXAMPLE_FILES) == {path.name for path in QUEUES.iterdir()}
+
+
+def test_the_examples_apply_as_they_are(cluster: Cluster, api: Api) -> None:
+    install_kubeflow(cluster, api)
+    try:
+        for name in EXAMPLE_FILES:
+            cluster.kubectl("apply", "-f", str(QUEUES / name))
+        shown = cluster.kubectl("get", f"clusterqueues.{GROUP}")
+        assert re.search(r"^NAME +COHORT +PENDING WORKLOADS$", shown, re.MULTILINE)
+        assert re.search(r"^team-a +gpu-cluster", shown, re.MULTILINE)
+        assert "nvidia-l4" in cluster.kubectl("get", f"resourceflavors.{GROUP}", "-o", "name")
+        assert "ml-research-queue" in cluster.kubectl("get", f"localqueues.{GROUP}", "-n", "ml-research")
+    finally:
+        for name in reversed(EXAMPLE_FILES):
+            cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(QUEUES / name))
+
+
+def install_kubeflow(cluster: Cluster, api: Api) -> None:
+    for plural in ("tfjobs", "pytorchjobs"):
+        cluster.kubectl("apply", "--server-side", "-f", str(crdfiles.peers().parent / "kubeflow" / f"{plural}.yaml"))
+        await_served(api, f"/apis/kubeflow.org/v1/{plural}")
+
+
+UNREPAIRED: tuple[tuple[str, Callable[[str], str], str], ...] = (
+    ("cluster-queue-in-cohort.yaml", lambda text: text.replace("  cohort: gpu\n", ""),
+     "borrowingLimit needs a cohort to borrow from: set spec.cohort"),
+    ("job-with-priority.yaml", lambda text: text.replace("      restartPolicy: Never\n", ""),
+     'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'),
+    ("kubeflow-jobs.yaml", lambda text: re.sub(r"(?m)^ +", "", text), "error"),
+    ("team-quotas.yaml", lambda text: text.replace("Queue: team-a\n", "Queue: team-a\n  nominalQuota: 16\n"),
+     'unknown field "spec.nominalQuota"'),
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize(("name", "original", "said"), UNREPAIRED, ids=[one[0] for one in UNREPAIRED])
+def test_what_an_example_repairs_is_refused_clearly(
+    cluster: Cluster, tmp_path: Path, name: str, original: Callable[[str], str], said: str
+) -> None:
+    cluster.kubectl("apply", "-f", str(QUEUES / "namespaces.yaml"))
+    text = (QUEUES / name).read_text()
+    assert original(text) != text
+    (tmp_path / name).write_text(original(text))
+    with pytest.raises(ClusterError) as refused:
+        cluster.kubectl("apply", "--dry-run=server", "-f", str(tmp_path / name))
+    assert said in str(refused.value)

@@ -130,7 +130,7 @@ def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
     return shares
 
 
-Owner = TypeVar("Owner", ClusterQueue, Cohort)
+Owner = TypeVar("Owner", bound=ClusterQueue | Cohort)
 
 
 def resolved(owner: Owner, capacity: Capacity) -> Owner:

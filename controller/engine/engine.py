@@ -5,6 +5,8 @@ from the moment it is made: ``failed`` takes one back whose write was refused. T
 the same events bring the same decisions.
 """
 
+from collections.abc import Callable, Iterable
+
 from controller.engine.activity import Inactive
 from controller.engine.beyond import Beyond
 from controller.engine.cluster import DriftError
@@ -22,6 +24,7 @@ from controller.engine.outcomes import Outcomes
 from controller.engine.placement import Placement
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import Holder
+from controller.engine.quotashares import QuotaShares
 from controller.engine.resources import (
     Amount,
     ClusterQueueName,
@@ -34,7 +37,7 @@ from controller.engine.resources import (
 from controller.engine.stories import Stories
 from controller.engine.usagehistory import Record as UsageRecord
 from controller.engine.workloadevents import WorkloadEvents
-from controller.objects.core import LimitRange, Namespace, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, RuntimeClass
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.workload import Workload
@@ -48,6 +51,7 @@ class Engine:
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
         self.state = EngineState(config or EngineConfig(), placement)
         self.stories = Stories()
+        self.shares = QuotaShares() if self.state.config.beyond.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
         assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
@@ -66,14 +70,15 @@ class Engine:
         match given:
             case Workload():
                 self._workloads.put(given, now_s)
-            case ClusterQueue():
-                self._cluster.set_cluster_queue(given, now_s)
+            case ClusterQueue() | Cohort():
+                self._put_quotas(self.shares.through(given) if self.shares is not None else given, now_s)
             case LocalQueue():
                 self._cluster.set_local_queue(given, now_s)
-            case Cohort():
-                self._cluster.set_cohort(given)
             case ResourceFlavor():
                 self._cluster.set_flavor(given)
+                self._retell(self.shares.flavor(given) if self.shares is not None else (), now_s)
+            case Node() if self.shares is not None:
+                self._retell(self.shares.node(given), now_s)
             case Topology():
                 self._cluster.set_topology(given)
             case AdmissionCheck():
@@ -90,31 +95,39 @@ class Engine:
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> bool:
         """The object is gone. False for a kind that decides nothing here."""
-        key = f"{namespace}/{name}"
-        if kind is Workload:
-            self._workloads.remove(WorkloadKey(key), now_s)
-            self.stories.forget(WorkloadKey(key))
-        elif kind is ClusterQueue:
-            self._cluster.remove_cluster_queue(ClusterQueueName(name), now_s)
-        elif kind is LocalQueue:
-            self._cluster.remove_local_queue(LocalQueueKey(key), now_s)
-        elif kind is Cohort:
-            self._cluster.remove_cohort(CohortName(name))
-        elif kind is ResourceFlavor:
-            self._cluster.remove_flavor(FlavorName(name))
-        elif kind is Topology:
-            self._cluster.remove_topology(name)
-        elif kind is AdmissionCheck:
-            self._cluster.remove_check(name)
-        elif kind is Namespace:
-            self._cluster.remove_namespace(name)
-        elif kind is LimitRange:
-            self._cluster.remove_limit_range(namespace, name, now_s)
-        elif kind is RuntimeClass:
-            self._cluster.remove_runtime_class(name, now_s)
+        cluster = self._cluster
+        droppers: dict[type, Callable[[], None]] = {
+            Workload: lambda: self._drop_workload(WorkloadKey(f"{namespace}/{name}"), now_s),
+            ClusterQueue: lambda: cluster.remove_cluster_queue(ClusterQueueName(name), now_s),
+            LocalQueue: lambda: cluster.remove_local_queue(LocalQueueKey(f"{namespace}/{name}"), now_s),
+            Cohort: lambda: cluster.remove_cohort(CohortName(name)),
+            ResourceFlavor: lambda: cluster.remove_flavor(FlavorName(name)),
+            Topology: lambda: cluster.remove_topology(name),
+            AdmissionCheck: lambda: cluster.remove_check(name),
+            Namespace: lambda: cluster.remove_namespace(name),
+            LimitRange: lambda: cluster.remove_limit_range(namespace, name, now_s),
+            RuntimeClass: lambda: cluster.remove_runtime_class(name, now_s),
+        }
+        dropper = droppers.get(kind)
+        if dropper is not None:
+            dropper()
+        if self.shares is not None:
+            self._retell(self.shares.gone(kind, name), now_s)
+        return dropper is not None or (kind is Node and self.shares is not None)
+
+    def _drop_workload(self, key: WorkloadKey, now_s: float) -> None:
+        self._workloads.remove(key, now_s)
+        self.stories.forget(key)
+
+    def _put_quotas(self, given: ClusterQueue | Cohort, now_s: float) -> None:
+        if isinstance(given, ClusterQueue):
+            self._cluster.set_cluster_queue(given, now_s)
         else:
-            return False
-        return True
+            self._cluster.set_cohort(given)
+
+    def _retell(self, changed: Iterable[ClusterQueue | Cohort], now_s: float) -> None:
+        for given in changed:
+            self._put_quotas(given, now_s)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 

@@ -97,8 +97,7 @@ class Search:
     def protected_until_s(self, entry: Entry, kind: Kind, queue: QueueState) -> float:
         """The end of the holder's minimum runtime; minus infinity for one that has none."""
         minimum = self.cluster.config.beyond.minimum_runtime
-        started_s = started_at_s(entry.holder)
-        if minimum is None or kind.runs_as is None or started_s is None:
+        if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
             return -math.inf
         return started_s + minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
 

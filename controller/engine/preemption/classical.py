@@ -72,12 +72,11 @@ class Classical:
         return self._policies.borrow_within_cohort != "Never"
 
     def _attempts(self) -> tuple[bool, ...]:
-        others = [source for source in self._sources if self._anybody(source)]
-        if not others or (not self._may_borrow and not self._below_nominal()):
+        if not any(map(self._anybody, self._sources)) or (not self._may_borrow and not self._below_nominal()):
             return (True,)
-        if not self._may_borrow and not any(source.advantage for source in others):
-            return (False, True)
-        return (True, False)
+        if self._may_borrow or any(source.advantage and self._anybody(source) for source in self._sources):
+            return (True, False)
+        return (False, True)
 
     def _anybody(self, source: Source) -> bool:
         assert self._reclaim is not None
@@ -132,7 +131,7 @@ class Classical:
 
     def _walk(self, *, borrowing: bool) -> Iterator[Target]:
         """The candidates in order; a ClusterQueue is left alone from when it holds no more than its own."""
-        for evicted in (True, False):
+        for evicted in (True, False) if self._search.index.evicted else (False,):
             for advantage in (True, False):
                 yield from self._walk_others(evicted=evicted, advantage=advantage, borrowing=borrowing)
             if self._own is not None:

@@ -6,9 +6,10 @@ is kept: whether a request could fit at all costs one look a rank.
 """
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from controller.engine.cluster import DriftError
 from controller.engine.config import EngineConfig, VictimOrder
 from controller.engine.preemption.chunks import Chunks
 from controller.engine.queuestate import Holder
@@ -114,10 +115,13 @@ class HolderIndex:
         self._protects = config.beyond.minimum_runtime is not None
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
         self._kinds: dict[WorkloadKey, Kind] = {}
+        self.evicted = 0
+        """How many holders have been told to go: mostly none, and then nobody need look for them."""
 
     def added(self, holder: Holder) -> None:
         kind = self._kinds[holder.key] = self._kind(holder)
         entry = self._entry(holder)
+        self.evicted += holder.evicted
         for fr, amount in holder.usage.items():
             by_queue = self._ranks.setdefault((holder.cluster_queue, fr), {})
             ranks = by_queue.setdefault(self._list_of(holder), [])
@@ -130,6 +134,7 @@ class HolderIndex:
     def removed(self, holder: Holder) -> None:
         kind = self._kinds.pop(holder.key)
         entry = self._entry(holder)
+        self.evicted -= holder.evicted
         for fr, amount in holder.usage.items():
             by_queue = self._ranks[holder.cluster_queue, fr]
             ranks = by_queue[self._list_of(holder)]
@@ -150,6 +155,32 @@ class HolderIndex:
 
     def entry(self, holder: Holder) -> tuple[Kind, Entry]:
         return self._kinds[holder.key], self._entry(holder)
+
+    @property
+    def size(self) -> int:
+        """How many places holders take in it."""
+        return sum(len(entries) for rank in self._all() for entries in rank.kinds.values())
+
+    def validate(self, holders: Mapping[WorkloadKey, Holder]) -> None:
+        """DriftError where what is kept differs from the holders there are."""
+        totals: dict[tuple[ClusterQueueName, FlavorResource], Amount] = {}
+        for holder in holders.values():
+            for fr, amount in holder.usage.items():
+                place = (holder.cluster_queue, fr)
+                totals[place] = totals.get(place, 0) + amount
+        kept = {
+            place: sum(rank.total for ranks in by_queue.values() for rank in ranks)
+            for place, by_queue in self._ranks.items()
+        }
+        places = sum(len(holder.usage) for holder in holders.values())
+        evicted = sum(holder.evicted for holder in holders.values())
+        if kept != totals or self.size != places or self.evicted != evicted:
+            raise DriftError(f"candidates are kept as {kept}, the holders make {totals}")
+
+    def _all(self) -> Iterator[Rank]:
+        for by_queue in self._ranks.values():
+            for ranks in by_queue.values():
+                yield from ranks
 
     def _entry(self, holder: Holder) -> Entry:
         since_s = started_at_s(holder) if self._least_lost else None

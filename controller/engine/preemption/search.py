@@ -23,10 +23,10 @@ class Preemption:
     def __init__(self, cluster: Cluster, local_queue_usage: Callable[[LocalQueueKey], float]) -> None:
         self._cluster = cluster
         self._local_queue_usage = local_queue_usage
-        self._index = HolderIndex(cluster.config)
+        self.index = HolderIndex(cluster.config)
         for holder in cluster.holders.values():
-            self._index.added(holder)
-        cluster.observers.append(self._index)
+            self.index.added(holder)
+        cluster.observers.append(self.index)
         self.history = EvictionHistory(cluster)
         """Told of evictions and of changes from outside by whoever makes or sees them."""
         self.oracle = Oracle(self)
@@ -34,12 +34,16 @@ class Preemption:
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """Who would have to go so that the assignment fits; empty when nobody's going makes it fit."""
         frs = tuple(sorted(assignment.preempting()))
-        return self._targets(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
+        return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
+
+    def validate(self) -> None:
+        """The index against the holders; DriftError where they differ."""
+        self.index.validate(self._cluster.holders)
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
         """Who would have to go if this flavor-resource were all that is asked for, wherever its pods may run."""
         room = Room(self._cluster, incoming.queue.node, {fr: amount})
-        return self._targets(incoming, (fr,), room, now_s)
+        return self.targets_in(incoming, (fr,), room, now_s)
 
     def borrow_level_without(
         self, targets: tuple[Target, ...], incoming: Incoming, fr: FlavorResource, amount: Amount
@@ -50,14 +54,14 @@ class Preemption:
                 self._cluster.quota.remove_usage(target.holder.cluster_queue, target.holder.usage)
             return incoming.queue.node.borrow_level(fr, amount).height
 
-    def _targets(
+    def targets_in(
         self, incoming: Incoming, frs: tuple[FlavorResource, ...], room: Room, now_s: float
     ) -> tuple[Target, ...]:
         if not frs:
             return ()
         config = self._cluster.config
         barred = self.history.barred(incoming) if config.beyond.no_eviction_cycles else frozenset()
-        search = Search(self._cluster, self._index, incoming, frs, now_s, self._local_queue_usage, barred)
+        search = Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred)
         if config.fair_sharing is not None:
             return Fair(search, room, config.fair_sharing).targets()
         return Classical(search, room).targets()

@@ -101,6 +101,21 @@ def test_what_is_changed(api: Api, case: Update) -> None:
         api.delete(given)
 
 
+def test_the_controller_s_statuses_are_its_own_affair(api: Api) -> None:
+    """They come from where the rules are decided on, several for every workload: no policy looks at them."""
+    made = made_with(api, {}, objects()["Workload"])
+    wrong = {**made, "status": {"clusterName": "nobody"}}
+    controller = api.acting_as("system:serviceaccount:tessera-system:t-tessera-controller")
+    another = api.acting_as("system:serviceaccount:tessera-system:another")
+    verdicts = [one.put(wrong, status=True).accepted for one in (controller, another)]
+    specs = controller.create(changed(made, {"metadata.name": "second", "spec.podSets.1.minCount": 5}))
+    controller.close()
+    another.close()
+    api.delete(made)
+    assert verdicts == [True, False]
+    assert specs.by_policy
+
+
 def test_every_rule_that_speaks_is_a_case() -> None:
     said = {one for one in (*(case.said for case in CREATED), *(case.said for case in UPDATED)) if one}
     texts = {one.get("message") or one["messageExpression"] for one in validations(list(policies()))}

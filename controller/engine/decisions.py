@@ -36,11 +36,11 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """As it was before."""
     holder: Holder
     """What is charged."""
-    admission: Admission
     checks: tuple[str, ...]
     record: Record
     gates: FeatureGates
-    second_pass: bool = False
+    placed: Admission | None = None
+    """Of a second pass: its admission with the places."""
     replaces: Holder | None = None
     """The elastic slice whose place it takes; a decision of its own ends that one."""
 
@@ -48,11 +48,33 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> WorkloadKey:
         return self.holder.key
 
+    @property
+    def second_pass(self) -> bool:
+        return self.placed is not None
+
+    @property
+    def admission(self) -> Admission:
+        if self.placed is not None:
+            return self.placed
+        chosen = self.record.assignment
+        return status.admission_of(self.holder.cluster_queue, chosen.pod_sets if chosen is not None else (), self.gates)
+
+    @property
+    def outright(self) -> bool:
+        """Whether nothing is outstanding: no check, no place of its pods."""
+        states = {one.name: one.state for one in self.workload.status.admission_checks}
+        chosen = self.record.assignment
+        return (
+            all(state == "Ready" for state in states.values())
+            and all(name in states for name in self.checks)
+            and not any(one.delayed_topology for one in (chosen.pod_sets if chosen is not None else ()))
+        )
+
     def status(self) -> Workload:
         given = self.workload
-        if self.second_pass:
+        if self.placed is not None:
             placed = msgspec.structs.replace(
-                given, status=msgspec.structs.replace(given.status, admission=self.admission, unhealthy_nodes=())
+                given, status=msgspec.structs.replace(given.status, admission=self.placed, unhealthy_nodes=())
             )
             return status.admitted_if_ready(placed, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
         return status.reserved(given, self.admission, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
@@ -65,7 +87,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
             message = f"Holds quota in ClusterQueue {queue} after waiting {waited_s} s"
             found.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
         before = is_true(self.workload.status.conditions, reasons.ADMITTED)
-        if not before and is_true(self.status().status.conditions, reasons.ADMITTED):
+        if not before and self.outright:
             found.append(Event(key, EventType.NORMAL, "Admitted", f"Admitted by ClusterQueue {queue}"))
         return tuple(found)
 

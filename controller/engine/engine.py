@@ -271,10 +271,13 @@ class Engine:
         """A run is settled once a cycle has tried nothing but what was tried before, and nothing came of it."""
         if changed or self._tried_at != self.state.changes:
             self._tried.clear()
+            self._settled = False
+            self._tried_at = self.state.changes
+        if changed:
+            return
         now = {_try(entry) for entry in entries if entry.pending is not None}
-        self._settled = not changed and now <= self._tried
+        self._settled = now <= self._tried
         self._tried |= now
-        self._tried_at = self.state.changes
 
 
 def _try(entry: Entry) -> _Try:

@@ -33,12 +33,13 @@ _REQUEUE = {
 class Entry:
     """Mutable while the cycle lasts. ``pending`` is None for a second pass, ``holder`` for everybody else."""
 
-    __slots__ = ("assignment", "detail", "gated", "holder", "incoming", "pending", "places", "rule", "targets")
+    __slots__ = ("assignment", "detail", "gated", "holder", "incoming", "key", "pending", "places", "rule", "targets")
 
     def __init__(
         self, incoming: Incoming, *, pending: PendingWorkload | None = None, holder: Holder | None = None
     ) -> None:
         self.incoming = incoming
+        self.key: WorkloadKey = incoming.key
         self.pending = pending
         self.holder = holder
         self.assignment = NOTHING
@@ -49,10 +50,6 @@ class Entry:
         self.detail = ""
         self.gated = False
         """Others would have to go for it, and its preemption gates forbid that."""
-
-    @property
-    def key(self) -> WorkloadKey:
-        return self.incoming.key
 
     @property
     def second_pass(self) -> bool:

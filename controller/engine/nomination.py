@@ -23,6 +23,7 @@ from controller.objects.workload import Workload
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
+_REMEMBERED = 10_000
 
 
 class Assigner(Protocol):
@@ -52,6 +53,9 @@ class Nominator:
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
+        self._sound: set[tuple[str, str]] = set()
+        """Namespace and shape of requests that are known to be valid, under the limits of ``_limits``."""
+        self._limits: dict[str, LimitSummary] = {}
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
 
     def nominate(self, entry: Entry, now_s: float) -> bool:
@@ -80,7 +84,7 @@ class Nominator:
         namespace = workload.metadata.namespace
         if not self._takes(queue, namespace):
             return Rule.NAMESPACE_MISMATCH, namespace or "(none)"
-        problem = self._problem(workload)
+        problem = self._problem(workload, pending.shape)
         return (Rule.BAD_REQUESTS, str(problem)) if problem is not None else None
 
     def reassign(self, incoming: Incoming, flavors: Pinned) -> Assignment:
@@ -98,10 +102,20 @@ class Nominator:
         known = self._cluster.namespaces.get(namespace)
         return selector.matches(known.metadata.labels if known is not None else {NAMESPACE_NAME_LABEL: namespace})
 
-    def _problem(self, workload: Workload) -> ResourceProblem | None:
-        limits = self._cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
+    def _problem(self, workload: Workload, shape: str) -> ResourceProblem | None:
+        """The first thing wrong with its requests. What was right once is right while nobody changes the limits."""
+        namespace = workload.metadata.namespace
+        limits = self._cluster.limits.get(namespace, _NO_LIMITS)
+        if self._limits.get(namespace, _NO_LIMITS) is not limits or len(self._sound) > _REMEMBERED:
+            self._sound.clear()
+            self._limits[namespace] = limits
+        if (namespace, shape) in self._sound:
+            return None
         problems = resource_problems(workload) or limit_range_problems(workload, limits)
-        return problems[0] if problems else None
+        if problems:
+            return problems[0]
+        self._sound.add((namespace, shape))
+        return None
 
     def _assign(
         self, incoming: Incoming, bookmark: Bookmark | None, now_s: float

@@ -24,6 +24,9 @@ class Standing(NamedTuple):
     share: tuple[float, float]
 
 
+Standings = dict[int, Standing]
+"""By node (its identity), from the ClusterQueue to below the root."""
+
 _EQUAL = Standing(False, (0.0, 0.0))
 
 
@@ -55,15 +58,30 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
         root = entry.incoming.queue.node.root()
         trees.setdefault(id(root), (root, []))[1].append(entry)
     for _, waiting in sorted(trees.values(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
-        while waiting:
-            winner = waiting[0] if len(waiting) == 1 else _winner(waiting, cluster)
-            waiting.remove(winner)
-            yield winner
+        yield from _tournament(waiting, cluster)
 
 
-def _winner(entries: list[Entry], cluster: Cluster) -> Entry:
+def _tournament(waiting: list[Entry], cluster: Cluster) -> Iterator[Entry]:
+    """What is charged for a winner changes the standings on its own way to the root, and those of nobody else."""
+    known: dict[Entry, Standings] = {}
+    while waiting:
+        if len(waiting) == 1:
+            yield waiting.pop()
+            return
+        for entry in waiting:
+            if entry not in known:
+                known[entry] = _standings(entry, cluster.quota)
+        winner = _winner(waiting, known, cluster.config.gates)
+        waiting.remove(winner)
+        yield winner
+        moved = known.pop(winner).keys()
+        for entry in waiting:
+            if not moved.isdisjoint(known[entry]):
+                del known[entry]
+
+
+def _winner(entries: list[Entry], standings: dict[Entry, Standings], gates: FeatureGates) -> Entry:
     """From each ClusterQueue up: at every cohort the best of those that its members sent goes on."""
-    standings = {id(entry): _standings(entry, cluster.quota) for entry in entries}
     waiting: dict[int, tuple[Node, list[tuple[Entry, Standing]]]] = {}
 
     def send(entry: Entry, to: Node, standing: Standing) -> None:
@@ -73,11 +91,11 @@ def _winner(entries: list[Entry], cluster: Cluster) -> Entry:
         send(entry, entry.incoming.queue.node, _EQUAL)
     while True:
         node, sent = min(waiting.values(), key=lambda one: (one[0].height, one[0].name))
-        best = min(sent, key=lambda one: _rank(one[0], one[1], cluster.config.gates))[0]
+        best = min(sent, key=lambda one: _rank(one[0], one[1], gates))[0]
         if node.parent is None:
             return best
         del waiting[id(node)]
-        send(best, node.parent, standings[id(best)][id(node)])
+        send(best, node.parent, standings[best][id(node)])
 
 
 def _rank(entry: Entry, standing: Standing, gates: FeatureGates) -> Rank:
@@ -93,7 +111,7 @@ def _rank(entry: Entry, standing: Standing, gates: FeatureGates) -> Rank:
     )
 
 
-def _standings(entry: Entry, quota: QuotaTree) -> dict[int, Standing]:
+def _standings(entry: Entry, quota: QuotaTree) -> Standings:
     """By node (its identity), from the ClusterQueue to below the root. What holds quota already adds nothing."""
     queue = entry.incoming.queue
     usage = {} if entry.second_pass else entry.assignment.usage

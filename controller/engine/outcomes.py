@@ -47,13 +47,11 @@ class Outcomes:
 
     def _admit(self, entry: Entry, record: Record) -> Iterator[Decision]:
         state, incoming = self._state, entry.incoming
-        pod_sets = entry.assignment.pod_sets
         holder = _holder(entry, record.at_s)
         checks = status.checks_for(incoming.queue.object, {fr.flavor for fr in holder.usage})
         admitted = Admitted(
             workload=incoming.info.workload,
             holder=holder,
-            admission=status.admission_of(incoming.queue.name, pod_sets, state.config.gates),
             checks=checks,
             record=record,
             gates=state.config.gates,
@@ -90,11 +88,10 @@ class Outcomes:
         return Admitted(
             workload=holder.info.workload,
             holder=placed,
-            admission=with_places(holder.info.workload.status.admission, entry.places, state.config.gates),
+            placed=with_places(holder.info.workload.status.admission, entry.places, state.config.gates),
             checks=status.checks_for(entry.incoming.queue.object, flavors),
             record=record,
             gates=state.config.gates,
-            second_pass=True,
         )
 
     # -- preemption --------------------------------------------------------------------------------------------------

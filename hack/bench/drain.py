@@ -261,9 +261,7 @@ def _warn(runs: dict[str, Run]) -> None:
     for name, run in runs.items():
         share = run.others_cpu_s / CORES / run.load.wall_s
         if share > QUIET:
-            print(
-                f"  The machine was not quiet: others used {share:.0%} of it in the {name} run. Wall times and waits say little."
-            )
+            print(f"  Others used {share:.0%} of the machine in the {name} run: its wall time and waits say little.")
 
 
 def _of_workloads(run: Run) -> int:

@@ -24,9 +24,11 @@ from kube.clock import SystemClock
 from kube.config import from_kubeconfig
 from kube.reflector import Added, Change, Changed, Key, Reflector
 from kube.resources import Resource
-from kube.writer import Writer
+from kube.writer import Tuning, Writer
 from kube.writes import Verb, Write
 
+PARALLEL = 32
+"""A busy server shares its time among the requests that it has: with fewer, admissions would wait for creations."""
 QUEUES = Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue", namespaced=True)
 
 
@@ -139,8 +141,8 @@ async def run(kubeconfig: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with (
-        Client(from_kubeconfig(kubeconfig), user_agent="null-controller") as client,
-        Writer(client, clock=SystemClock(), random=random.random) as writer,
+        Client(from_kubeconfig(kubeconfig), user_agent="null-controller", connections=PARALLEL) as client,
+        Writer(client, clock=SystemClock(), random=random.random, tuning=Tuning(parallel=PARALLEL)) as writer,
     ):
         admitter = Admitter(client, writer)
         tasks = [asyncio.create_task(admitter.queues.run())]

@@ -8,7 +8,6 @@ What may be changed on a Job, by the API server's validation (pkg/registry/batch
 - ``completions`` change only on an Indexed Job, together with ``parallelism`` and to the same number.
 """
 
-import copy
 from typing import Final
 
 from controller.jobs import names
@@ -249,17 +248,19 @@ def _min_parallelism(job: Json) -> int | None:
 
 
 def _bare_template(job: Json) -> Json:
-    """The template without the labels that the API server adds for each Job anew: another Job could not have them."""
-    template = copy.deepcopy(mapping(job, "spec", "template"))
+    """The template without the labels that the API server adds for each Job anew: another Job could not have them.
+
+    Shares its inside with the job: not to be written to.
+    """
+    template = dict(mapping(job, "spec", "template"))
     uid, name = text(job, "metadata", "uid"), text(job, "metadata", "name")
     found = strings(template, "metadata", "labels")
     generated = {**dict.fromkeys(_UID_LABELS, uid), **dict.fromkeys(_NAME_LABELS, name)}
     kept = {key: value for key, value in found.items() if generated.get(key) != value}
-    metadata = mapping(template, "metadata")
-    metadata.pop("labels", None)
+    metadata = {key: value for key, value in mapping(template, "metadata").items() if key != "labels"}
     if kept:
         metadata["labels"] = kept
-    return template
+    return {**template, "metadata": metadata} if "metadata" in template else template
 
 
 def _original(workload: SeenWorkload) -> Json | None:

@@ -49,13 +49,12 @@ def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet
 def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:
     """Whether the job, its templates untouched, asks for what the workload says. Raises JobError."""
     asked, given = pod_sets(kind, job, settings), {one.name: one for one in workload.typed.spec.pod_sets}
-    originals = workload.templates()
-    if [one.name for one in asked] != list(given) or originals.keys() != given.keys():
+    if [one.name for one in asked] != list(given):
         return False
     # The topology request needs no look: it follows from annotations and counts.
     return all(
         (one.count, one.min_count) == (given[one.name].count, given[one.name].min_count)
-        and same_shape(one.template, originals[one.name], f"pod set {one.name}")
+        and same_shape(typed_template(one.template, f"pod set {one.name}"), given[one.name].template)
         for one in asked
     )
 

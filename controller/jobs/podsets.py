@@ -264,11 +264,10 @@ def same_pods(one: PodSpec, other: PodSpec) -> bool:
     )
 
 
-def same_shape(one: Json, other: Json, path: str) -> bool:
+def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
     """Whether two templates mean the same to a scheduler, and carry the same labels and annotations."""
-    left, right = typed_template(one, path), typed_template(other, path)
-    labels = left.metadata.labels == right.metadata.labels
-    return labels and left.metadata.annotations == right.metadata.annotations and left.spec == right.spec
+    labels = one.metadata.labels == other.metadata.labels
+    return labels and one.metadata.annotations == other.metadata.annotations and one.spec == other.spec
 
 
 def as_dict(value: Any) -> Json:

@@ -19,19 +19,19 @@ class JobError(ValueError):
     """The job cannot be queued as it is: one sentence for its owner, with the field, what is there, what should be."""
 
 
-def at(job: Mapping[str, Any], *path: str) -> Any:
+def at(job: Json, *path: str) -> Any:
     """The value at ``path``; None where it, or anything on the way to it, is absent or null."""
     value: Any = job
     for index, key in enumerate(path):
         if value is None:
             return None
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise JobError(f"{'.'.join(path[:index])}: expected an object, found {type(value).__name__}")
         value = value.get(key)
     return value
 
 
-def mapping(job: Mapping[str, Any], *path: str) -> Json:
+def mapping(job: Json, *path: str) -> Json:
     value = at(job, *path)
     if value is None:
         return {}
@@ -40,7 +40,7 @@ def mapping(job: Mapping[str, Any], *path: str) -> Json:
     return value
 
 
-def sequence(job: Mapping[str, Any], *path: str) -> list[Any]:
+def sequence(job: Json, *path: str) -> list[Any]:
     value = at(job, *path)
     if value is None:
         return []
@@ -49,7 +49,7 @@ def sequence(job: Mapping[str, Any], *path: str) -> list[Any]:
     return value
 
 
-def strings(job: Mapping[str, Any], *path: str) -> dict[str, str]:
+def strings(job: Json, *path: str) -> dict[str, str]:
     """Labels, annotations, selectors: text by text."""
     value = mapping(job, *path)
     wrong = next((key for key, item in value.items() if not isinstance(item, str)), None)
@@ -58,7 +58,7 @@ def strings(job: Mapping[str, Any], *path: str) -> dict[str, str]:
     return value
 
 
-def text(job: Mapping[str, Any], *path: str) -> str:
+def text(job: Json, *path: str) -> str:
     value = at(job, *path)
     if value is None:
         return ""
@@ -67,7 +67,7 @@ def text(job: Mapping[str, Any], *path: str) -> str:
     return value
 
 
-def integer(job: Mapping[str, Any], *path: str, default: int) -> int:
+def integer(job: Json, *path: str, default: int) -> int:
     value = at(job, *path)
     if value is None:
         return default
@@ -76,7 +76,7 @@ def integer(job: Mapping[str, Any], *path: str, default: int) -> int:
     return value
 
 
-def flag(job: Mapping[str, Any], *path: str) -> bool:
+def flag(job: Json, *path: str) -> bool:
     value = at(job, *path)
     if value is None:
         return False
@@ -85,15 +85,15 @@ def flag(job: Mapping[str, Any], *path: str) -> bool:
     return value
 
 
-def labels(job: Mapping[str, Any]) -> dict[str, str]:
+def labels(job: Json) -> dict[str, str]:
     return strings(job, "metadata", "labels")
 
 
-def annotations(job: Mapping[str, Any]) -> dict[str, str]:
+def annotations(job: Json) -> dict[str, str]:
     return strings(job, "metadata", "annotations")
 
 
-def condition(job: Mapping[str, Any], type_: str) -> Json:
+def condition(job: Json, type_: str) -> Json:
     """The condition of that type; empty where there is none."""
     for item in sequence(job, "status", "conditions"):
         if isinstance(item, dict) and item.get("type") == type_:
@@ -101,7 +101,7 @@ def condition(job: Mapping[str, Any], type_: str) -> Json:
     return {}
 
 
-def has_condition(job: Mapping[str, Any], type_: str) -> bool:
+def has_condition(job: Json, type_: str) -> bool:
     return condition(job, type_).get("status") == "True"
 
 

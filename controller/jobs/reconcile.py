@@ -69,16 +69,16 @@ def _orphaned(workloads: tuple[SeenWorkload, ...]) -> list[Action]:
 def _job(context: Context) -> list[Action]:
     seen, job, settings = context.seen, context.job, context.settings
     own = [workload for workload in seen.workloads if controls(job, workload)]
+    if text(job, "metadata", "deletionTimestamp"):
+        return _leaving(context, own)
     if not is_managed(job, seen.namespace_labels, settings):
         return _unmanaged(context, own)
     try:
         ancestor = managed_ancestor(job, settings, context.lookups)
     except NestingTooDeepError as error:
-        return [EmitEvent(type="Warning", reason="JobNestingTooDeep", message=str(error))]
+        return [*_hold(context), _event("JobNestingTooDeep", str(error), warning=True)]
     if ancestor is not None:
         return _child(context, ancestor, own)
-    if text(job, "metadata", "deletionTimestamp"):
-        return _leaving(context, own)
     prebuilt = prebuilt_workload(job)
     if prebuilt:
         return _prebuilt(context, prebuilt)
@@ -88,8 +88,12 @@ def _job(context: Context) -> list[Action]:
 def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """A job that left the queue: what still waits for it is withdrawn, what runs is seen to its end."""
     if any(compose.is_reserved(workload.typed) and not is_finished(workload) for workload in own):
-        return _queued(context, own)
-    return [action for workload in own if not is_finished(workload) for action in _withdraw(workload)]
+        return _queued(context, own, prebuilt=names.PREBUILT_WORKLOAD in labels(context.job))
+    return _withdrawn(own)
+
+
+def _withdrawn(own: list[SeenWorkload]) -> list[Action]:
+    return [action for one in own if is_going(one) or not is_finished(one) for action in _withdraw(one)]
 
 
 def _withdraw(workload: SeenWorkload) -> list[Action]:
@@ -100,7 +104,7 @@ def _withdraw(workload: SeenWorkload) -> list[Action]:
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
     """Part of a larger job: that one's workload counts its pods, and it starts when that one does."""
-    actions = [action for workload in own if not is_finished(workload) for action in _withdraw(workload)]
+    actions = _withdrawn(own)
     if context.lookups.is_admitted(ancestor) or context.kind.is_suspended(context.job):
         return actions
     stop = StopJob(patches=(context.kind.suspend(context.job),))
@@ -189,7 +193,7 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
             return changes or _matched(context, sliced, prebuilt=prebuilt)
     if not live:
         return _without_workload(context)
-    chosen = _chosen(context, live)
+    chosen = live[0] if len(live) == 1 else _chosen(context, live)
     if not context.fits(chosen):
         return _mismatch(context, chosen, prebuilt=prebuilt)
     surplus = [action for one in live if one is not chosen for action in _withdraw(one)]

@@ -171,6 +171,18 @@ def test_pods_are_ready_when_each_is_or_has_succeeded(status: Json, ready: bool)
     assert KIND.pods_ready({"spec": {"parallelism": 3}, "status": status}) is ready
 
 
+@pytest.mark.parametrize(
+    ("completions", "succeeded", "spare"),
+    [(5, 0, {}), (5, 2, {}), (5, 3, {"main": 1}), (5, 5, {"main": 3}), (None, 1, {"main": 1}), (None, 4, {"main": 3})],
+)
+def test_what_fewer_completions_than_pods_leave_over(completions: int | None, succeeded: int, spare: Json) -> None:
+    world = World(job(parallelism=3, completions=completions))
+    world.settle()
+    (workload,) = world.observed().workloads
+    body = {"spec": {"parallelism": 3, "completions": completions}, "status": {"succeeded": succeeded}}
+    assert KIND.reclaimable(body, workload) == spare
+
+
 # Names.
 
 

@@ -495,3 +495,102 @@ def test_the_model_refuses_what_the_api_server_refuses() -> None:
     world = running()
     with pytest.raises(InvalidError, match="immutable"):
         world.edit({"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}})
+
+
+def test_a_start_that_was_computed_from_an_older_job_does_not_get_through() -> None:
+    world = queued()
+    world.admit(world.only)
+    seen = world.picture()[0]
+    world.edit({"spec": {"template": {"spec": {"nodeSelector": {"disk": "nvme"}}}}})
+    world.step(job_=seen)
+    assert world.suspended()
+    assert world.template()["spec"]["nodeSelector"] == {"disk": "nvme"}
+
+
+def test_a_job_whose_last_run_is_still_being_taken_down_is_not_started_with_another_template() -> None:
+    world = running()
+    world.edit({"spec": {"suspend": True}})
+    world.admit(world.only, flavor="h100")
+    assert world.next_actions() == ()
+    world.settle()
+    assert not world.suspended()
+    assert world.template()["spec"]["nodeSelector"]["gpu"] == "h100"
+
+
+def test_a_job_whose_workload_was_torn_away_still_knows_how_many_pods_it_asked_for() -> None:
+    world = running(parallelism=5, completions=10, meta={"annotations": PARTIAL}, count=3)
+    world.workloads.clear()
+    world.settle()
+    assert world.job is not None
+    assert world.workloads[world.only]["spec"]["podSets"][0]["count"] == 5
+    world.admit(world.only)
+    world.settle()
+    assert world.job["spec"]["parallelism"] == 5
+    world.evict(world.only)
+    world.settle()
+    assert world.job["spec"]["parallelism"] == 5
+    assert world.job["metadata"]["annotations"] == PARTIAL
+
+
+def test_a_job_that_leaves_the_queue_while_it_runs_is_seen_to_its_end() -> None:
+    world = running()
+    world.edit({"metadata": {"labels": {names.QUEUE_NAME: None}}})
+    world.settle()
+    assert not world.suspended()
+    world.pod_succeeds()
+    world.settle()
+    ((name, _),) = world.workloads.items()
+    assert world.has(name, "Finished")
+    world.delete_workload(name)
+    world.settle()
+    assert world.workloads == {}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"metadata": {"labels": {"team": "speech"}}},
+        {"metadata": {"annotations": {"note": "yours"}}},
+        {"spec": {"nodeSelector": {"disk": None}}},
+        {"spec": {"tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]}},
+    ],
+    ids=["labels", "annotations", "nodeSelector", "tolerations"],
+)
+def test_a_waiting_workload_follows_its_job(edit: dict[str, Any], minor: int) -> None:
+    world = queued(minor)
+    uid = world.workloads[world.only]["metadata"]["uid"]
+    world.edit({"spec": {"template": edit}})
+    world.settle()
+    original = world.template()
+    assert world.workloads[world.only]["metadata"]["uid"] == uid
+    assert world.events[-1][0] == "UpdatedWorkload"
+    world.admit(world.only)
+    world.settle()
+    tolerations = world.template()["spec"]["tolerations"]
+    assert tolerations.count({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}) == 1
+    world.evict(world.only)
+    world.settle()
+    assert world.template() == original
+
+
+def test_a_running_workload_does_not_go_from_its_pods_class_to_one_of_workloads() -> None:
+    world = queued()
+    world.admit(world.only)
+    world.settle()
+    relabel(world, priority_class="high")
+    world.settle()
+    assert "priority" not in world.workloads[world.only]["spec"]
+    world.evict(world.only)
+    world.settle()
+    assert world.workloads[world.only]["spec"]["priority"] == 1000
+
+
+def test_a_maximum_execution_time_changes_until_the_job_runs() -> None:
+    world = queued(meta={"labels": {names.QUEUE_NAME: "q", names.MAX_EXEC_TIME: "60"}})
+    relabel(world, max_exec_time_seconds="90")
+    world.settle()
+    assert world.workloads[world.only]["spec"]["maximumExecutionTimeSeconds"] == 90
+    world.admit(world.only)
+    relabel(world, max_exec_time_seconds=None)
+    world.settle()
+    assert world.workloads[world.only]["spec"]["maximumExecutionTimeSeconds"] == 90

@@ -53,6 +53,7 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(path=st.sampled_from(paths(whole())), junk=JUNK, running=st.booleans(), admitted=st.booleans())
 def test_nothing_that_stands_in_a_job_throws(
     path: tuple[Any, ...], junk: Any, *, running: bool, admitted: bool
@@ -209,4 +210,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, report_multiple_bugs=False)
+TestLife.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, report_multiple_bugs=False)

@@ -1,0 +1,5 @@
+"""``python -m controller`` is ``tessera-controller``."""
+
+from controller.main import main
+
+main()

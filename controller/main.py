@@ -1,0 +1,87 @@
+"""``tessera-controller``: from the command line to a running ``controller.runtime.process.Process``, and out again.
+
+Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+from controller.config.load import load
+from controller.config.settings import ControllerConfig
+from controller.log import configure
+from controller.runtime.flags import PROGRAM, Asked, Flags, UsageError, parse
+from controller.runtime.process import Process
+from kube.errors import ConfigError as ClusterConfigError
+from yamlfile import ConfigError
+
+log = logging.getLogger(__name__)
+
+STOP_WITHIN_S = 1.8
+
+
+def main() -> None:
+    """The console script."""
+    code = run(sys.argv[1:], os.environ)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Whatever still hangs (a resolver's thread, say) is not waited for.
+    os._exit(code)
+
+
+def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """The exit code of a controller that was started with ``argv`` (without the program's name) and ``env``."""
+    try:
+        flags = parse(argv, env)
+        config = load(flags.config)
+    except Asked as asked:
+        sys.stdout.write(str(asked))
+        return 0
+    except (UsageError, ConfigError) as wrong:
+        sys.stderr.write(f"{PROGRAM}: {wrong}\n")
+        return 2
+    configure(flags.log_level)
+    for one in config.without_effect:
+        log.warning("%s", one)
+    log.info("policy %s, %s", config.policy.value, "the core alone" if flags.core_only else "with jobs and webhooks")
+    try:
+        return asyncio.run(_serve(config, flags))
+    except ClusterConfigError as wrong:
+        sys.stderr.write(f"{PROGRAM}: {wrong}\n")
+        return 2
+    except OSError as failed:
+        log.error("cannot go on: %s", failed)  # noqa: TRY400 - the traceback says no more
+        return 1
+    except Exception:
+        log.exception("cannot go on")
+        return 1
+
+
+async def _serve(config: ControllerConfig, flags: Flags) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_stop, stop)
+    # Objects here live long and refer to each other in no circles: full collections would only pause the loop.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    return await Process(config, flags).run(stop)
+
+
+def _on_stop(stop: asyncio.Event) -> None:
+    log.info("stopping")
+    stop.set()
+    # A last resort: whatever hangs, the process ends.
+    timer = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The page of /metrics: what was counted, and what is read off the engine now."""
+
+import math
+import platform
+import sys
+from collections.abc import Mapping
+
+from controller.config.settings import ControllerConfig
+from controller.engine.activity import local_queue_problem
+from controller.engine.engine import Engine
+from controller.engine.nodes import Node
+from controller.engine.queuestate import QueueState
+from controller.engine.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
+from controller.engine.shares import share
+from controller.metrics.book import Book, Labels, gauges
+from controller.metrics.table import READ
+from controller.runtime.feeds import Feeds
+from controller.runtime.flags import VERSION
+from controller.runtime.queuestatus import sums
+from controller.runtime.term import Term
+
+Gauges = dict[str, dict[Labels, float]]
+
+
+def exposition(
+    book: Book,
+    config: ControllerConfig,
+    role: str,
+    feeds: Feeds | None,
+    term: Term | None,
+    skips: Mapping[ClusterQueueName, int],
+) -> str:
+    found: Gauges = {family.name: {} for family in READ}
+    build = (f"v{VERSION}", "", "", f"python{platform.python_version()}", f"{sys.platform}/{platform.machine()}")
+    found["kueue_build_info"][build] = 1.0
+    found["tessera_leading"][()] = 0.0 if role == "follower" else 1.0
+    if feeds is not None:
+        found["tessera_watch_lag_seconds"] = {(plural,): round(lag_s, 3) for plural, lag_s in feeds.lags()}
+        found["tessera_undecodable_objects"] = {
+            (resource.plural,): float(feeds[resource].undecodable) for resource in feeds.resources
+        }
+    if term is not None and term.core is not None:
+        if term.writer is not None:
+            found["tessera_writes_pending"][()] = float(term.writer.pending)
+        if term.people is not None:
+            found["tessera_events_dropped"][()] = float(term.people.dropped)
+        _engine(found, term.core.engine, config)
+        for name, count in skips.items():
+            found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
+    lines = [*book.lines(role), *gauges(READ, found, role)]
+    return "\n".join(lines) + "\n"
+
+
+def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
+    fair = config.engine.fair_sharing is not None
+    for state in engine.state.cluster.queues.values():
+        _cluster_queue(found, engine, state, fair=fair, resources=config.metrics.cluster_queue_resources)
+    for name, node in engine.state.cluster.quota.cohorts.items():
+        parent = node.parent.name if node.parent is not None else ""
+        found["kueue_cohort_info"][name, parent, node.root().name] = 1.0
+        for fr in node.cells:
+            found["kueue_cohort_subtree_quota"][name, fr.flavor, fr.resource] = _units(fr.resource, node.quota(fr))
+            reserved = _units(fr.resource, node.usage(fr))
+            found["kueue_cohort_subtree_resource_reservations"][name, fr.flavor, fr.resource] = reserved
+        if fair:
+            found["kueue_cohort_weighted_share"][name,] = float(share(node).weighted)
+    _waiting(found, engine)
+    if config.metrics.local_queues:
+        _local_queues(found, engine, config)
+
+
+def _cluster_queue(found: Gauges, engine: Engine, state: QueueState, *, fair: bool, resources: bool) -> None:
+    name, cohort = state.name, state.node.parent.name if state.node.parent is not None else ""
+    active, parked = engine.state.queues.counts(name)
+    found["kueue_pending_workloads"][name, "active"] = float(active)
+    found["kueue_pending_workloads"][name, "inadmissible"] = float(parked)
+    found["kueue_reserving_active_workloads"][name,] = float(len(state.holders))
+    admitted = sum(holder.admitted for holder in state.holders.values())
+    found["kueue_admitted_active_workloads"][name,] = float(admitted)
+    for node in state.node.path():
+        if not node.is_queue:
+            known = found["kueue_cohort_subtree_admitted_active_workloads"]
+            known[node.name,] = known.get((node.name,), 0.0) + admitted
+    going = state.object.metadata.deletion_timestamp is not None
+    now = "terminating" if going else "pending" if engine.inactive(name) else "active"
+    for status in ("pending", "active", "terminating"):
+        found["kueue_cluster_queue_status"][name, status] = float(status == now)
+    root = state.node.root()
+    parent = state.node.parent.parent if state.node.parent is not None else None
+    place = (name, cohort, parent.name if parent is not None else "", root.name if root is not state.node else "")
+    found["kueue_cluster_queue_info"][place] = 1.0
+    if fair:
+        found["kueue_cluster_queue_weighted_share"][name, cohort] = float(share(state.node).weighted)
+    if resources:
+        _resources(found, state, cohort)
+
+
+def _resources(found: Gauges, state: QueueState, cohort: str) -> None:
+    reserved, used = sums(state.holders.values())
+    spec = state.node.spec
+    for fr in state.flavor_resources:
+        labels = (cohort, state.name, fr.flavor, fr.resource)
+        found["kueue_cluster_queue_resource_usage"][labels] = _units(fr.resource, used.get(fr, 0))
+        found["kueue_cluster_queue_resource_reservation"][labels] = _units(fr.resource, reserved.get(fr, 0))
+        quota = spec.quotas.get(fr) if spec is not None else None
+        if quota is None:
+            continue
+        found["kueue_cluster_queue_nominal_quota"][labels] = _units(fr.resource, quota.nominal)
+        for limit, metric in ((quota.borrowing_limit, "borrowing"), (quota.lending_limit, "lending")):
+            value = math.inf if limit is None else _units(fr.resource, limit)
+            found[f"kueue_cluster_queue_{metric}_limit"][labels] = value
+
+
+def _waiting(found: Gauges, engine: Engine) -> None:
+    """By why they wait, as far as stories tell; and what they ask for."""
+    asked: dict[tuple[str, ResourceName], Amount] = {}
+    for pending in engine.state.queues:
+        state = engine.state.queue_of(pending.local_queue)
+        name = state.name if state is not None else ""
+        record = engine.stories.last(pending.key)
+        if record is not None:
+            labels = (name, record.reason.value, record.rule.name.lower())
+            unadmitted = found["kueue_unadmitted_workloads"]
+            unadmitted[labels] = unadmitted.get(labels, 0.0) + 1
+            parked = found["tessera_parked_workloads"]
+            parked[name, record.reason.value] = parked.get((name, record.reason.value), 0.0) + 1
+        for pod_set in pending.info.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                asked[name, resource] = asked.get((name, resource), 0) + amount
+    for (name, resource), amount in asked.items():
+        state = engine.state.cluster.queues.get(ClusterQueueName(name))
+        cohort = _cohort(state.node) if state is not None else ""
+        found["kueue_cluster_queue_resource_pending"][cohort, name, resource] = _units(resource, amount)
+
+
+def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
+    waiting: dict[LocalQueueKey, int] = {}
+    for pending in engine.state.queues:
+        waiting[pending.local_queue] = waiting.get(pending.local_queue, 0) + 1
+    holding: dict[LocalQueueKey, list[bool]] = {}
+    for holder in engine.state.cluster.holders.values():
+        holding.setdefault(holder.local_queue, []).append(holder.admitted)
+    for key, queue in engine.state.cluster.local_queues.items():
+        if not config.metrics.local_queue_selector.matches(queue.metadata.labels):
+            continue
+        state = engine.state.queue_of(key)
+        labels = (queue.metadata.name, queue.metadata.namespace)
+        open_ = state is not None and not engine.inactive(state.name)
+        active = local_queue_problem(queue, engine.state.cluster, queue_active=open_) is None
+        status = "active" if active else "inadmissible"
+        found["kueue_local_queue_pending_workloads"][*labels, status] = float(waiting.get(key, 0))
+        found["kueue_local_queue_reserving_active_workloads"][labels] = float(len(holding.get(key, ())))
+        found["kueue_local_queue_admitted_active_workloads"][labels] = float(sum(holding.get(key, ())))
+        found["kueue_local_queue_status"][*labels, "true" if active else "false"] = 1.0
+        if engine.state.usage.on:
+            found["kueue_local_queue_admission_fair_sharing_usage"][labels] = engine.state.usage.usage(key)
+
+
+def _cohort(node: Node) -> str:
+    return node.parent.name if node.parent is not None else ""
+
+
+def _units(resource: str, amount: Amount) -> float:
+    return amount / 1000.0 if resource == CPU else float(amount)

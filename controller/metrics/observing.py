@@ -1,0 +1,190 @@
+"""What happens, as counts: decisions, transitions of workloads, writes."""
+
+from typing import Any
+
+from controller.engine import reasons
+from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.engine import Engine
+from controller.engine.lifecycle import Step
+from controller.engine.resources import ClusterQueueName
+from controller.metrics.book import Book
+from controller.objects.meta import Condition, epoch_s, find_condition
+from controller.objects.workload import Workload
+from kube.writes import Outcome, Write
+
+_DEACTIVATED_DUE_TO = "DeactivatedDueTo"
+
+
+class Counting:
+    """``engine`` is that of the term; ``local_queues``: whether their twins are counted."""
+
+    def __init__(self, book: Book, *, local_queues: bool) -> None:
+        self._book = book
+        self._local_queues = local_queues
+        self.engine: Engine | None = None
+        self.skips: dict[ClusterQueueName, int] = {}
+
+    # -- cycles ------------------------------------------------------------------------------------------------------
+
+    def cycled(self, decisions: Decisions, seconds: float) -> None:
+        if not decisions.made:
+            return
+        book = self._book
+        admitted = 0
+        for one in decisions.made:
+            if isinstance(one, Pending):
+                book.count("tessera_decisions_total", one.record.rule.name.lower())
+            elif isinstance(one, Admitted):
+                admitted += 1
+                book.count("tessera_decisions_total", "placed" if one.second_pass else "admitted")
+            elif isinstance(one, Evicted):
+                book.count("tessera_decisions_total", "evicted")
+        if admitted:
+            book.count("kueue_admission_attempts_total", "success", by=admitted)
+        if decisions.tried > admitted:
+            book.count("kueue_admission_attempts_total", "inadmissible", by=decisions.tried - admitted)
+        result = "success" if admitted else "inadmissible"
+        book.observe("kueue_admission_attempt_duration_seconds", result, value=seconds)
+        if decisions.tried:
+            book.observe("tessera_decision_seconds", value=seconds / decisions.tried, times=decisions.tried)
+        self.skips = dict(decisions.skipped_preemptions)
+        for name, results in decisions.recomputations.items():
+            for kind, times in results.items():
+                book.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
+
+    # -- what stands -------------------------------------------------------------------------------------------------
+
+    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None:
+        match decision:
+            case Admitted(second_pass=False):
+                self._reserved(after)
+            case Evicted(preemption=preemption, by=by) if preemption is not None and by is not None:
+                self._book.count("kueue_preempted_workloads_total", by.cluster_queue, preemption.value)
+            case SliceReplaced(holder=holder):
+                self._book.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
+        self.changed(before, after)
+
+    def stepped(self, before: Workload, step: Step) -> None:
+        self.changed(before, step.after)
+
+    def changed(self, before: Workload | None, after: Workload) -> None:
+        """Conditions that have come true since ``before``; None: nobody saw it happen, so it does not count."""
+        if before is None:
+            return
+        for type_, told in (
+            (reasons.ADMITTED, self._admitted),
+            (reasons.EVICTED, self._evicted),
+            (reasons.PODS_READY, self._ready),
+            (reasons.FINISHED, self._finished),
+        ):
+            now = find_condition(after.status.conditions, type_)
+            if now is not None and now.status == "True" and not _was(before, type_):
+                told(before, after, now)
+        released = before.status.admission is not None and after.status.admission is None
+        evicted = find_condition(after.status.conditions, reasons.EVICTED)
+        if released and evicted is not None and before.status.admission is not None:
+            reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
+            seconds = _since(evicted, epoch_s(reserved.last_transition_time) if reserved is not None else 0.0)
+            queue = before.status.admission.cluster_queue
+            self._book.observe("kueue_workload_eviction_latency_seconds", queue, value=seconds)
+
+    def _reserved(self, after: Workload) -> None:
+        queue, class_ = _queue(after), _class(after)
+        reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
+        at_s = epoch_s(reserved.last_transition_time) if reserved is not None else 0.0
+        self._book.count("kueue_quota_reserved_workloads_total", queue, class_)
+        self._book.observe("kueue_quota_reserved_wait_time_seconds", queue, class_, value=_waited(after, at_s))
+        if self._local_queues:
+            self._book.count("kueue_local_queue_quota_reserved_workloads_total", *_local(after), class_)
+
+    def _admitted(self, _: Workload, after: Workload, now: Condition) -> None:
+        queue, class_ = _queue(after), _class(after)
+        at_s = epoch_s(now.last_transition_time)
+        book, waited_s = self._book, _waited(after, at_s)
+        book.count("kueue_admitted_workloads_total", queue, class_)
+        book.observe("kueue_admission_wait_time_seconds", queue, class_, value=waited_s)
+        reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
+        if reserved is not None and after.status.admission_checks:
+            value = _since(reserved, at_s)
+            book.observe("kueue_admission_checks_wait_time_seconds", queue, class_, value=value)
+        if self._local_queues:
+            book.count("kueue_local_queue_admitted_workloads_total", *_local(after), class_)
+            book.observe("kueue_local_queue_admission_wait_time_seconds", *_local(after), class_, value=waited_s)
+        state = self.engine.state.cluster.queues.get(ClusterQueueName(queue)) if self.engine is not None else None
+        for node in state.node.path() if state is not None else ():
+            if not node.is_queue:
+                book.count("kueue_cohort_subtree_admitted_workloads_total", node.name, class_)
+
+    def _evicted(self, before: Workload, after: Workload, now: Condition) -> None:
+        queue, class_ = _queue(before) or _queue(after), _class(after)
+        reason, cause = now.reason, ""
+        if reason.startswith(_DEACTIVATED_DUE_TO):
+            reason, cause = "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
+        self._book.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
+        stats = before.status.scheduling_stats
+        if stats is None or not any(one.count for one in stats.evictions):
+            self._book.count("kueue_evicted_workloads_once_total", queue, reason, cause, class_)
+        if self._local_queues:
+            self._book.count("kueue_local_queue_evicted_workloads_total", *_local(after), reason, cause, class_)
+
+    def _ready(self, _: Workload, after: Workload, now: Condition) -> None:
+        queue, class_ = _queue(after), _class(after)
+        at_s = epoch_s(now.last_transition_time)
+        self._book.observe("kueue_ready_wait_time_seconds", queue, class_, value=_waited(after, at_s))
+        admitted = find_condition(after.status.conditions, reasons.ADMITTED)
+        if admitted is not None:
+            value = _since(admitted, at_s)
+            self._book.observe("kueue_admitted_until_ready_wait_time_seconds", queue, class_, value=value)
+
+    def _finished(self, before: Workload, after: Workload, now: Condition) -> None:
+        queue, class_ = _queue(before) or _queue(after), _class(after)
+        self._book.count("kueue_finished_workloads_total", queue, class_)
+        if self._local_queues:
+            self._book.count("kueue_local_queue_finished_workloads_total", *_local(after), class_)
+        admitted = find_condition(before.status.conditions, reasons.ADMITTED)
+        if admitted is not None and admitted.status == "True":
+            value = _since(admitted, epoch_s(now.last_transition_time))
+            self._book.observe("kueue_execution_time_seconds", queue, class_, value=value)
+
+    # -- writes (kube.writes.Observer) -------------------------------------------------------------------------------
+
+    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:  # noqa: ARG002 - the Observer's shape
+        self._book.observe("tessera_write_seconds", write.verb.value, _resource(write), value=latency_s)
+
+    def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:  # noqa: ARG002
+        result = type(outcome).__name__.lower()
+        self._book.count("tessera_writes_total", write.verb.value, _resource(write), result)
+
+
+def _resource(write: Write[Any]) -> str:
+    plural = write.resource.plural
+    return f"{plural}/{write.subresource}" if write.subresource else plural
+
+
+def _queue(workload: Workload) -> str:
+    return workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+
+
+def _local(workload: Workload) -> tuple[str, str]:
+    return workload.spec.queue_name, workload.metadata.namespace
+
+
+def _class(workload: Workload) -> str:
+    return workload.spec.priority_class_ref.name if workload.spec.priority_class_ref is not None else ""
+
+
+def _was(workload: Workload, type_: str) -> bool:
+    condition = find_condition(workload.status.conditions, type_)
+    return condition is not None and condition.status == "True"
+
+
+def _since(condition: Condition, at_s: float) -> float:
+    return max(0.0, at_s - epoch_s(condition.last_transition_time))
+
+
+def _waited(workload: Workload, at_s: float) -> float:
+    """From its creation, or from when it was queued again."""
+    requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
+    if requeued is not None and requeued.status == "True":
+        return _since(requeued, at_s)
+    return max(0.0, at_s - epoch_s(workload.metadata.creation_timestamp))

@@ -1,0 +1,147 @@
+"""Every series the controller serves, in one table: docs/controller-metrics.md is tested to list the same."""
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+
+class Type(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Family(Struct, frozen=True):
+    """``name`` is the exposed one: counters end in ``_total``. ``buckets`` are seconds, for histograms."""
+
+    name: str
+    type: Type
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+WAITS_S: Final = (1.0, *(2.5 * 2**power for power in range(14)))
+"""Kueue's buckets of waiting times."""
+FAST_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+_CQ = ("cluster_queue",)
+_CQP = ("cluster_queue", "priority_class")
+_LQ = ("name", "namespace")
+_LQP = ("name", "namespace", "priority_class")
+_FR = ("cohort", "cluster_queue", "flavor", "resource")
+
+
+def _counter(name: str, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(name, Type.COUNTER, labels, help_)
+
+
+def _gauge(name: str, labels: tuple[str, ...], help_: str) -> Family:
+    return Family(name, Type.GAUGE, labels, help_)
+
+
+def _histogram(name: str, labels: tuple[str, ...], help_: str, buckets: tuple[float, ...] = WAITS_S) -> Family:
+    return Family(name, Type.HISTOGRAM, labels, help_, buckets)
+
+
+COUNTED: Final = (
+    _counter("kueue_admission_attempts_total", ("result",), "Workloads tried in cycles: success or inadmissible"),
+    _histogram("kueue_admission_attempt_duration_seconds", ("result",), "Time of a cycle", FAST_S),
+    _counter("kueue_quota_reserved_workloads_total", _CQP, "Workloads that were given quota"),
+    _histogram("kueue_quota_reserved_wait_time_seconds", _CQP, "From creation or requeueing to the reservation"),
+    _counter("kueue_admitted_workloads_total", _CQP, "Workloads that were admitted"),
+    _histogram("kueue_admission_wait_time_seconds", _CQP, "From creation or requeueing to admission"),
+    _histogram("kueue_admission_checks_wait_time_seconds", _CQP, "From the reservation to admission"),
+    _histogram("kueue_ready_wait_time_seconds", _CQP, "From creation or requeueing until all pods were ready"),
+    _histogram("kueue_admitted_until_ready_wait_time_seconds", _CQP, "From admission until all pods were ready"),
+    _histogram("kueue_execution_time_seconds", _CQP, "From admission to the end"),
+    _counter("kueue_finished_workloads_total", _CQP, "Workloads that ended"),
+    _counter(
+        "kueue_evicted_workloads_total",
+        ("cluster_queue", "reason", "underlying_cause", "priority_class"),
+        "Evictions, by their reason",
+    ),
+    _counter(
+        "kueue_evicted_workloads_once_total",
+        ("cluster_queue", "reason", "underlying_cause", "priority_class"),
+        "Workloads that were evicted for the first time",
+    ),
+    _histogram("kueue_workload_eviction_latency_seconds", _CQ, "From an eviction until the quota was given back"),
+    _counter(
+        "kueue_preempted_workloads_total",
+        ("preempting_cluster_queue", "reason"),
+        "Workloads that had to go for another, by whom and by which rule",
+    ),
+    _counter("kueue_replaced_workload_slices_total", _CQ, "Elastic slices that a larger one replaced"),
+    _counter(
+        "kueue_preemption_target_recomputations_total",
+        ("cluster_queue", "result"),
+        "Workloads whose victims were another's, decided anew",
+    ),
+    _counter(
+        "kueue_cohort_subtree_admitted_workloads_total", ("cohort", "priority_class"), "Admitted below the cohort"
+    ),
+    _counter("kueue_local_queue_quota_reserved_workloads_total", _LQP, "Workloads that were given quota"),
+    _counter("kueue_local_queue_admitted_workloads_total", _LQP, "Workloads that were admitted"),
+    _counter("kueue_local_queue_finished_workloads_total", _LQP, "Workloads that ended"),
+    _counter(
+        "kueue_local_queue_evicted_workloads_total",
+        ("name", "namespace", "reason", "underlying_cause", "priority_class"),
+        "Evictions, by their reason",
+    ),
+    _histogram("kueue_local_queue_admission_wait_time_seconds", _LQP, "From creation or requeueing to admission"),
+    _counter("tessera_decisions_total", ("outcome",), "Decisions, by what decided"),
+    _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
+    _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),
+    _counter("tessera_writes_total", ("verb", "resource", "result"), "Writes, by what became of them"),
+    _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
+)
+"""Counted as things happen."""
+
+READ: Final = (
+    _gauge("kueue_pending_workloads", ("cluster_queue", "status"), "Waiting workloads: active or inadmissible"),
+    _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),
+    _gauge("kueue_admitted_active_workloads", _CQ, "Admitted workloads that have not ended"),
+    _gauge("kueue_admission_cycle_preemption_skips", _CQ, "Preemptions put off in the last cycle: victims overlapped"),
+    _gauge("kueue_cluster_queue_status", ("cluster_queue", "status"), "1 for its status: pending, active, terminating"),
+    _gauge(
+        "kueue_unadmitted_workloads",
+        ("cluster_queue", "reason", "underlying_cause"),
+        "Waiting workloads by why, as far as they have been tried",
+    ),
+    _gauge("kueue_cluster_queue_weighted_share", ("cluster_queue", "cohort"), "Dominant resource share over weight"),
+    _gauge("kueue_cohort_weighted_share", ("cohort",), "Dominant resource share over weight"),
+    _gauge("kueue_cluster_queue_info", ("cluster_queue", "cohort", "parent_cohort", "root_cohort"), "1: its place"),
+    _gauge("kueue_cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1: its place"),
+    _gauge("kueue_cohort_subtree_quota", ("cohort", "flavor", "resource"), "Nominal quota of the cohort's subtree"),
+    _gauge(
+        "kueue_cohort_subtree_resource_reservations",
+        ("cohort", "flavor", "resource"),
+        "Reserved in the cohort's subtree",
+    ),
+    _gauge("kueue_cohort_subtree_admitted_active_workloads", ("cohort",), "Admitted below the cohort and not ended"),
+    _gauge("kueue_build_info", ("git_version", "git_commit", "build_date", "go_version", "platform"), "1: who runs"),
+    _gauge("kueue_cluster_queue_resource_usage", _FR, "Used by admitted workloads (enableClusterQueueResources)"),
+    _gauge("kueue_cluster_queue_resource_reservation", _FR, "Reserved (enableClusterQueueResources)"),
+    _gauge("kueue_cluster_queue_resource_pending", ("cohort", "cluster_queue", "resource"), "Asked for by who waits"),
+    _gauge("kueue_cluster_queue_nominal_quota", _FR, "Nominal quota (enableClusterQueueResources)"),
+    _gauge("kueue_cluster_queue_borrowing_limit", _FR, "Borrowing limit, +Inf without (enableClusterQueueResources)"),
+    _gauge("kueue_cluster_queue_lending_limit", _FR, "Lending limit, +Inf without (enableClusterQueueResources)"),
+    _gauge("kueue_local_queue_pending_workloads", ("name", "namespace", "status"), "Waiting workloads"),
+    _gauge("kueue_local_queue_reserving_active_workloads", _LQ, "Workloads with quota"),
+    _gauge("kueue_local_queue_admitted_active_workloads", _LQ, "Admitted workloads that have not ended"),
+    _gauge("kueue_local_queue_status", ("name", "namespace", "active"), "1 for whether it is active"),
+    _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage that its ClusterQueue orders it by"),
+    _gauge("tessera_leading", (), "1 while this replica acts"),
+    _gauge("tessera_parked_workloads", ("cluster_queue", "reason"), "Workloads that wait for a change, by why"),
+    _gauge("tessera_writes_pending", (), "Writes that are not done yet"),
+    _gauge("tessera_watch_lag_seconds", ("resource",), "Since the API server last told anything of the kind"),
+    _gauge("tessera_undecodable_objects", ("resource",), "Objects that could not be read, and are passed over"),
+    _gauge("tessera_events_dropped", (), "Events that were not written: too many came at once"),
+)
+"""Read off the engine when they are scraped. Followers serve those that need no engine."""
+
+FAMILIES: Final = (*COUNTED, *READ)
+ROLE: Final = "replica_role"
+"""A label that every series has: leader, follower or standalone."""

@@ -1,0 +1,294 @@
+"""One term of leadership: news from the watches into the engine, its decisions onto the API server.
+
+    watches -> Inbox -> Core.run -> Engine.put | cycle -> Carrier, Lives, Waiting, QueueStatuses -> Writer
+
+A term begins with an empty engine and takes everything from the objects. All of it runs in one task and never blocks
+for long: after a slice of work it pauses, so that answers, renewals of the lease and probes get their turn.
+"""
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from controller.config.settings import ControllerConfig
+from controller.engine import reasons
+from controller.engine.decisions import Decision, Decisions, Event, Pending
+from controller.engine.engine import Engine
+from controller.engine.intake import Standing, standing
+from controller.engine.lifecycle import Step
+from controller.engine.resources import WorkloadKey
+from controller.objects.meta import KubernetesObject, is_true
+from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.workload import Workload
+from controller.runtime.carrying import Carrier
+from controller.runtime.inbox import Inbox, News
+from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
+from controller.runtime.ledger import Ledger
+from controller.runtime.lives import Lives
+from controller.runtime.queuestatus import QueueStatuses
+from controller.runtime.waiting import Waiting
+from controller.runtime.workloadwrites import Result, WorkloadWrites
+from kube.client import Client
+from kube.clock import Clock
+from kube.reflector import Added, Changed, Removed
+from kube.resources import Resource
+from kube.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_SLICE: Final = 64
+"""News that are taken in without a pause."""
+_SLICE_S: Final = 0.02
+"""How long cycles go on without a pause."""
+_PAUSE_S: Final = 0.001
+"""Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
+_LONGEST_S: Final = 30.0
+_QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
+
+
+class Watcher(Protocol):
+    """Who counts and tells people what happens. Must not block or raise."""
+
+    def cycled(self, decisions: Decisions, seconds: float) -> None: ...
+    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None: ...
+    def stepped(self, before: Workload, step: Step) -> None: ...
+    def seen(self, before: Workload | None, after: Workload) -> None: ...
+    def events(self, events: tuple[Event, ...]) -> None: ...
+
+
+class Core:
+    """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        writer: Writer,
+        *,
+        clock: Clock,
+        watcher: Watcher,
+        on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None,
+    ) -> None:
+        self.engine = Engine(config.engine)
+        self.ledger = Ledger()
+        self.inbox = Inbox(clock, batch_s=config.batch_events_s)
+        self.writes = WorkloadWrites(
+            client, writer, self.ledger, changed=self._changed, gone=self._gone, freed=self._freed
+        )
+        self._clock = clock
+        self._writer = writer
+        self._watcher = watcher
+        self._on_workload = on_workload
+        self._alarms: list[tuple[float, int, Callable[[], None]]] = []
+        self._alarm = 0
+        self.carrier = Carrier(self.engine, self.ledger, self.writes, watcher, now=clock.wall, later=self._later)
+        self.lives = Lives(config, self.engine, self.ledger, self.writes, stepped=watcher.stepped)
+        self.waiting = Waiting(
+            self.engine,
+            self.ledger,
+            self.writes,
+            config.pending_reports,
+            backlog=self._backlog,
+            tell=watcher.events,
+        )
+        self.statuses = QueueStatuses(self.engine, writer.put, backlog=self._backlog)
+        self._sampling_s = (
+            config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
+        )
+        self._sample_s = 0.0
+        self._look: set[WorkloadKey] = set()
+        """Workloads whose next step is to be asked for."""
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                worked = self._take_in()
+                worked |= self._decide()
+                self._see_to_times()
+                if worked:
+                    await asyncio.sleep(_PAUSE_S)
+                else:
+                    await self.inbox.gather(self._idle_s())
+        finally:
+            self.writes.close()
+
+    def step(self) -> bool:
+        """One round without waiting, for tests. Whether there is more to do at once."""
+        worked = self._take_in() | self._decide()
+        self._see_to_times()
+        return worked
+
+    def _take_in(self) -> bool:
+        """News, then the steps of the workloads they are about. Whether more has come meanwhile."""
+        now_s = self._clock.wall()
+        for news in self.inbox.take(_SLICE):
+            try:
+                self._hear(news, now_s)
+            except Exception:
+                # One object that the engine stumbles on must not end the term for all others.
+                log.exception("%s %s could not be taken in", news.resource.kind, news.change)
+        looked, self._look = self._look, set()
+        for key in looked:
+            if not self.carrier.free(key):
+                self.lives.look(key, now_s)
+        return len(self.inbox) > 0
+
+    def _decide(self) -> bool:
+        """Cycles for one slice. Whether there is more to decide now."""
+        if len(self.inbox) > 0:
+            return False  # everything that is known goes in first: that is one decision less to regret
+        engine, started_s = self.engine, time.perf_counter()
+        while self._writer.has_room:
+            now_s = self._clock.wall()
+            if engine.settled(now_s):
+                return False
+            begun_s = time.perf_counter()
+            decisions = engine.cycle(now_s)
+            ended_s = time.perf_counter()
+            self._watcher.cycled(decisions, ended_s - begun_s)
+            for decision in decisions.made:
+                if isinstance(decision, Pending):
+                    self.waiting.decided(decision, now_s)
+                else:
+                    self.carrier.carry_out(decision)
+            if ended_s - started_s > _SLICE_S:
+                return True
+        return False
+
+    def _see_to_times(self) -> None:
+        now_s = self._clock.wall()
+        while self._alarms and self._alarms[0][0] <= now_s:
+            heapq.heappop(self._alarms)[2]()
+        self.lives.look_due(now_s)
+        self._sample(now_s)
+        self.waiting.write(now_s)
+        self.statuses.write(now_s)
+
+    def _sample(self, now_s: float) -> None:
+        if self._sampling_s is not None and now_s >= self._sample_s:
+            self._sample_s = now_s + min(self._sampling_s, _LONGEST_S)
+            self.statuses.sampled(self.engine.sample_usage(now_s))
+
+    def _idle_s(self) -> float:
+        """Until something is to be done for the time alone."""
+        now_s = self._clock.wall()
+        times = [
+            self.engine.next_wakeup_s(),
+            self.lives.next_due_s(),
+            self.waiting.next_due_s(now_s),
+            self.statuses.next_due_s(),
+            self._alarms[0][0] if self._alarms else None,
+            self._sample_s if self._sampling_s is not None else None,
+        ]
+        soonest_s = min((one for one in times if one is not None), default=now_s + _LONGEST_S)
+        return min(max(soonest_s - now_s, 2 * _PAUSE_S), _LONGEST_S)
+
+    # -- news --------------------------------------------------------------------------------------------------------
+
+    def _hear(self, news: News, now_s: float) -> None:
+        resource, change = news.resource, news.change
+        match change:
+            case Added(new=entry) | Changed(new=entry):
+                if resource is WORKLOADS:
+                    self._see(entry.object)
+                else:
+                    self._put(resource, entry.object, change.old.object if isinstance(change, Changed) else None, now_s)
+            case Removed(key=key, old=entry):
+                if resource is WORKLOADS:
+                    self._gone(WorkloadKey(entry.object.key), entry.uid)
+                else:
+                    self.engine.drop(TYPES[resource], key.namespace, key.name, now_s)
+                    if resource in _QUEUE_KINDS:
+                        self.statuses.gone(resource, key.namespace, key.name)
+
+    def _put(self, resource: Resource, given: KubernetesObject, old: KubernetesObject | None, now_s: float) -> None:
+        self.engine.put(given, now_s)
+        if resource in _QUEUE_KINDS:
+            self.statuses.observed(resource, given)
+        if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
+            self._look |= set(self._concerned(given))
+
+    def _concerned(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
+        """Workloads whose next step may depend on the queue."""
+        match given:
+            case ClusterQueue():
+                name = given.metadata.name
+                for kept in self.ledger.values():
+                    admission = kept.workload.status.admission
+                    if (admission is not None and admission.cluster_queue == name) or _held_back(kept.workload):
+                        yield WorkloadKey(kept.workload.key)
+            case LocalQueue():
+                where = (given.metadata.namespace, given.metadata.name)
+                for kept in self.ledger.values():
+                    if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
+                        yield WorkloadKey(kept.workload.key)
+
+    def _see(self, workload: Workload) -> None:
+        known = self.ledger.get(WorkloadKey(workload.key))
+        if known is not None and known.uid != workload.metadata.uid:
+            self._gone(WorkloadKey(workload.key), known.uid)
+            known = None
+        before = known.workload if known is not None else None
+        if self.ledger.observe(workload) is not None:
+            self._watcher.seen(before, workload)
+            self._changed(workload)
+
+    def _changed(self, workload: Workload) -> None:
+        """The ledger holds a new state: by the watch, or by a write of ours."""
+        key, now_s = WorkloadKey(workload.key), self._clock.wall()
+        self.engine.put(workload, now_s)
+        self._on_workload(workload, False)
+        where = standing(workload, self.engine.state.config)
+        if where is Standing.PENDING:
+            self.waiting.arrived(workload, now_s)
+        else:
+            self.waiting.forget(key)
+        if where is Standing.FINISHED:
+            self.lives.forget(key)
+        else:
+            self._look.add(key)
+        self.inbox.wake()
+
+    def _gone(self, key: WorkloadKey, uid: str) -> None:
+        kept = self.ledger.forget(key, uid)
+        if kept is None:
+            return
+        namespace, _, name = key.partition("/")
+        self.engine.drop(Workload, namespace, name, self._clock.wall())
+        self.waiting.forget(key)
+        self.lives.forget(key)
+        self._on_workload(kept.workload, True)
+        self.inbox.wake()
+
+    def _freed(self, key: WorkloadKey, result: Result) -> None:
+        """A write of the workload has ended. What was refused is not asked for again at once."""
+        if result is Result.REFUSED:
+            self.carrier.free(key)
+        else:
+            self._look.add(key)
+        self.inbox.wake()
+
+    # -- what the parts share ----------------------------------------------------------------------------------------
+
+    def _backlog(self) -> int:
+        return self._writer.pending
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._alarm += 1
+        heapq.heappush(self._alarms, (self._clock.wall() + seconds, self._alarm, call))
+        self.inbox.wake()
+
+
+def _held_back(workload: Workload) -> bool:
+    """It may be waiting for its queue to open again."""
+    return any(one.type == reasons.REQUEUED and one.status == "False" for one in workload.status.conditions)
+
+
+def is_admitted(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, reasons.ADMITTED)

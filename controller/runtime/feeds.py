@@ -1,0 +1,123 @@
+"""The watches of all kinds: one typed copy each, whose changes go to whoever listens at the time.
+
+Followers keep the copies warm and listen to nothing. Who begins to lead gets everything as if it had just come, and
+every change after that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from controller.runtime.inbox import News
+from controller.runtime.kinds import TYPES, WORKLOADS, reader
+from kube.backoff import Backoff
+from kube.client import Client, Decode
+from kube.clock import Clock
+from kube.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FIRST = 10.0
+"""Seconds after which a kind that nobody has heard of yet is told to people."""
+
+# Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
+ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
+
+
+class Feeds:
+    """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        readers: dict[Resource, Decode[Any]] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._listener: Callable[[News], None] | None = None
+        found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
+        self._reflectors: dict[Resource, Reflector[Any]] = {}
+        self.undecodable_seen = 0
+        for resource, decode in found.items():
+            backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
+            tell = self._teller(resource)
+            self._reflectors[resource] = Reflector(client, resource, decode, tell, clock=clock, backoff=backoff)
+
+    def __getitem__(self, resource: Resource) -> Reflector[Any]:
+        return self._reflectors[resource]
+
+    def __contains__(self, resource: Resource) -> bool:
+        return resource in self._reflectors
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        return tuple(self._reflectors)
+
+    def _teller(self, resource: Resource) -> Callable[[Change[Any]], None]:
+        def tell(change: Change[Any]) -> None:
+            if isinstance(change, Undecodable):
+                self.undecodable_seen += 1
+            elif self._listener is not None and not isinstance(change, Synced):
+                self._listener(News(resource, change))
+
+        return tell
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        """Follow all kinds until the block ends; the tasks, for whoever must know that one failed."""
+        tasks = [
+            asyncio.create_task(reflector.run(), name=f"follow-{resource.plural}")
+            for resource, reflector in self._reflectors.items()
+        ]
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def synced(self) -> None:
+        """Return when every kind has been listed once."""
+        for resource, reflector in self._reflectors.items():
+            wait = asyncio.ensure_future(reflector.wait_synced())
+            done, _ = await asyncio.wait([wait], timeout=FIRST)
+            if not done:
+                log.warning("waiting for %s: not listed yet", resource.plural)
+                await wait
+
+    @property
+    def unsynced(self) -> tuple[str, ...]:
+        return tuple(resource.plural for resource, reflector in self._reflectors.items() if not reflector.synced)
+
+    def listen(self, listener: Callable[[News], None]) -> None:
+        """Tell it everything there is now as Added, then every change. In place of an earlier listener."""
+        self._listener = listener
+        for resource in self._ordered():
+            reflector = self._reflectors[resource]
+            for key in list(reflector):
+                entry = reflector.get(key)
+                if entry is not None:
+                    listener(News(resource, Added(key, entry)))
+
+    def silence(self) -> None:
+        """Nobody listens any more."""
+        self._listener = None
+
+    def lags(self) -> Iterator[tuple[str, float]]:
+        """Seconds since each watch heard anything."""
+        for resource, reflector in self._reflectors.items():
+            lag_s = reflector.lag_s
+            if lag_s is not None:
+                yield resource.plural, lag_s
+
+    def entry(self, resource: Resource, key: Key) -> Entry[Any] | None:
+        return self._reflectors[resource].get(key)
+
+    def _ordered(self) -> Iterable[Resource]:
+        return sorted(self._reflectors, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER))

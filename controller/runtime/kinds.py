@@ -1,0 +1,79 @@
+"""The kinds the controller watches and writes: where they live, and how they are read."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from controller.objects.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from controller.objects.decode import decode
+from controller.objects.meta import KubernetesObject
+from controller.objects.quantity import Quantity, parse_quantity
+from controller.objects.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
+from controller.objects.workload import Workload
+from kube.resources import Resource
+
+T = TypeVar("T")
+
+_GROUP: Final = "kueue.x-k8s.io"
+_VERSION: Final = "v1beta2"
+
+WORKLOADS: Final = Resource(_GROUP, _VERSION, "workloads", "Workload", namespaced=True)
+LOCAL_QUEUES: Final = Resource(_GROUP, _VERSION, "localqueues", "LocalQueue", namespaced=True)
+CLUSTER_QUEUES: Final = Resource(_GROUP, _VERSION, "clusterqueues", "ClusterQueue")
+COHORTS: Final = Resource(_GROUP, _VERSION, "cohorts", "Cohort")
+FLAVORS: Final = Resource(_GROUP, _VERSION, "resourceflavors", "ResourceFlavor")
+CHECKS: Final = Resource(_GROUP, _VERSION, "admissionchecks", "AdmissionCheck")
+TOPOLOGIES: Final = Resource(_GROUP, _VERSION, "topologies", "Topology")
+WORKLOAD_CLASSES: Final = Resource(_GROUP, _VERSION, "workloadpriorityclasses", "WorkloadPriorityClass")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", namespaced=True)
+POD_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
+JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
+
+TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
+    WORKLOADS: Workload,
+    LOCAL_QUEUES: LocalQueue,
+    CLUSTER_QUEUES: ClusterQueue,
+    COHORTS: Cohort,
+    FLAVORS: ResourceFlavor,
+    CHECKS: AdmissionCheck,
+    TOPOLOGIES: Topology,
+    WORKLOAD_CLASSES: WorkloadPriorityClass,
+    NAMESPACES: Namespace,
+    LIMIT_RANGES: LimitRange,
+    POD_CLASSES: PriorityClass,
+    RUNTIME_CLASSES: RuntimeClass,
+}
+"""Everything the engine decides by. Jobs are read as JSON: see ``controller.runtime.jobshell``."""
+
+
+def reader(type_: type[T]) -> Callable[[bytes], T]:
+    """JSON into ``type_``: straight where that works, else field by field. Raises DecodeError with the field's path.
+
+    The straight way is three times as fast and refuses some nulls that the API server reads as absent.
+    """
+    fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_, dec_hook=_custom)
+
+    def read(raw: bytes) -> T:
+        try:
+            return fast.decode(raw)
+        except (msgspec.MsgspecError, ValueError):
+            return decode(raw, type_)
+
+    return read
+
+
+def _custom(type_: type, value: Any) -> Any:
+    if type_ is Quantity:
+        return parse_quantity(value)
+    raise NotImplementedError(f"no reader for {type_.__name__}")

@@ -1,0 +1,143 @@
+"""The whole process: watches, listeners, leadership, and a term of it at a time."""
+
+import asyncio
+import logging
+import random
+import secrets
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from controller.config.settings import ControllerConfig
+from controller.metrics.book import Book
+from controller.metrics.exposition import exposition
+from controller.metrics.observing import Counting
+from controller.runtime.feeds import Feeds
+from controller.runtime.flags import Flags
+from controller.runtime.server import Listeners, text, verdict
+from controller.runtime.term import Term
+from kube.client import Client
+from kube.clock import Clock, SystemClock
+from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load
+from kube.lease import Identity, Leadership, LeaseRef, Timing
+
+log = logging.getLogger(__name__)
+
+LEASE: Final = "tessera-controller"
+KUEUE_NAMESPACE: Final = "kueue-system"
+_CONNECTIONS: Final = 8
+
+
+class Process:
+    """``run`` until ``stop`` is set: 0, or 3 when leadership was lost."""
+
+    def __init__(self, config: ControllerConfig, flags: Flags, *, clock: Clock | None = None) -> None:
+        self._config = config
+        self._flags = flags
+        self._clock = clock or SystemClock()
+        self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
+        self._book = Book()
+        self._counting = Counting(self._book, local_queues=config.metrics.local_queues)
+        self._feeds: Feeds | None = None
+        self._term: Term | None = None
+        self._leadership: Leadership | None = None
+        self.listeners = Listeners()
+
+    async def run(self, stop: asyncio.Event) -> int:
+        cluster = load(self._flags.kubeconfig)
+        election = self._config.leader_election
+        answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
+        async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
+            self._feeds = Feeds(client, clock=self._clock, random=random.random)
+            self._listen()
+            async with self.listeners, self._feeds.running() as following:
+                work = asyncio.create_task(self._lead(client, cluster), name="lead")
+                stopping = asyncio.create_task(stop.wait(), name="stop")
+                tasks = [work, stopping, *following]
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (work, stopping):
+                        task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await work
+                for task in following:
+                    if task.done() and not task.cancelled():
+                        task.result()
+        return 0
+
+    async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
+        """Terms until cancelled: who loses the leases campaigns anew, with nothing kept of the old term."""
+        if not self._elects():
+            term = self._new_term(client)
+            await term.run()
+            return
+        election = self._config.leader_election
+        own = self._flags.namespace or self._config.namespace or own_namespace(cluster)
+        kueues = election.resource_namespace or self._config.namespace or KUEUE_NAMESPACE
+        timing = Timing(
+            lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
+        )
+        leases = [LeaseRef(own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
+        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as apart:
+            # A client of its own: renewals must not wait behind writes.
+            while True:
+                self._leadership = Leadership(
+                    apart, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
+                )
+                term = self._new_term(client)
+                await self._leadership.lead(term.run)
+
+    def _new_term(self, client: Client) -> Term:
+        assert self._feeds is not None
+        self._term = Term(
+            self._config,
+            client,
+            self._feeds,
+            self._counting,
+            clock=self._clock,
+            me=self._me,
+            core_only=self._flags.core_only,
+            may_write=lambda: self._leadership is None or self._leadership.leading,
+        )
+        return self._term
+
+    def _elects(self) -> bool:
+        if self._flags.leader_elect is not None:
+            return self._flags.leader_elect
+        return self._config.leader_election.enabled is not False
+
+    # -- what is served ----------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
+        health = self._config.health
+        self.listeners.add(metrics, "/metrics", text(self._exposition))
+        for address in (metrics, None if self._flags.core_only else health.address):
+            self.listeners.add(address, f"/{health.liveness}", verdict(lambda: None))
+            self.listeners.add(address, f"/{health.readiness}", verdict(self._unready))
+
+    def _unready(self) -> str | None:
+        """A follower is ready as soon as it knows everything: it may have to lead at any moment."""
+        unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
+        return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
+
+    @property
+    def role(self) -> str:
+        if not self._elects():
+            return "standalone"
+        return "leader" if self._leadership is not None and self._leadership.leading else "follower"
+
+    def _exposition(self) -> str:
+        return exposition(self._book, self._config, self.role, self._feeds, self._term, self._counting.skips)
+
+
+def own_namespace(cluster: ClusterConfig) -> str:
+    """The namespace of the pod's service account; ``default`` outside of a cluster."""
+    del cluster
+    mounted = Path(SERVICE_ACCOUNT_DIR) / "namespace"
+    with suppress(OSError):
+        if found := mounted.read_text().strip():
+            return found
+    return "default"

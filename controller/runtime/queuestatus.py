@@ -1,0 +1,227 @@
+"""The status of queues and cohorts: what is reserved, used and waiting, and whether they take part.
+
+Each is written when it differs from what was written last, at most once a second; while many other writes wait, later:
+numbers that are a few seconds old harm nobody, an admission that waits behind them does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from controller.engine.activity import local_queue_problem
+from controller.engine.engine import Engine
+from controller.engine.queuestate import Holder, QueueState
+from controller.engine.queueusage import quantity_of
+from controller.engine.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    CohortName,
+    FlavorResource,
+    LocalQueueKey,
+    ResourceName,
+)
+from controller.engine.shares import share
+from controller.engine.status import moment
+from controller.engine.usagehistory import Record as UsageRecord
+from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
+from controller.objects.quantity import NANO, Quantity
+from controller.objects.queues import ClusterQueue, Cohort, FlavorUsage, LocalQueue, ResourceUsage
+from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
+from controller.runtime.mergepatch import Json
+from controller.runtime.workloadwrites import status_write
+from kube.resources import Resource
+from kube.writes import Write
+
+PERIOD_S: Final = 1.0
+_BUSY_PERIOD_S: Final = 5.0
+_BACKLOG: Final = 4
+
+Usage = dict[FlavorResource, Amount]
+_Key = tuple[Resource, str, str]
+
+
+class QueueStatuses:
+    """``put`` sends a write. ``backlog``: how many writes are not done yet."""
+
+    def __init__(self, engine: Engine, put: Callable[[Write[Any]], Any], *, backlog: Callable[[], int]) -> None:
+        self._engine = engine
+        self._put = put
+        self._backlog = backlog
+        self._cohorts: dict[CohortName, Cohort] = {}
+        self._written: dict[_Key, Json] = {}
+        self._samples: dict[LocalQueueKey, UsageRecord] = {}
+        self._changes = -1
+        self._dirty = True
+        self._next_s = 0.0
+
+    def next_due_s(self) -> float | None:
+        return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
+
+    def touch(self) -> None:
+        """Something is to be looked at that the engine does not count as a change."""
+        self._dirty = True
+
+    def observed(self, resource: Resource, given: KubernetesObject) -> None:
+        """Its status as the watch shows it: what is to be compared with."""
+        self._dirty = True
+        if isinstance(given, Cohort):
+            self._cohorts[CohortName(given.metadata.name)] = given
+        status = getattr(given, "status", None)
+        if status is not None:
+            self._written[resource, given.metadata.namespace, given.metadata.name] = to_json(status)
+
+    def gone(self, resource: Resource, namespace: str, name: str) -> None:
+        self._dirty = True
+        self._written.pop((resource, namespace, name), None)
+        if resource is COHORTS:
+            self._cohorts.pop(CohortName(name), None)
+
+    def sampled(self, samples: Mapping[LocalQueueKey, UsageRecord]) -> None:
+        """Past usage that is to be kept over restarts."""
+        self._samples |= samples
+        self._dirty = self._dirty or bool(samples)
+
+    def write(self, now_s: float) -> None:
+        """Write what has changed, if it is time."""
+        if now_s < self._next_s or self.next_due_s() is None:
+            return
+        busy = self._backlog() > _BACKLOG
+        self._next_s = now_s + (_BUSY_PERIOD_S if busy else PERIOD_S)
+        self._dirty, self._changes = False, self._engine.state.changes
+        waiting: dict[LocalQueueKey, int] = {}
+        for pending in self._engine.state.queues:
+            waiting[pending.local_queue] = waiting.get(pending.local_queue, 0) + 1
+        locals_of: dict[ClusterQueueName, list[LocalQueue]] = {}
+        cluster = self._engine.state.cluster
+        for queue in cluster.local_queues.values():
+            locals_of.setdefault(ClusterQueueName(queue.spec.cluster_queue), []).append(queue)
+        for name, state in cluster.queues.items():
+            self._cluster_queue(state, now_s)
+            self._local_queues(state, locals_of.pop(name, ()), waiting, now_s)
+        for orphans in locals_of.values():
+            self._local_queues(None, orphans, waiting, now_s)
+        self._cohort_shares()
+
+    def _cluster_queue(self, state: QueueState, now_s: float) -> None:
+        queue: ClusterQueue = state.object
+        reserved, used = sums(state.holders.values())
+        problems = self._engine.inactive(state.name)
+        active = _active(not problems, problems[0] if problems else None, "The ClusterQueue admits workloads", now_s)
+        status: Json = {
+            "conditions": to_json(with_condition(queue.status.conditions, active)),
+            "flavorsReservation": to_json(shown(state, reserved)),
+            "flavorsUsage": to_json(shown(state, used)),
+            "pendingWorkloads": sum(self._engine.state.queues.counts(state.name)),
+            "reservingWorkloads": len(state.holders),
+            "admittedWorkloads": sum(holder.admitted for holder in state.holders.values()),
+        }
+        if self._engine.state.config.fair_sharing is not None:
+            status["fairSharing"] = {"weightedShare": share(state.node).weighted}
+        self._send(CLUSTER_QUEUES, queue, status)
+
+    def _local_queues(
+        self,
+        state: QueueState | None,
+        queues: Iterable[LocalQueue],
+        waiting: Mapping[LocalQueueKey, int],
+        now_s: float,
+    ) -> None:
+        holders: dict[LocalQueueKey, list[Holder]] = {}
+        for holder in state.holders.values() if state is not None else ():
+            holders.setdefault(holder.local_queue, []).append(holder)
+        cluster = self._engine.state.cluster
+        open_ = state is not None and not self._engine.inactive(state.name)
+        for queue in queues:
+            key = LocalQueueKey(queue.key)
+            own = holders.get(key, [])
+            reserved, used = sums(own)
+            problem = local_queue_problem(queue, cluster, queue_active=open_)
+            active = _active(problem is None, problem, "The LocalQueue takes workloads", now_s)
+            status: Json = {
+                "conditions": to_json(with_condition(queue.status.conditions, active)),
+                "flavorsReservation": to_json(shown(state, reserved)) if state is not None else None,
+                "flavorsUsage": to_json(shown(state, used)) if state is not None else None,
+                "pendingWorkloads": waiting.get(key, 0),
+                "reservingWorkloads": len(own),
+                "admittedWorkloads": sum(holder.admitted for holder in own),
+            }
+            if (sample := self._samples.get(key)) is not None:
+                status["fairSharing"] = _sampled(sample, self._engine.state.usage.usage(key))
+            self._send(LOCAL_QUEUES, queue, status)
+
+    def _cohort_shares(self) -> None:
+        if self._engine.state.config.fair_sharing is None:
+            return
+        for name, cohort in self._cohorts.items():
+            node = self._engine.state.cluster.quota.cohorts.get(name)
+            if node is not None:
+                self._send(COHORTS, cohort, {"fairSharing": {"weightedShare": share(node).weighted}})
+
+    def _send(self, resource: Resource, given: KubernetesObject, status: Json) -> None:
+        """``status``: the keys that are ours. What others keep beside them stays."""
+        meta = given.metadata
+        key = (resource, meta.namespace, meta.name)
+        known = self._written.get(key, {})
+        changes = {name: value for name, value in status.items() if _bare(known.get(name)) != _bare(value)}
+        if changes:
+            self._written[key] = {**known, **status}
+            self._put(status_write(resource, meta.namespace, meta.name, changes))
+
+
+def _bare(value: Any) -> Any:
+    """Without what stands for nothing: readers leave zero values out, writers do not."""
+    if isinstance(value, dict):
+        return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
+    return value or None
+
+
+def sums(holders: Iterable[Holder]) -> tuple[Usage, Usage]:
+    """What they have reserved, and what those of them that are admitted use."""
+    reserved: Usage = {}
+    used: Usage = {}
+    for holder in holders:
+        for fr, amount in holder.usage.items():
+            reserved[fr] = min(reserved.get(fr, 0) + amount, UNLIMITED)
+            if holder.admitted:
+                used[fr] = min(used.get(fr, 0) + amount, UNLIMITED)
+    return reserved, used
+
+
+def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[FlavorUsage, ...]:
+    """In the order of ``resourceGroups``; nobody borrows who has no cohort to borrow from."""
+    spec, found = state.node.spec, []
+    for group in state.groups:
+        for flavor in group.flavors:
+            resources = []
+            for resource in group.resources:
+                fr = FlavorResource(flavor, resource)
+                quota = spec.quotas.get(fr) if spec is not None else None
+                total = totals.get(fr, 0)
+                borrows = state.node.parent is not None and quota is not None
+                borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
+                amounts = (quantity_of(ResourceName(resource), amount) for amount in (total, borrowed))
+                resources.append(ResourceUsage(name=resource, total=next(amounts), borrowed=next(amounts)))
+            found.append(FlavorUsage(name=flavor, resources=tuple(resources)))
+    return tuple(found)
+
+
+def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition:
+    return Condition(
+        type="Active",
+        status="True" if active else "False",
+        reason="Ready" if problem is None else problem.reason,
+        message=message if problem is None else problem.message,
+        last_transition_time=moment(now_s),
+    )
+
+
+def _sampled(sample: UsageRecord, usage: float) -> Json:
+    consumed = {name: str(Quantity(round(amount * NANO))) for name, amount in sample.consumed.items()}
+    weighted = 0 if usage <= 0 else UNLIMITED if usage >= UNLIMITED else round(usage)
+    return {
+        "weightedShare": weighted,
+        "admissionFairSharingStatus": {
+            "consumedResources": consumed,
+            "lastUpdate": moment(sample.at_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+    }

@@ -1,0 +1,86 @@
+"""The controller's listeners: metrics, probes, and explanations as JSON. Read-only, and without anything secret."""
+
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from aiohttp import web
+
+from controller.config.settings import Address
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Listener:
+    """One address with its routes. Paths of several roles may share an address."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.routes: dict[str, Handler] = {}
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen. Raises OSError; ``port`` is then the one in use, whatever was asked for."""
+        app = web.Application()
+        for path, handler in self.routes.items():
+            app.router.add_get(path, handler)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self.address.host, self.address.port).start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def verdict(problem: Callable[[], str | None]) -> Handler:
+    """A probe: ``problem`` is None while all is well."""
+
+    async def answer(_: web.Request) -> web.Response:
+        found = problem()
+        return web.Response(text=f"{found}\n", status=503) if found else web.Response(text="ok\n")
+
+    return answer
+
+
+def text(make: Callable[[], str]) -> Handler:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=make().encode(), headers={"Content-Type": METRICS_TYPE})
+
+    return answer
+
+
+class Listeners:
+    """Listeners by address, so that probes and metrics may share one."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Address, Listener] = {}
+
+    def add(self, address: Address | None, path: str, handler: Handler) -> None:
+        if address is None:
+            return
+        listener = self._listeners.get(address)
+        if listener is None:
+            listener = self._listeners[address] = Listener(address)
+        listener.routes[path] = handler
+
+    def __getitem__(self, address: Address) -> Listener:
+        return self._listeners[address]
+
+    async def __aenter__(self) -> Self:
+        started: list[Listener] = []
+        try:
+            for listener in self._listeners.values():
+                await listener.start()
+                started.append(listener)
+        except OSError:
+            for listener in started:
+                await listener.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for listener in self._listeners.values():
+            await listener.stop()

@@ -1,0 +1,127 @@
+"""One term of leadership, from the first event to the last write."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+from controller.config.settings import ControllerConfig
+from controller.engine.decisions import Decision, Decisions, Event
+from controller.engine.lifecycle import Step
+from controller.metrics.observing import Counting
+from controller.objects.workload import Workload
+from controller.runtime.catchup import catch_up
+from controller.runtime.core import Core
+from controller.runtime.feeds import Feeds
+from controller.runtime.kinds import WORKLOADS
+from controller.runtime.people import People
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import Clock
+from kube.events import EventRecorder
+from kube.ratelimit import RateLimit
+from kube.writer import Tuning, Writer
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "tessera.dev/controller"
+DRAIN_S = 0.5
+
+
+class _Watching:
+    """What the core tells of: counted, and told to people."""
+
+    def __init__(self, counting: Counting, people: People) -> None:
+        self._counting = counting
+        self._people = people
+        self.core: Core | None = None
+
+    def cycled(self, decisions: Decisions, seconds: float) -> None:
+        self._counting.cycled(decisions, seconds)
+
+    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None:
+        self._counting.carried_out(decision, before, after)
+        self.events(decision.events())
+
+    def stepped(self, before: Workload, step: Step) -> None:
+        self._counting.stepped(before, step)
+        self.events(step.events)
+
+    def seen(self, before: Workload | None, after: Workload) -> None:
+        self._counting.changed(before, after)
+
+    def events(self, events: tuple[Event, ...]) -> None:
+        if self.core is not None:
+            self._people.of_workloads(events, self.core.ledger)
+
+
+class Term:
+    """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        feeds: Feeds,
+        counting: Counting,
+        *,
+        clock: Clock,
+        me: str,
+        core_only: bool,
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._feeds = feeds
+        self._counting = counting
+        self._clock = clock
+        self._me = me
+        self._core_only = core_only
+        self._may_write = may_write
+        self.core: Core | None = None
+        self.writer: Writer | None = None
+        self.people: People | None = None
+
+    async def run(self) -> None:
+        limits = self._config.client
+        rate = RateLimit(qps=limits.qps, burst=limits.burst, clock=self._clock) if limits.qps is not None else None
+        await self._feeds.synced()
+        await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
+        writer = Writer(
+            self._client,
+            clock=self._clock,
+            random=random.random,
+            tuning=Tuning(),
+            rate=rate,
+            may_write=self._may_write,
+            observer=self._counting,
+        )
+        backoff = Backoff(random=random.random)
+        recorder = EventRecorder(
+            self._client, controller=CONTROLLER, instance=self._me, clock=self._clock, backoff=backoff
+        )
+        people = People(recorder, self._clock)
+        watching = _Watching(self._counting, people)
+        async with writer:
+            core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching)
+            watching.core = self.core = core
+            self.writer, self.people, self._counting.engine = writer, people, core.engine
+            tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
+            self._feeds.listen(core.inbox.put)
+            log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._feeds.silence()
+                self.core = self.writer = self._counting.engine = None
+                await _end(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()
+
+
+async def _end(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

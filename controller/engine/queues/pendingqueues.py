@@ -33,6 +33,8 @@ class PendingQueues:
         """Who is in which order; who leads nowhere is absent."""
         self.on_removed: Callable[[WorkloadKey], None] = lambda _: None
         """Told of every workload that waits no longer, or not as it did."""
+        self._woken: dict[int, Node] = {}
+        """Roots of the trees that are to be tried again."""
         self._due: list[tuple[float, WorkloadKey]] = []
         self._ready: set[ClusterQueueName] = set()
         """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
@@ -54,6 +56,7 @@ class PendingQueues:
         A change that touches neither its shape nor its place leaves it where it is: our own writes wake nobody. One
         that is out with a cycle is taken as new: what the cycle says of the old one no longer matters.
         """
+        self._settle()
         known = self._pending.get(pending.key)
         if known is not None and known.place is not Place.IN_FLIGHT and _alike(known, pending):
             known.info = pending.info
@@ -80,6 +83,7 @@ class PendingQueues:
         """Back from a cycle that did not admit it. One that was replaced or removed meanwhile is let go."""
         if self._pending.get(pending.key) is not pending or pending.place is not Place.IN_FLIGHT:
             return
+        self._settle()
         order = self._at.get(pending.key)
         if order is None:
             self._enter(pending, now_s)
@@ -102,6 +106,7 @@ class PendingQueues:
 
     def cluster_queue_changed(self, name: ClusterQueueName, now_s: float) -> None:
         """It came, went or changed: everything in it is tried again."""
+        self._settle()
         state = self._cluster.queues.get(name)
         order = self._orders.get(name)
         if order is not None and (state is None or not self._rules_stand(order, state)):
@@ -122,13 +127,17 @@ class PendingQueues:
         self.wake(name)
 
     def wake(self, name: ClusterQueueName) -> None:
-        """Something was freed or changed in this ClusterQueue: its whole tree is tried again."""
+        """Something was freed or changed in this ClusterQueue: its whole tree is tried again.
+
+        A tree is walked once for all that happens between two questions, when the next one is asked.
+        """
         state = self._cluster.queues.get(name)
         if state is not None:
-            for queue in _tree(state.node.root()):
-                self._wake(queue)
+            root = state.node.root()
+            self._woken[id(root)] = root
 
     def wake_all(self) -> None:
+        self._settle()
         for name in self._orders:
             self._wake(name)
 
@@ -136,6 +145,7 @@ class PendingQueues:
 
     def heads(self, now_s: float, *, open_for: Callable[[ClusterQueueName], bool]) -> list[PendingWorkload]:
         """One workload from each ClusterQueue that has one to try and is ``open_for`` admission, by queue name."""
+        self._settle()
         self._release_due(now_s)
         heads = []
         for name in sorted(self._ready):
@@ -150,6 +160,7 @@ class PendingQueues:
 
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
         """Whether ``heads`` would bring something, backoffs aside."""
+        self._settle()
         return any(open_for(name) and self._orders[name].first() is not None for name in self._ready)
 
     def next_due_s(self) -> float | None:
@@ -166,16 +177,19 @@ class PendingQueues:
 
     def active(self, name: ClusterQueueName) -> list[PendingWorkload]:
         """In the order in which they are tried."""
+        self._settle()
         order = self._orders.get(name)
         return self.in_order(order.active()) if order is not None else []
 
     def parked(self, name: ClusterQueueName) -> list[PendingWorkload]:
         """Those that wait for a change, in the order in which they would be tried."""
+        self._settle()
         order = self._orders.get(name)
         return self.in_order(order.parked()) if order is not None else []
 
     def counts(self, name: ClusterQueueName) -> tuple[int, int]:
         """How many are active, how many parked."""
+        self._settle()
         order = self._orders.get(name)
         return order.counts() if order is not None else (0, 0)
 
@@ -191,6 +205,7 @@ class PendingQueues:
 
     def validate(self) -> None:
         """Everybody is in exactly one place. QueueDriftError names the first who is not."""
+        self._settle()
         seen: dict[WorkloadKey, ClusterQueueOrder] = {}
         for order in self._orders.values():
             for pending in (*order.active(), *order.parked()):
@@ -245,6 +260,13 @@ class PendingQueues:
             order.remove(pending)
             order.push(pending)
             self._ready.add(order.name)
+
+    def _settle(self) -> None:
+        if self._woken:
+            woken, self._woken = self._woken, {}
+            for root in woken.values():
+                for name in _tree(root):
+                    self._wake(name)
 
     def _wake(self, name: ClusterQueueName) -> None:
         order = self._orders.get(name)

@@ -123,7 +123,7 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
-    """An elastic slice ends: the one that stood in for it was admitted."""
+    """An elastic slice ends: the one that stood in for it was admitted. To be written after that admission alone."""
 
     holder: Holder
     by: WorkloadKey

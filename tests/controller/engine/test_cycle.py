@@ -1,0 +1,255 @@
+"""Claims about one scheduling cycle and the next."""
+
+import msgspec
+
+from controller.engine.config import EngineConfig, FairSharing, WaitForPodsReady
+from controller.engine.decisions import Admitted, Evicted, Pending, SliceReplaced
+from controller.engine.gates import FeatureGates
+from controller.engine.records import Rule
+from controller.engine.resources import WorkloadKey
+from controller.objects.decode import KUEUE, decode_object
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+def world(*queues: object, config: EngineConfig | None = None) -> World:
+    made = World(config)
+    made.put(flavor())
+    for queue in queues:
+        made.put(queue, local_queue(queue.metadata.name))  # type: ignore[attr-defined, arg-type]
+    return made
+
+
+def test_a_workload_that_fits_is_reserved_and_admitted_in_one_decision() -> None:
+    it = world(cluster_queue("a", 4))
+    it.put(workload("w", "a", 4))
+    made = it.cycle().made
+    assert [type(one) for one in made] == [Admitted]
+    assert it.condition("w") == "True/QuotaReserved"
+    assert it.condition("w", "Admitted") == "True/Admitted"
+    assert [event.reason for event in made[0].events()] == ["QuotaReserved", "Admitted"]
+
+
+def test_one_head_of_each_queue_is_tried_by_priority_then_age() -> None:
+    it = world(cluster_queue("a", 2))
+    it.put(workload("old", "a", created_s=1), workload("new", "a", created_s=2), workload("high", "a", priority=1))
+    it.cycle()
+    assert it.running() == {"high"}
+    it.cycle()
+    assert it.running() == {"high", "old"}
+
+
+def test_two_heads_that_fit_alone_do_not_both_borrow_the_same_quota() -> None:
+    it = world(
+        cluster_queue("a", 0, cohort="c"), cluster_queue("b", 0, cohort="c"), cluster_queue("bank", 3, cohort="c")
+    )
+    it.put(workload("x", "a", 2, created_s=1), workload("y", "b", 2, created_s=2))
+    made = it.cycle().made
+    assert it.running() == {"x"}
+    assert [one.record.rule for one in made if isinstance(one, Pending)] == [Rule.NO_LONGER_FITS]
+
+
+def test_a_preemptor_waits_for_its_victims_and_takes_their_place() -> None:
+    it = world(cluster_queue("a", 4, preemption=LOWER))
+    it.put(workload("low", "a", 4))
+    it.cycle()
+    it.put(workload("high", "a", 3, priority=5))
+    made = it.cycle().made
+    assert [type(one) for one in made] == [Evicted, Pending]
+    assert it.condition("low", "Evicted") == "True/Preempted"
+    assert it.condition("low", "Preempted") == "True/InClusterQueue"
+    assert it.condition("high") == "False/WaitingForPreemptedWorkloads"
+    assert [event.reason for event in made[0].events()] == ["EvictedDueToPreempted", "Preempted", "PreemptedWorkload"]
+    it.settle()
+    assert it.running() == {"low"}
+    it.stop_evicted()
+    it.settle()
+    assert it.running() == {"high"}
+    assert it.condition("low", "Admitted") == "False/NoReservation"
+
+
+def test_a_victim_is_told_once() -> None:
+    it = world(cluster_queue("a", 4, preemption=LOWER))
+    it.put(workload("low", "a", 4))
+    it.cycle()
+    it.put(workload("high", "a", 3, priority=5))
+    for _ in range(4):
+        it.cycle()
+    assert it.log.count(("Evicted", WorkloadKey("ns/low"))) == 1
+
+
+def test_an_eviction_whose_write_fails_is_decided_again() -> None:
+    it = world(cluster_queue("a", 4, preemption=LOWER))
+    it.put(workload("low", "a", 4))
+    it.cycle()
+    it.put(workload("high", "a", 3, priority=5))
+    it.cycle(refuse=[Evicted])
+    assert it.condition("low", "Evicted") == ""
+    it.cycle()
+    assert it.condition("low", "Evicted") == "True/Preempted"
+
+
+def test_an_admission_whose_write_fails_gives_its_quota_back_and_is_tried_again() -> None:
+    it = world(cluster_queue("a", 4))
+    it.put(workload("w", "a", 4))
+    it.cycle(refuse=[Admitted])
+    assert it.running() == set()
+    assert it.engine.state.cluster.queues["a"].node.used() == {}  # type: ignore[index]
+    assert not it.engine.settled(it.now_s)
+    it.cycle()
+    assert it.running() == {"w"}
+
+
+def test_an_old_view_of_a_workload_does_not_undo_the_admission_under_way() -> None:
+    it = world(cluster_queue("a", 4))
+    before = workload("w", "a", 4)
+    it.put(before)
+    decisions = it.engine.cycle(it.now_s)
+    it.put(before)
+    assert WorkloadKey("ns/w") in it.engine.state.cluster.holders
+    assert it.engine.failed(decisions.made[0], it.now_s, "refused")
+    assert WorkloadKey("ns/w") not in it.engine.state.cluster.holders
+
+
+def test_a_failure_that_comes_after_the_object_went_on_takes_nothing_back() -> None:
+    it = world(cluster_queue("a", 4))
+    it.put(workload("w", "a", 4))
+    decision = it.cycle().made[0]
+    assert not it.engine.failed(decision, it.now_s, "late")
+    assert it.running() == {"w"}
+
+
+def test_blocked_capacity_is_kept_for_who_would_reclaim_it_only_by_preempting() -> None:
+    """A head above priority cannot evict its equals; the queue beside it must not borrow what is left of its quota."""
+    it = world(cluster_queue("a", 4, cohort="c", preemption=LOWER), cluster_queue("b", 0, cohort="c"))
+    it.put(workload("first", "a", 3))
+    it.cycle()
+    it.put(workload("blocked", "a", 2, created_s=1), workload("lender", "b", 1, created_s=2))
+    it.cycle()
+    assert it.running() == {"first"}
+    assert it.condition("lender") == "False/WaitingForQuota"
+
+
+def test_fewer_pods_are_admitted_where_all_do_not_fit() -> None:
+    it = world(cluster_queue("a", 5))
+    it.put(workload("w", "a", 1, count=8, least=2))
+    decision = it.cycle().made[0]
+    assert isinstance(decision, Admitted)
+    assert [one.count for one in decision.admission.pod_set_assignments] == [5]
+
+
+def test_victims_for_all_pods_come_before_fewer_pods() -> None:
+    it = world(cluster_queue("a", 5, preemption=LOWER))
+    it.put(workload("low", "a", 2))
+    it.cycle()
+    it.put(workload("w", "a", 1, count=5, least=1, priority=3))
+    it.cycle()
+    assert it.condition("low", "Evicted") == "True/Preempted"
+
+
+def test_a_slice_takes_the_place_of_the_one_it_replaces() -> None:
+    it = world(cluster_queue("a", 5))
+    it.put(workload("one", "a", 1, count=3))
+    it.cycle()
+    replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/one"}
+    it.put(workload("two", "a", 1, count=5, annotations=replaces))
+    made = it.cycle().made
+    assert [type(one) for one in made] == [Admitted, SliceReplaced]
+    assert it.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 5}  # type: ignore[index]
+    assert it.condition("one", "Finished") == "True/WorkloadSliceReplaced"
+
+
+def test_a_slice_whose_write_fails_leaves_the_old_one_in_place() -> None:
+    it = world(cluster_queue("a", 5))
+    it.put(workload("one", "a", 1, count=3))
+    it.cycle()
+    replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/one"}
+    it.put(workload("two", "a", 1, count=5, annotations=replaces))
+    it.cycle(refuse=[Admitted, SliceReplaced])
+    assert it.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 3}  # type: ignore[index]
+    it.settle()
+    assert it.condition("one", "Finished") == "True/WorkloadSliceReplaced"
+    assert it.condition("two") == "True/QuotaReserved"
+
+
+def test_a_slice_whose_end_was_not_written_is_ended_after_a_restart() -> None:
+    it = world(cluster_queue("a", 5))
+    it.put(workload("one", "a", 1, count=3))
+    it.cycle()
+    replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/one"}
+    it.put(workload("two", "a", 1, count=5, annotations=replaces))
+    it.engine.cycle(it.now_s)
+    again = world(cluster_queue("a", 5))
+    admitted = it.engine.state.assumed[WorkloadKey("ns/two")].status()
+    again.put(it.workloads[WorkloadKey("ns/one")], admitted)
+    assert not again.engine.settled(again.now_s)
+    assert [type(one) for one in again.cycle().made] == [SliceReplaced]
+    assert again.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 5}  # type: ignore[index]
+
+
+def test_nobody_is_admitted_while_admitted_pods_are_not_ready() -> None:
+    config = EngineConfig(wait_for_pods_ready=WaitForPodsReady(block_admission=True))
+    it = world(cluster_queue("a", 4), cluster_queue("b", 4), config=config)
+    it.put(workload("x", "a", created_s=1), workload("y", "b", created_s=2))
+    it.settle()
+    assert it.running() == {"x"}
+    assert it.condition("y") == "False/WaitingForPodsReady"
+    ready = decode_object(
+        {
+            "apiVersion": KUEUE,
+            "kind": "Workload",
+            "status": {"conditions": [{"type": "PodsReady", "status": "True", "reason": "Started"}]},
+        }
+    )
+    x = it.workloads[WorkloadKey("ns/x")]
+    conditions = (*x.status.conditions, *ready.status.conditions)  # type: ignore[attr-defined]
+    it.put(msgspec.structs.replace(x, status=msgspec.structs.replace(x.status, conditions=conditions)))
+    it.settle()
+    assert it.running() == {"x", "y"}
+
+
+def test_coarse_reasons_where_the_gate_is_off() -> None:
+    config = EngineConfig(gates=FeatureGates({"UnadmittedWorkloadsObservability": False}))
+    it = world(cluster_queue("a", 1), config=config)
+    it.put(workload("w", "a", 2))
+    made = it.cycle().made
+    assert it.condition("w") == "False/Pending"
+    assert it.condition("w", "Admitted") == ""
+    assert [event.reason for event in made[0].events()] == ["Pending"]
+
+
+def test_fair_sharing_gives_the_turn_to_the_smaller_share() -> None:
+    config = EngineConfig(fair_sharing=FairSharing())
+    queues = [cluster_queue(name, 2, cohort="c") for name in "ab"]
+    it = world(*queues, cluster_queue("bank", 8, cohort="c"), config=config)
+    it.put(workload("big", "a", 6))
+    it.cycle()
+    it.put(workload("older", "a", 4, created_s=1), workload("newer", "b", 4, created_s=2))
+    it.cycle()
+    assert it.running() == {"big", "newer"}
+
+
+def test_a_pending_decision_says_what_would_let_it_in() -> None:
+    it = world(cluster_queue("a", 3))
+    it.put(workload("w", "a", 2, created_s=1), workload("v", "a", 2, created_s=2))
+    it.settle()
+    explained = it.engine.explain(WorkloadKey("ns/v"), it.now_s)
+    assert explained is not None
+    missing = explained.record.missing()
+    assert missing is not None
+    assert [(one.needed, one.available) for one in missing.shortfalls] == [(2, 1)]
+    assert "1 more" in explained.events()[0].message
+    assert [record.rule for record in it.engine.stories.of(WorkloadKey("ns/v"))] == [Rule.NO_CANDIDATES]
+
+
+def test_explaining_changes_nothing() -> None:
+    it = world(cluster_queue("a", 3, preemption=LOWER))
+    it.put(workload("w", "a", 2))
+    it.cycle()
+    it.put(workload("v", "a", 3, priority=1))
+    changes = it.engine.state.changes
+    it.engine.explain(WorkloadKey("ns/v"), it.now_s)
+    it.engine.validate()
+    assert it.engine.state.changes == changes
+    assert not it.engine.settled(it.now_s)

@@ -1,0 +1,172 @@
+"""A small cluster around an engine: it keeps the objects, takes what decisions write, and lets jobs stop and finish."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from controller.engine import reasons, status
+from controller.engine.config import EngineConfig
+from controller.engine.decisions import Admitted, Decision, Decisions, Evicted
+from controller.engine.engine import Engine
+from controller.engine.reasons import PendingReason
+from controller.engine.resources import WorkloadKey
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import KubernetesObject, is_true
+from controller.objects.workload import Workload
+
+NOW_S = 1735689600.0
+
+
+def flavor(name: str = "default", **spec: Any) -> KubernetesObject:
+    return decode_object({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec})
+
+
+def cluster_queue(
+    name: str,
+    nominal: int = 10,
+    *,
+    cohort: str = "",
+    borrow: int | None = None,
+    lend: int | None = None,
+    preemption: Mapping[str, Any] | None = None,
+    flavors: Iterable[str] = ("default",),
+    **spec: Any,
+) -> KubernetesObject:
+    quota: dict[str, Any] = {"name": "gpu", "nominalQuota": str(nominal)}
+    quota |= {} if borrow is None else {"borrowingLimit": str(borrow)}
+    quota |= {} if lend is None else {"lendingLimit": str(lend)}
+    groups = [{"coveredResources": ["gpu"], "flavors": [{"name": one, "resources": [quota]} for one in flavors]}]
+    full = {"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption, **spec}
+    return decode_object({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": full})
+
+
+def cohort(name: str, parent: str = "") -> KubernetesObject:
+    return decode_object(
+        {"apiVersion": KUEUE, "kind": "Cohort", "metadata": {"name": name}, "spec": {"parentName": parent}}
+    )
+
+
+def local_queue(name: str, to: str = "", **spec: Any) -> KubernetesObject:
+    metadata = {"name": name, "namespace": "ns"}
+    spec = {"clusterQueue": to or name, **spec}
+    return decode_object({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec})
+
+
+def workload(
+    name: str,
+    queue: str,
+    gpus: int = 1,
+    *,
+    priority: int = 0,
+    count: int = 1,
+    least: int | None = None,
+    created_s: int = 0,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Workload:
+    """``count`` pods of ``gpus`` each, created so many seconds after the world began."""
+    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"gpu": str(gpus)}}}]}}
+    made = decode_object(
+        {
+            "apiVersion": KUEUE,
+            "kind": "Workload",
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": f"uid-{name}",
+                "creationTimestamp": f"2025-01-01T00:{created_s // 60:02}:{created_s % 60:02}Z",
+                "annotations": dict(annotations or {}),
+            },
+            "spec": {
+                "queueName": queue,
+                "priority": priority,
+                "podSets": [{"name": "main", "count": count, "minCount": least, "template": template}],
+                **spec,
+            },
+        }
+    )
+    assert isinstance(made, Workload)
+    return made
+
+
+class World:
+    """``cycle`` writes what was decided and tells the engine; ``refuse`` names decisions whose write fails."""
+
+    def __init__(self, config: EngineConfig | None = None) -> None:
+        self.engine = Engine(config)
+        self.now_s = NOW_S
+        self.workloads: dict[WorkloadKey, Workload] = {}
+        self.log: list[tuple[str, WorkloadKey]] = []
+
+    def put(self, *objects: KubernetesObject) -> None:
+        for one in objects:
+            if isinstance(one, Workload):
+                self.workloads[WorkloadKey(one.key)] = one
+            self.engine.put(one, self.now_s)
+            self.engine.validate()
+
+    def cycle(self, *, refuse: Iterable[type[Decision]] = ()) -> Decisions:
+        decisions = self.engine.cycle(self.now_s)
+        self.engine.validate()
+        for one in decisions.made:
+            key = WorkloadKey(one.key)
+            if isinstance(one, tuple(refuse)):
+                self.engine.failed(one, self.now_s, "refused")
+                self.engine.validate()
+                continue
+            self.log.append((type(one).__name__, key))
+            if key in self.workloads:
+                self._write(key, one.status())
+        return decisions
+
+    def settle(self, limit: int = 200) -> int:
+        """Cycles until nothing changes any more; AssertionError when it goes on and on."""
+        for number in range(limit):
+            if self.engine.settled(self.now_s):
+                return number
+            self.cycle()
+        raise AssertionError(f"still changing after {limit} cycles: {self.log[-20:]}")
+
+    def finish(self, name: str) -> None:
+        workload = self.workloads.pop(WorkloadKey(f"ns/{name}"))
+        self.engine.put(status.finished(workload, "Succeeded", "done", self.now_s), self.now_s)
+        self.engine.validate()
+
+    def delete(self, name: str) -> None:
+        del self.workloads[WorkloadKey(f"ns/{name}")]
+        self.engine.drop(Workload, "ns", name, self.now_s)
+        self.engine.validate()
+
+    def stop_evicted(self) -> int:
+        """The jobs of evicted workloads stop: these give their quota back and queue again. How many there were."""
+        gone = [one for one in self.workloads.values() if self.held(one) and is_true(one.status.conditions, "Evicted")]
+        for one in gone:
+            freed = status.unreserved(
+                one, PendingReason.PENDING_EVALUATION, "stopped", now_s=self.now_s, gates=self.engine.state.config.gates
+            )
+            self._write(WorkloadKey(one.key), status.requeued(freed, "Preempted", "again", self.now_s))
+        return len(gone)
+
+    @staticmethod
+    def held(workload: Workload) -> bool:
+        return is_true(workload.status.conditions, reasons.QUOTA_RESERVED)
+
+    def running(self) -> set[str]:
+        """Names of those that hold quota."""
+        return {one.metadata.name for one in self.workloads.values() if self.held(one)}
+
+    def condition(self, name: str, type_: str = "QuotaReserved") -> str:
+        """``status/reason``."""
+        for one in self.workloads[WorkloadKey(f"ns/{name}")].status.conditions:
+            if one.type == type_:
+                return f"{one.status}/{one.reason}"
+        return ""
+
+    def _write(self, key: WorkloadKey, after: Workload) -> None:
+        self.workloads[key] = msgspec.structs.replace(self.workloads[key], status=after.status)
+        self.engine.put(self.workloads[key], self.now_s)
+        self.engine.validate()
+
+
+__all__ = ["Admitted", "Evicted", "World", "cluster_queue", "cohort", "flavor", "local_queue", "workload"]

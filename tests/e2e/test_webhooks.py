@@ -8,6 +8,7 @@ import random
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,9 +55,12 @@ def prepared(cluster: Cluster) -> None:
     for name in (NAMESPACE, "team", "plain"):
         cluster.kubectl("create", "namespace", name)
     cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
-    # Users and controllers alike may do everything here: what holds them back is admission alone.
-    cluster.kubectl("create", "clusterrolebinding", "all", "--clusterrole=cluster-admin", f"--user={CONTROLLER}")
+    # The other controller may do everything here: what holds it back is admission alone.
     cluster.kubectl("create", "clusterrolebinding", "jobset", "--clusterrole=cluster-admin", f"--user={JOBSET}")
+    # Ours has what the chart's webhook templates give it, and may start Jobs.
+    cluster.kubectl("create", "serviceaccount", "t-tessera-controller", "-n", NAMESPACE)
+    cluster.kubectl("create", "clusterrole", "starter", "--verb=get,patch", "--resource=jobs")
+    cluster.kubectl("create", "clusterrolebinding", "starter", "--clusterrole=starter", f"--user={CONTROLLER}")
     queue = {"kind": "LocalQueue", "metadata": {"name": "default", "namespace": "team"}, "spec": {"clusterQueue": "q"}}
     created(cluster, {"apiVersion": "kueue.x-k8s.io/v1beta2", **queue})
 
@@ -103,6 +107,7 @@ class Webhook:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._token = cluster.kubectl("create", "token", "t-tessera-controller", "-n", NAMESPACE).strip()
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="webhook")
@@ -118,7 +123,8 @@ class Webhook:
         server = WebhookServer(
             host="127.0.0.1", port=port, mutate_job=lambda body: jobs.answer(body, has_default_queue="team".__eq__)
         )
-        async with Client(from_kubeconfig(self.cluster.kubeconfig)) as client:
+        config = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
+        async with Client(config) as client:
             clock = SystemClock()
             secret = SecretName(NAMESPACE, "t-tessera-controller-webhook")
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
@@ -312,6 +318,8 @@ def read(cluster: Cluster, resource: str, *args: str) -> dict[str, Any]:
 
 def test_v1beta1_is_served_while_a_replica_lives_and_only_v1beta1_stops_without(cluster: Cluster) -> None:
     with Webhook(cluster):
+        dry = ("create", "--dry-run=server", "-f", "-")
+        until(lambda: not refusal(cluster, *dry, input=json.dumps(OLD_WORKLOAD)), "the API server calling us")
         created(cluster, OLD_WORKLOAD)
         created(cluster, OLD_QUEUE)
         stored = read(cluster, "workloads.v1beta2.kueue.x-k8s.io", "old", "-n", "plain")

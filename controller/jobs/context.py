@@ -33,13 +33,8 @@ class Context:
     def fits(self, workload: SeenWorkload) -> bool:
         """Whether the workload says what the job asks for, or what it was started as."""
         kind, job = self.kind, self.job
-        if not kind.is_suspended(job):
+        if not kind.is_suspended(job) or kind.is_started(job, workload):
             return compose.runs_as(kind, job, workload)
-        if kind.is_started(job, workload):
-            # On its way to a stop it is compared when it got there: until then it is neither one nor the other.
-            status = workload.typed.status
-            evicted = is_true(status.conditions, "Evicted")
-            return evicted or status.admission is None or compose.runs_as(kind, job, workload)
         return compose.asks_for(kind, job, workload, self.settings)
 
     def moved_while_reserved(self, workload: SeenWorkload) -> bool:

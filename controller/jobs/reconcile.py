@@ -254,6 +254,9 @@ def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
 def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     kind, job = context.kind, context.job
     held = compose.is_reserved(workload.typed)
+    evicted = find_condition(workload.typed.status.conditions, "Evicted")
+    if held and evicted is not None and evicted.status == "True":  # it keeps its place, and is compared again then
+        return _evicted(context, workload, evicted.reason, evicted.message)
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
         spec = compose.spec_patch(kind, job, workload, context.settings, context.lookups)

@@ -594,3 +594,14 @@ def test_a_maximum_execution_time_changes_until_the_job_runs() -> None:
     relabel(world, max_exec_time_seconds=None)
     world.settle()
     assert world.workloads[world.only]["spec"]["maximumExecutionTimeSeconds"] == 90
+
+
+def test_a_job_that_is_resized_while_it_is_evicted_keeps_its_workload() -> None:
+    world = running(parallelism=3, completions=9)
+    uid = world.workloads[world.only]["metadata"]["uid"]
+    world.evict(world.only)
+    world.step()
+    world.edit({"spec": {"parallelism": 4}})
+    world.settle()
+    raw = world.workloads[world.only]
+    assert (raw["metadata"]["uid"], raw["spec"]["podSets"][0]["count"]) == (uid, 4)

@@ -147,9 +147,22 @@ def prepare(cluster: Cluster, load: Shape, crds: Path) -> None:
     if not files:
         raise SystemExit(f"drain: {crds}: no CRD of kueue.x-k8s.io there; name their folder with --crds")
     cluster.kubectl("apply", "--server-side", *(word for file in files for word in ("-f", str(file))))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    waiting.until(lambda: _established(cluster), "the CRDs to be established", timeout_s=60.0, every_s=0.3)
     items = list(setting(load.queues))
     cluster.kubectl("apply", "--server-side", "-f", "-", input="\n---\n".join(map(json.dumps, items)))
+
+
+def _established(cluster: Cluster) -> bool:
+    """`kubectl wait` will not do: it fails on a CRD that has no conditions yet."""
+    found = json.loads(cluster.kubectl("get", "crd", "-o", "json"))["items"]
+    holds = [
+        any(
+            one["type"] == "Established" and one["status"] == "True"
+            for one in (crd.get("status") or {}).get("conditions") or ()
+        )
+        for crd in found
+    ]
+    return bool(holds) and all(holds)
 
 
 def _warm_up(load: Shape) -> Shape:
@@ -228,8 +241,7 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
         ("controller, CPU", lambda run: f"{run.cpu_s:.1f} s"),
         ("controller, peak memory", lambda run: f"{run.peak_mib:.0f} MiB"),
         ("controller, writes a workload", lambda run: f"{run.writes.total() / (load.workloads + 1):.2f}"),
-        ("  of which of workloads", lambda run: f"{_of_workloads(run) / (load.workloads + 1):.2f}"),
-        ("  of which events", lambda run: f"{run.writes['events'] / (load.workloads + 1):.2f}"),
+        *((f"  of which {what}", partial(_share, what, load)) for what in _written(runs)),
         ("evictions", lambda run: f"{run.load.evictions}"),
         ("API server and etcd, CPU", lambda run: f"{run.server_cpu_s:.1f} s"),
         ("generator, CPU", lambda run: f"{run.load.cpu_s:.1f} s"),
@@ -264,8 +276,18 @@ def _warn(runs: dict[str, Run]) -> None:
             print(f"  Others used {share:.0%} of the machine in the {name} run: its wall time and waits say little.")
 
 
-def _of_workloads(run: Run) -> int:
-    return sum(count for what, count in run.writes.items() if what.split("/")[0] == "workloads")
+def _written(runs: dict[str, Run]) -> list[str]:
+    """The resources that any controller wrote, the most written first."""
+    totals: Counter[str] = Counter()
+    for run in runs.values():
+        for what, count in run.writes.items():
+            totals[what.split("/")[0]] += count
+    return [what for what, _ in totals.most_common()]
+
+
+def _share(resource: str, load: Shape, run: Run) -> str:
+    found = sum(count for what, count in run.writes.items() if what.split("/")[0] == resource)
+    return f"{found / (load.workloads + 1):.2f}"
 
 
 def _tell(what: str) -> None:

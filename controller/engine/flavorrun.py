@@ -173,11 +173,10 @@ class Run:
         return tuple(f"cluster queue {name} has no quota on {one}" for one in together.undeclared if total[one])
 
     def _start(self, index: int, group: GroupPlan) -> int:
-        """The flavor after the last one tried; all were tried where there is none, or nothing is known."""
+        """The flavor after the last one tried; the first where all were tried or nothing is known."""
         if self.tried is None or index >= len(self.tried):
             return 0
-        start = self.tried[index].get(group.resources[0], -1) + 1
-        return start if start <= group.last else 0
+        return self.tried[index].get(group.resources[0], -1) + 1
 
     def _replaced(
         self, pod_sets: Iterable[PodSetRequests]

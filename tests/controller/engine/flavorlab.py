@@ -21,7 +21,7 @@ from controller.engine.resources import (
 from controller.engine.topologyencoding import Domain
 from controller.engine.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.objects.decode import decode
-from controller.objects.queues import AdmissionCheck, ClusterQueue, ResourceFlavor
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
 from controller.objects.workload import PodSet, Workload
 
 JSON = dict[str, Any]
@@ -115,6 +115,9 @@ class Lab:
             },
         }
         self.cluster.set_cluster_queue(decode(data, ClusterQueue))
+
+    def cohort(self, name: str, parent: str = "") -> None:
+        self.cluster.set_cohort(decode({"metadata": {"name": name}, "spec": {"parentName": parent}}, Cohort))
 
     def use(self, queue: str, flavor: str, resource: str, amount: int) -> None:
         fr = FlavorResource(FlavorName(flavor), ResourceName(resource))

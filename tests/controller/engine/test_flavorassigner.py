@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.assignment import Mode, NoFitReason, Possibility
+from controller.engine.assignment import Bookmark, Mode, NoFitReason, Possibility
 from controller.engine.config import EngineConfig, FairSharing, QuotaCheckStrategy
 from controller.engine.flavorassigner import pinned_to
 from controller.engine.flavorplan import ALLOWED_FLAVORS
@@ -88,6 +88,16 @@ def test_reclaiming_is_better_than_preempting() -> None:
     assert (chosen(found), found.mode, list(found.preempting())) == ({"gpu": "h100"}, Mode.RECLAIM, [fr("h100")])
 
 
+def test_among_equals_the_first_flavor_wins_though_all_were_tried() -> None:
+    lab = two_flavors()
+    lab.use("q", "a100", "gpu", 8)
+    lab.use("q", "h100", "gpu", 4)
+    lab.oracle.answers = {fr("a100"): (Possibility.PREEMPT, 0), fr("h100"): (Possibility.PREEMPT, 0)}
+    found = lab.ask("q", gpu=3)
+    assert [one.flavor for one in found.pod_sets[0].attempts] == ["a100", "h100"]
+    assert (chosen(found), found.bookmark.more_flavors()) == ({"gpu": "a100"}, False)
+
+
 def test_a_flavor_is_as_good_as_its_worst_resource_and_all_of_a_group_come_from_one() -> None:
     lab = Lab()
     lab.flavor("a100")
@@ -170,6 +180,8 @@ def test_the_least_severe_flavor_speaks_for_a_group_and_the_most_severe_group_fo
     lab.queue("q", {"a100": {"gpu": 4}, "spot": {"gpu": 9}}, {"cpu": {"cpu": 4}})
     assert lab.ask("q", gpu=5).no_fit_reason is NoFitReason.ExceedsMaxQuota
     assert lab.ask("q", gpu=5, cpu=1).no_fit_reason is NoFitReason.NoMatchingFlavor
+    lab.queue("turned", {"cpu": {"cpu": 4}}, {"a100": {"gpu": 4}, "spot": {"gpu": 9}})
+    assert lab.ask("turned", gpu=5, cpu=1).no_fit_reason is NoFitReason.NoMatchingFlavor
 
 
 def test_a_resource_without_quota_blocks_unless_undeclared_ones_are_to_be_ignored_and_none_of_it_is_nothing() -> None:
@@ -255,6 +267,34 @@ def test_above_nominal_quota_preemption_is_thought_of_only_if_it_may_borrow(
     assert lab.ask("q", gpu=6).mode is mode
 
 
+def test_above_nominal_quota_what_a_smaller_cohort_of_the_tree_can_hold_may_be_reclaimed() -> None:
+    for parent, mode in (("root", Mode.NO_CANDIDATES), ("", Mode.NO_FIT)):
+        lab = Lab()
+        lab.flavor("a100")
+        lab.cohort("all", parent)
+        lab.queue("q", {"a100": {"gpu": 4}}, cohort="all")
+        lab.queue("near", {"a100": {"gpu": 4}}, cohort="all")
+        lab.queue("far", {"a100": {"gpu": 0}}, cohort=parent)
+        lab.use("far" if parent else "near", "a100", "gpu", 4)
+        assert lab.ask("q", gpu=6).mode is mode, parent
+
+
+def test_each_resource_in_need_is_asked_about_by_itself() -> None:
+    lab = Lab()
+    lab.flavor("a100")
+    lab.queue("q", {"a100": {"gpu": 4, "fpga": 4, "cpu": 4}})
+    lab.use("q", "a100", "gpu", 4)
+    lab.use("q", "a100", "fpga", 4)
+    lab.oracle.answers = {fr("a100"): (Possibility.PREEMPT, 0), fr("a100", "fpga"): (Possibility.RECLAIM, 0)}
+    choices = lab.ask("q", gpu=1, fpga=2, cpu=1).pod_sets[0].choices.items()
+    assert {str(name): choice.mode for name, choice in choices} == {
+        "gpu": Mode.PREEMPT,
+        "fpga": Mode.RECLAIM,
+        "cpu": Mode.FIT,
+    }
+    assert lab.oracle.asked == [(fr("a100"), 1), (fr("a100", "fpga"), 2)]
+
+
 # -- elastic slices, pinned flavors ------------------------------------------------------------------------------------
 
 
@@ -276,9 +316,10 @@ def test_pinned_flavors_are_the_only_ones_looked_at_and_the_bookmark_is_handed_o
     incoming = lab.incoming("q", pod_set(requests={"gpu": 3}))
     first = lab.assign(incoming)
     lab.oracle.answers.clear()
-    again = lab.assign(incoming, allowed=pinned_to(first), bookmark=first.bookmark)
+    bookmark = Bookmark(({ResourceName("gpu"): 0},), cycle=7)
+    again = lab.assign(incoming, allowed=pinned_to(first), bookmark=bookmark)
     assert (chosen(again), again.mode) == ({"gpu": "a100"}, Mode.NO_CANDIDATES)
-    assert again.bookmark == first.bookmark
+    assert again.bookmark is bookmark
 
 
 # -- bookmarks ---------------------------------------------------------------------------------------------------------
@@ -303,8 +344,9 @@ def test_a_bookmark_holds_for_the_next_cycle_and_later_only_while_nothing_it_cou
         bookmark = lab.assign(incoming, cycle=1).bookmark
         if change == "usage":
             lab.use("lender", "a100", "gpu", 1)
-        elif change == "quota":
-            lab.queue("lender", {"a100": {"gpu": 3}, "h100": {"gpu": 1}}, cohort="all")
+        elif change == "quota":  # what is free stays the same
+            lab.queue("lender", {"a100": {"gpu": 5}, "h100": {"gpu": 0}}, cohort="all")
+            lab.use("lender", "a100", "gpu", 1)
         elif change == "flavors":
             lab.queue("q", {"h100": {"gpu": 4}, "a100": {"gpu": 4}}, cohort="all")
         return chosen(lab.assign(incoming, bookmark=bookmark, cycle=cycle))

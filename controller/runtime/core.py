@@ -11,7 +11,7 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from controller.config.settings import ControllerConfig
 from controller.engine import reasons
@@ -24,16 +24,19 @@ from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
 from controller.runtime.carrying import Carrier
+from controller.runtime.finalizers import KINDS as FINALIZED
+from controller.runtime.finalizers import Finalizers
 from controller.runtime.inbox import Inbox, News
 from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.runtime.ledger import Ledger
 from controller.runtime.lives import Lives
 from controller.runtime.queuestatus import QueueStatuses
+from controller.runtime.retention import Retaining
 from controller.runtime.waiting import Waiting
 from controller.runtime.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock
-from kube.reflector import Added, Changed, Removed
+from kube.reflector import Added, Change, Changed, Removed
 from kube.resources import Resource
 from kube.writer import Writer
 
@@ -60,7 +63,11 @@ class Watcher(Protocol):
 
 
 class Core:
-    """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went."""
+    """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went,
+    and whether it went; ``on_news`` of every change of all other kinds. Both after the engine.
+
+    ``loaded`` is set once everything there was at the start has been taken in.
+    """
 
     def __init__(
         self,
@@ -70,7 +77,6 @@ class Core:
         *,
         clock: Clock,
         watcher: Watcher,
-        on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None,
     ) -> None:
         self.engine = Engine(config.engine)
         self.ledger = Ledger()
@@ -81,7 +87,8 @@ class Core:
         self._clock = clock
         self._writer = writer
         self._watcher = watcher
-        self._on_workload = on_workload
+        self.on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None
+        self.on_news: Callable[[News], None] = lambda _news: None
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._alarm = 0
         self.carrier = Carrier(self.engine, self.ledger, self.writes, watcher, now=clock.wall, later=self._later)
@@ -95,10 +102,13 @@ class Core:
             tell=watcher.events,
         )
         self.statuses = QueueStatuses(self.engine, writer.put, backlog=self._backlog)
+        self.finalizers = Finalizers(self.engine, writer.put)
+        self.retaining = Retaining(config.retention, self.ledger, writer.put)
         self._sampling_s = (
             config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
         )
         self._sample_s = 0.0
+        self.loaded = asyncio.Event()
         self._look: set[WorkloadKey] = set()
         """Workloads whose next step is to be asked for."""
 
@@ -143,6 +153,7 @@ class Core:
         """Cycles for one slice. Whether there is more to decide now."""
         if len(self.inbox) > 0:
             return False  # everything that is known goes in first: that is one decision less to regret
+        self.loaded.set()
         engine, started_s = self.engine, time.perf_counter()
         while self._writer.has_room:
             now_s = self._clock.wall()
@@ -169,6 +180,9 @@ class Core:
         self._sample(now_s)
         self.waiting.write(now_s)
         self.statuses.write(now_s)
+        self.retaining.delete(now_s)
+        if self.finalizers.waiting:
+            self.finalizers.release()
 
     def _sample(self, now_s: float) -> None:
         if self._sampling_s is not None and now_s >= self._sample_s:
@@ -183,6 +197,7 @@ class Core:
             self.lives.next_due_s(),
             self.waiting.next_due_s(now_s),
             self.statuses.next_due_s(),
+            self.retaining.next_due_s(),
             self._alarms[0][0] if self._alarms else None,
             self._sample_s if self._sampling_s is not None else None,
         ]
@@ -193,6 +208,12 @@ class Core:
 
     def _hear(self, news: News, now_s: float) -> None:
         resource, change = news.resource, news.change
+        if resource in TYPES:
+            self._take(resource, change, now_s)
+        if resource is not WORKLOADS:
+            self.on_news(news)
+
+    def _take(self, resource: Resource, change: Change[Any], now_s: float) -> None:
         match change:
             case Added(new=entry) | Changed(new=entry):
                 if resource is WORKLOADS:
@@ -206,11 +227,15 @@ class Core:
                     self.engine.drop(TYPES[resource], key.namespace, key.name, now_s)
                     if resource in _QUEUE_KINDS:
                         self.statuses.gone(resource, key.namespace, key.name)
+                    if resource in FINALIZED:
+                        self.finalizers.gone(resource, key.name)
 
     def _put(self, resource: Resource, given: KubernetesObject, old: KubernetesObject | None, now_s: float) -> None:
         self.engine.put(given, now_s)
         if resource in _QUEUE_KINDS:
             self.statuses.observed(resource, given)
+        if resource in FINALIZED:
+            self.finalizers.observed(resource, given)
         if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
             self._look |= set(self._concerned(given))
 
@@ -243,7 +268,8 @@ class Core:
         """The ledger holds a new state: by the watch, or by a write of ours."""
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         self.engine.put(workload, now_s)
-        self._on_workload(workload, False)
+        self.retaining.observed(workload)
+        self.on_workload(workload, False)
         where = standing(workload, self.engine.state.config)
         if where is Standing.PENDING:
             self.waiting.arrived(workload, now_s)
@@ -263,7 +289,7 @@ class Core:
         self.engine.drop(Workload, namespace, name, self._clock.wall())
         self.waiting.forget(key)
         self.lives.forget(key)
-        self._on_workload(kept.workload, True)
+        self.on_workload(kept.workload, True)
         self.inbox.wake()
 
     def _freed(self, key: WorkloadKey, result: Result) -> None:

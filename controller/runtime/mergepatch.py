@@ -8,6 +8,11 @@ from controller.objects.workload import Workload
 Json = dict[str, Any]
 
 _SAME: Final = object()
+_REQUIRED: Final[dict[str, dict[str, Any]]] = {
+    "conditions": {"message": "", "reason": ""},
+    "admissionChecks": {"message": ""},
+    "reclaimablePods": {"count": 0},
+}
 
 
 def diff(before: Json, after: Json) -> Json:
@@ -33,8 +38,20 @@ def status_patch(before: Workload, after: Workload) -> Json:
 
     The version makes the API server refuse it once anybody else has written: no two controllers can both admit.
     """
-    changes = diff(to_json(before.status), to_json(after.status))
+    changes = diff(_complete(to_json(before.status)), _complete(to_json(after.status)))
     if not changes:
         return {}
     meta = before.metadata
     return {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": changes}
+
+
+def _complete(status: Json) -> Json:
+    """What the API requires though it is empty, and a writer that leaves zero values out would not write."""
+    for name, needed in _REQUIRED.items():
+        for item in status.get(name, ()):
+            for key, zero in needed.items():
+                item.setdefault(key, zero)
+    for item in status.get("schedulingStats", {}).get("evictions", ()):
+        item.setdefault("underlyingCause", "")
+        item.setdefault("count", 0)
+    return status

@@ -7,26 +7,33 @@ import secrets
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from controller.config.settings import ControllerConfig
+from controller.config.settings import JOB, ControllerConfig
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
 from controller.metrics.observing import Counting
+from controller.runtime.core import Core
+from controller.runtime.explain import Explanations
 from controller.runtime.feeds import Feeds
 from controller.runtime.flags import Flags
+from controller.runtime.jobshell import read_job
+from controller.runtime.kinds import JOBS, TYPES, WORKLOADS, reader
+from controller.runtime.raw import RawWorkloads
 from controller.runtime.server import Listeners, text, verdict
-from controller.runtime.term import Term
-from kube.client import Client
+from controller.runtime.term import Replica, Term
+from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load
 from kube.lease import Identity, Leadership, LeaseRef, Timing
+from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
 LEASE: Final = "tessera-controller"
 KUEUE_NAMESPACE: Final = "kueue-system"
-_CONNECTIONS: Final = 8
+_CONNECTIONS: Final = 12
+"""The writer's eight, and some for Events and for readings after conflicts."""
 
 
 class Process:
@@ -42,6 +49,8 @@ class Process:
         self._feeds: Feeds | None = None
         self._term: Term | None = None
         self._leadership: Leadership | None = None
+        self._own = ""
+        self._raws = RawWorkloads() if self._manages_jobs() else None
         self.listeners = Listeners()
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -49,7 +58,8 @@ class Process:
         election = self._config.leader_election
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
-            self._feeds = Feeds(client, clock=self._clock, random=random.random)
+            self._own = self._flags.namespace or self._config.namespace or own_namespace()
+            self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=self._readers())
             self._listen()
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
@@ -74,12 +84,11 @@ class Process:
             await term.run()
             return
         election = self._config.leader_election
-        own = self._flags.namespace or self._config.namespace or own_namespace(cluster)
         kueues = election.resource_namespace or self._config.namespace or KUEUE_NAMESPACE
         timing = Timing(
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
-        leases = [LeaseRef(own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
+        leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
         async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as apart:
             # A client of its own: renewals must not wait behind writes.
             while True:
@@ -89,6 +98,15 @@ class Process:
                 term = self._new_term(client)
                 await self._leadership.lead(term.run)
 
+    def _manages_jobs(self) -> bool:
+        return not self._flags.core_only and JOB in self._config.integrations.frameworks
+
+    def _readers(self) -> dict[Resource, Decode[Any]]:
+        readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
+        if self._raws is not None:
+            readers |= {WORKLOADS: self._raws.read, JOBS: read_job}
+        return readers
+
     def _new_term(self, client: Client) -> Term:
         assert self._feeds is not None
         self._term = Term(
@@ -97,8 +115,7 @@ class Process:
             self._feeds,
             self._counting,
             clock=self._clock,
-            me=self._me,
-            core_only=self._flags.core_only,
+            replica=Replica(self._me, self._own, self._raws),
             may_write=lambda: self._leadership is None or self._leadership.leading,
         )
         return self._term
@@ -114,6 +131,9 @@ class Process:
         metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
         health = self._config.health
         self.listeners.add(metrics, "/metrics", text(self._exposition))
+        explanations = Explanations(self._core, self._leader, self._clock.wall)
+        for path, handler in explanations.routes().items():
+            self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
         for address in (metrics, None if self._flags.core_only else health.address):
             self.listeners.add(address, f"/{health.liveness}", verdict(lambda: None))
             self.listeners.add(address, f"/{health.readiness}", verdict(self._unready))
@@ -122,6 +142,12 @@ class Process:
         """A follower is ready as soon as it knows everything: it may have to lead at any moment."""
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
         return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
+
+    def _core(self) -> Core | None:
+        return self._term.core if self._term is not None else None
+
+    def _leader(self) -> str | None:
+        return self._leadership.waiting_for if self._leadership is not None else None
 
     @property
     def role(self) -> str:
@@ -133,9 +159,8 @@ class Process:
         return exposition(self._book, self._config, self.role, self._feeds, self._term, self._counting.skips)
 
 
-def own_namespace(cluster: ClusterConfig) -> str:
+def own_namespace() -> str:
     """The namespace of the pod's service account; ``default`` outside of a cluster."""
-    del cluster
     mounted = Path(SERVICE_ACCOUNT_DIR) / "namespace"
     with suppress(OSError):
         if found := mounted.read_text().strip():

@@ -1,7 +1,7 @@
 """The status of queues and cohorts: what is reserved, used and waiting, and whether they take part.
 
-Each is written when it differs from what was written last, at most once a second; while many other writes wait, later:
-numbers that are a few seconds old harm nobody, an admission that waits behind them does.
+Each is written when it differs from what was written last, at most once a second, a few at a time between the writes
+of workloads: numbers that are some seconds old harm nobody, an admission that waits behind them does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,8 +33,10 @@ from kube.resources import Resource
 from kube.writes import Write
 
 PERIOD_S: Final = 1.0
-_BUSY_PERIOD_S: Final = 5.0
+_LATEST_S: Final = 5.0
+"""What waits for so long is written however busy the server is."""
 _BACKLOG: Final = 4
+_AT_ONCE: Final = 8
 
 Usage = dict[FlavorResource, Amount]
 _Key = tuple[Resource, str, str]
@@ -53,8 +55,12 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
+        self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
+        """What is to be written, and since when; the newest state of each, in order of their age."""
 
     def next_due_s(self) -> float | None:
+        if self._unsent:
+            return 0.0
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
     def touch(self) -> None:
@@ -67,12 +73,14 @@ class QueueStatuses:
         if isinstance(given, Cohort):
             self._cohorts[CohortName(given.metadata.name)] = given
         status = getattr(given, "status", None)
-        if status is not None:
-            self._written[resource, given.metadata.namespace, given.metadata.name] = to_json(status)
+        key = (resource, given.metadata.namespace, given.metadata.name)
+        if status is not None and key not in self._unsent:
+            self._written[key] = to_json(status)
 
     def gone(self, resource: Resource, namespace: str, name: str) -> None:
         self._dirty = True
         self._written.pop((resource, namespace, name), None)
+        self._unsent.pop((resource, namespace, name), None)
         if resource is COHORTS:
             self._cohorts.pop(CohortName(name), None)
 
@@ -82,11 +90,20 @@ class QueueStatuses:
         self._dirty = self._dirty or bool(samples)
 
     def write(self, now_s: float) -> None:
-        """Write what has changed, if it is time."""
-        if now_s < self._next_s or self.next_due_s() is None:
-            return
-        busy = self._backlog() > _BACKLOG
-        self._next_s = now_s + (_BUSY_PERIOD_S if busy else PERIOD_S)
+        """Write what has changed, if it is time, and as much as there is room for."""
+        if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
+            self._next_s = now_s + PERIOD_S
+            self._compare(now_s)
+        for _ in range(_AT_ONCE):
+            if not self._unsent:
+                return
+            key, (since_s, write) = next(iter(self._unsent.items()))
+            if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
+                return
+            del self._unsent[key]
+            self._put(write)
+
+    def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes
         waiting: dict[LocalQueueKey, int] = {}
         for pending in self._engine.state.queues:
@@ -165,7 +182,9 @@ class QueueStatuses:
         changes = {name: value for name, value in status.items() if _bare(known.get(name)) != _bare(value)}
         if changes:
             self._written[key] = {**known, **status}
-            self._put(status_write(resource, meta.namespace, meta.name, changes))
+            since_s, earlier = self._unsent.get(key, (self._next_s, None))
+            merged = {**earlier.body["status"], **changes} if earlier is not None else changes
+            self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
 
 
 def _bare(value: Any) -> Any:

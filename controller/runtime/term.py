@@ -4,18 +4,23 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.engine.decisions import Decision, Decisions, Event
 from controller.engine.lifecycle import Step
+from controller.engine.resources import WorkloadKey
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
+from controller.runtime.jobactions import Hands
+from controller.runtime.jobshell import JobShell
 from controller.runtime.kinds import WORKLOADS
 from controller.runtime.people import People
+from controller.runtime.raw import RawWorkloads
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
@@ -56,6 +61,17 @@ class _Watching:
             self._people.of_workloads(events, self.core.ledger)
 
 
+@dataclass(frozen=True)
+class Replica:
+    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads as they came, for the jobs'
+    part; None runs without that part.
+    """
+
+    me: str
+    namespace: str
+    raws: RawWorkloads | None
+
+
 class Term:
     """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead."""
 
@@ -67,8 +83,7 @@ class Term:
         counting: Counting,
         *,
         clock: Clock,
-        me: str,
-        core_only: bool,
+        replica: Replica,
         may_write: Callable[[], bool],
     ) -> None:
         self._config = config
@@ -76,8 +91,7 @@ class Term:
         self._feeds = feeds
         self._counting = counting
         self._clock = clock
-        self._me = me
-        self._core_only = core_only
+        self._replica = replica
         self._may_write = may_write
         self.core: Core | None = None
         self.writer: Writer | None = None
@@ -99,7 +113,7 @@ class Term:
         )
         backoff = Backoff(random=random.random)
         recorder = EventRecorder(
-            self._client, controller=CONTROLLER, instance=self._me, clock=self._clock, backoff=backoff
+            self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
         people = People(recorder, self._clock)
         watching = _Watching(self._counting, people)
@@ -108,6 +122,9 @@ class Term:
             watching.core = self.core = core
             self.writer, self.people, self._counting.engine = writer, people, core.engine
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
+            if self._replica.raws is not None:
+                shell = self._jobs(core, writer, people, self._replica.raws)
+                tasks.append(asyncio.create_task(_after(core.loaded, shell), name="jobs"))
             self._feeds.listen(core.inbox.put)
             log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
             try:
@@ -119,6 +136,27 @@ class Term:
             for task in tasks:
                 if not task.cancelled():
                     task.result()
+
+    def _jobs(self, core: Core, writer: Writer, people: People, raws: RawWorkloads) -> JobShell:
+        hands = Hands(self._client, writer, core, people, self._clock)
+        shell = JobShell(
+            self._config, self._client, self._feeds, core.ledger, raws, hands, own_namespace=self._replica.namespace
+        )
+
+        def on_workload(workload: Workload, gone: bool) -> None:
+            if gone:
+                raws.forget(WorkloadKey(workload.key))
+            shell.workload(workload, gone)
+
+        core.on_workload = on_workload
+        core.on_news = lambda news: shell.hear(news.resource, news.change)
+        return shell
+
+
+async def _after(loaded: asyncio.Event, shell: JobShell) -> None:
+    """A job is judged by its workloads: all of them must be known before the first is."""
+    await loaded.wait()
+    await shell.run()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -1,0 +1,310 @@
+"""Jobs: the pure reconciler's eyes and hands. One job at a time is looked at, its actions carried out in order.
+
+    Job and Workload watches -> a queue of jobs -> controller.jobs.reconcile -> actions -> API server
+
+A job whose actions fail is looked at again after a pause; each success changes an object, whose watch brings it back.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from controller.config.settings import JOB, ControllerConfig
+from controller.engine.resources import WorkloadKey
+from controller.jobs import names
+from controller.jobs.batchjob import BatchJob
+from controller.jobs.kind import JobKind
+from controller.jobs.marks import prebuilt_workload
+from controller.jobs.podsets import SeenWorkload
+from controller.jobs.raw import JobError, Json
+from controller.jobs.reconcile import reconcile
+from controller.jobs.settings import JobSettings, Lookups, Observed
+from controller.objects.meta import OwnerReference, is_true
+from controller.objects.workload import Workload
+from controller.runtime.feeds import Feeds
+from controller.runtime.jobactions import ActionFailedError, Hands
+from controller.runtime.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
+from controller.runtime.ledger import Ledger
+from controller.runtime.raw import RawWorkloads
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.errors import KubeError, NotFoundError
+from kube.reflector import Added, Change, Changed, Key, Removed
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_WORKERS: Final = 4
+_ORPHANS: Final = "FinishOrphanedWorkloads"
+KINDS: Final[dict[str, JobKind]] = {JOB: BatchJob()}
+
+
+class JobKey(NamedTuple):
+    """``uid`` tells a job from another one of its name; empty where only the name is known."""
+
+    namespace: str
+    name: str
+
+
+def read_job(raw: bytes) -> Json:
+    """A Job as JSON, less what nobody here reads and what fills most of it."""
+    job: Json = msgspec.json.decode(raw)
+    job.get("metadata", {}).pop("managedFields", None)
+    return job
+
+
+class JobShell:
+    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        feeds: Feeds,
+        ledger: Ledger,
+        raws: RawWorkloads,
+        hands: Hands,
+        *,
+        own_namespace: str,
+    ) -> None:
+        self._client = client
+        self._feeds = feeds
+        self._ledger = ledger
+        self._raws = raws
+        self._hands = hands
+        self._settings = JobSettings(
+            manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
+            managed_jobs_namespace_selector=config.namespace_selector(own_namespace),
+            label_keys_to_copy=config.integrations.label_keys_to_copy,
+            wait_for_pods_ready=config.engine.wait_for_pods_ready is not None,
+            gates=config.engine.gates,
+        )
+        self._kind = KINDS[JOB]
+        self._lookups = self._make_lookups()
+        self._waiting: dict[JobKey, None] = {}
+        self._busy: set[JobKey] = set()
+        self._ready = asyncio.Event()
+        self._backoffs: dict[JobKey, Backoff] = {}
+        self._by_owner: dict[str, set[WorkloadKey]] = {}
+        self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def hear(self, resource: Resource, change: Change[Any]) -> None:
+        """A job, or something that jobs are judged by."""
+        match change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if resource is JOBS:
+                self._note_prebuilt(JobKey(*key), entry.object)
+                self._enqueue(JobKey(*key))
+            case Removed(key=key) if resource is JOBS:
+                self._enqueue(JobKey(*key))
+            case Added() | Changed() if resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+                for key in self._feeds[JOBS]:
+                    self._enqueue(JobKey(*key))
+            case Changed(key=key, old=old, new=new) if resource is NAMESPACES:
+                if old.object.metadata.labels != new.object.metadata.labels:
+                    for one in self._feeds[JOBS]:
+                        if one.namespace == key.name:
+                            self._enqueue(JobKey(*one))
+
+    def workload(self, workload: Workload, gone: bool) -> None:
+        """A Workload came, changed or went: its job is looked at."""
+        key = WorkloadKey(workload.key)
+        owner = self._owner(workload)
+        if owner is not None:
+            own = self._by_owner.setdefault(owner.uid, set())
+            (own.discard if gone else own.add)(key)
+            if not own:
+                del self._by_owner[owner.uid]
+            self._enqueue(JobKey(workload.metadata.namespace, owner.name))
+        elif workload.metadata.deletion_timestamp is not None and not gone:
+            self._enqueue(JobKey(workload.metadata.namespace, f"/{workload.metadata.name}"))
+        for job in self._prebuilt.get(key, ()):
+            self._enqueue(job)
+
+    def _owner(self, workload: Workload) -> OwnerReference | None:
+        """The job that controls it; None for one that nobody does, or a kind that we do not manage."""
+        kind = self._kind
+        api_version = f"{kind.group}/{kind.version}"
+        for owner in workload.metadata.owner_references:
+            if owner.controller and (owner.api_version, owner.kind) == (api_version, kind.kind):
+                return owner
+        return None
+
+    def _note_prebuilt(self, key: JobKey, job: Json) -> None:
+        try:
+            name = prebuilt_workload(job)
+        except JobError:
+            return
+        if name:
+            self._prebuilt.setdefault(WorkloadKey(f"{key.namespace}/{name}"), set()).add(key)
+
+    def _enqueue(self, key: JobKey) -> None:
+        self._waiting[key] = None
+        self._ready.set()
+
+    # -- the work ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(_WORKERS):
+                group.create_task(self._work(), name=f"jobs-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            key = self._next()
+            if key is None:
+                self._ready.clear()
+                await self._ready.wait()
+                continue
+            self._busy.add(key)
+            try:
+                await self._look(key)
+            except (ActionFailedError, KubeError) as error:
+                self._again(key, str(error))
+            except Exception:
+                log.exception("job %s/%s could not be reconciled", *key)
+                self._again(key, "a bug")
+            else:
+                self._backoffs.pop(key, None)
+            finally:
+                self._busy.discard(key)
+                self._ready.set()
+
+    def _next(self) -> JobKey | None:
+        found = next((key for key in self._waiting if key not in self._busy), None)
+        if found is not None:
+            del self._waiting[found]
+        return found
+
+    def _again(self, key: JobKey, why: str) -> None:
+        backoff = self._backoffs.get(key)
+        if backoff is None:
+            backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)
+        log.info("job %s/%s: again later: %s", *key, why)
+        asyncio.get_running_loop().call_later(backoff.next(), self._enqueue, key)
+
+    async def _look(self, key: JobKey) -> None:
+        if key.name.startswith("/"):
+            await self._bare(WorkloadKey(f"{key.namespace}{key.name}"))
+            return
+        entry = self._feeds[JOBS].get(Key(*key))
+        job: Json | None = entry.object if entry is not None else None
+        uid = entry.uid if entry is not None else ""
+        await self._orphans(key, uid)
+        if job is None:
+            return
+        seen = await self._observed(job, uid)
+        for action in reconcile(seen, self._settings, self._lookups):
+            await self._hands.act(self._kind, job, action)
+
+    async def _observed(self, job: Json, uid: str) -> Observed:
+        keys = set(self._by_owner.get(uid, ()))
+        namespace = job["metadata"].get("namespace", "")
+        try:
+            if name := prebuilt_workload(job):
+                keys.add(WorkloadKey(f"{namespace}/{name}"))
+        except JobError:
+            pass  # the reconciler says so
+        workloads = tuple(seen for one in sorted(keys) if (seen := self._seen(one)) is not None)
+        labels = self._feeds[NAMESPACES].get(Key("", namespace))
+        gated = 0
+        if any(names.ELASTIC_JOB in one.typed.metadata.annotations for one in workloads):
+            gated = await self._hands.gated_pods(job, names.ELASTIC_JOB)
+        return Observed(
+            kind=self._kind,
+            job=job,
+            workloads=workloads,
+            namespace_labels=labels.object.metadata.labels if labels is not None else {},
+            gated_pods=gated,
+        )
+
+    def _seen(self, key: WorkloadKey) -> SeenWorkload | None:
+        kept, raw = self._ledger.get(key), self._raws.of(key)
+        return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
+
+    async def _orphans(self, key: JobKey, uid: str) -> None:
+        """Workloads that an earlier job of this name left, as the API server confirms: our watch may lag."""
+        if not self._settings.gates.on(_ORPHANS):
+            return
+        left = [
+            kept.workload
+            for owner_uid, keys in self._owners_named(key)
+            if owner_uid != uid
+            for one in keys
+            if (kept := self._ledger.get(one)) is not None
+        ]
+        if not left or await self._lives(key, uid):
+            return
+        seen = tuple(found for one in left if (found := self._seen(WorkloadKey(one.key))) is not None)
+        gone = Observed(kind=self._kind, job=None, workloads=seen)
+        for action in reconcile(gone, self._settings, self._lookups):
+            await self._hands.act(self._kind, {"metadata": {"namespace": key.namespace, "name": key.name}}, action)
+
+    def _owners_named(self, key: JobKey) -> list[tuple[str, tuple[WorkloadKey, ...]]]:
+        found = []
+        for owner_uid, keys in self._by_owner.items():
+            for one in keys:
+                kept = self._ledger.get(one)
+                owner = self._owner(kept.workload) if kept is not None else None
+                if owner is not None and (one.partition("/")[0], owner.name) == key:
+                    found.append((owner_uid, tuple(keys)))
+                    break
+        return found
+
+    async def _lives(self, key: JobKey, known_uid: str) -> bool:
+        """Whether there is a job of that name which our watch does not show yet."""
+        try:
+            found = await self._client.get(JOBS, key.name, dict[str, Any], namespace=key.namespace)
+        except NotFoundError:
+            return False
+        return bool(found["metadata"].get("uid") != known_uid)
+
+    async def _bare(self, key: WorkloadKey) -> None:
+        """Nobody's workload that is being deleted: nothing runs by it, so it may go."""
+        kept = self._ledger.get(key)
+        if kept is not None and names.RESOURCE_IN_USE in kept.workload.metadata.finalizers:
+            await self._hands.remove_finalizer(key, kept.uid)
+
+    # -- lookups -----------------------------------------------------------------------------------------------------
+
+    def _make_lookups(self) -> Lookups:
+        def value(resource: Resource) -> Callable[[str], Any]:
+            def look(name: str) -> Any:
+                entry = self._feeds[resource].get(Key("", name))
+                return None if entry is None else entry.object
+
+            return look
+
+        flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
+        return Lookups(
+            flavor=flavors,
+            workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
+            pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
+            global_default=self._global_default,
+            owner=self._owner_object,
+            is_job_kind=lambda version, kind: (
+                (version, kind) == (f"{self._kind.group}/{self._kind.version}", self._kind.kind)
+            ),
+            is_admitted=self._is_admitted,
+        )
+
+    def _global_default(self) -> tuple[str, int] | None:
+        found = [one for one in self._feeds[POD_CLASSES].objects() if one.global_default]
+        # Of several the API server takes the one with the lowest value.
+        lowest = min(found, key=lambda one: (one.value, one.metadata.name), default=None)
+        return None if lowest is None else (lowest.metadata.name, lowest.value)
+
+    def _owner_object(self, namespace: str, owner: OwnerReference) -> Json | None:
+        if not self._lookups.is_job_kind(owner.api_version, owner.kind):
+            return None
+        entry = self._feeds[JOBS].get(Key(namespace, owner.name))
+        return entry.object if entry is not None and entry.uid == owner.uid else None
+
+    def _is_admitted(self, uid: str) -> bool:
+        kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
+        return any(one is not None and is_true(one.workload.status.conditions, "Admitted") for one in kept)

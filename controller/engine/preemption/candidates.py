@@ -12,7 +12,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -100,6 +100,18 @@ class Search:
         if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
             return -math.inf
         return started_s + minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
+
+    def protection_ends_s(self, queue: QueueState, limits: Limits) -> float:
+        """When the first of the queue's holders within the limits has run for its minimum; infinity for none."""
+        minimum, first_s = self.cluster.config.beyond.minimum_runtime, math.inf
+        if minimum is not None:
+            for rank in chain.from_iterable(self.ranks(queue, limits, evicted=False)):
+                for name in rank.runs_as():
+                    minimum_s = minimum.of(name, queue_s=queue.policies.minimum_runtime_s)
+                    started_s = rank.started_after(name, self.now_s - minimum_s)
+                    if started_s is not None:
+                        first_s = min(first_s, started_s + minimum_s)
+        return first_s
 
     def order(self, rank: Rank, kind: Kind, entry: Entry) -> Order:
         ran_s = max(0.0, self.now_s + entry.newest_s)

@@ -53,7 +53,7 @@ class Fair:
     def _borrowers(self) -> Iterator[Node]:
         """The other ClusterQueues of the tree that borrow anything of what is contested."""
         if self._node.parent is not None:
-            for node in _queues_below(self._node.root()):
+            for node in queues_below(self._node.root()):
                 if node is not self._node and any(node.borrowed(fr) for fr in self._search.frs):
                     yield node
 
@@ -138,7 +138,7 @@ class Fair:
             return self._room.fits()
 
 
-def _queues_below(node: Node) -> Iterator[Node]:
+def queues_below(node: Node) -> Iterator[Node]:
     yield from node.queues.values()
     for cohort in node.cohorts.values():
-        yield from _queues_below(cohort)
+        yield from queues_below(cohort)

@@ -45,17 +45,21 @@ class Kind(NamedTuple):
     usage: tuple[tuple[FlavorResource, Amount], ...] = ()
 
 
+_Timed = tuple[float, WorkloadKey]
+
+
 class Rank:
     """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority."""
 
-    __slots__ = ("_by_queue_time", "kinds", "order", "total")
+    __slots__ = ("_by_queue_time", "_starts", "kinds", "order", "total")
 
     def __init__(self, order: tuple[bool, int]) -> None:
         self.order = order
         """(not evicted, priority): what ranks are sorted by."""
         self.kinds: dict[Kind, Chunks[Entry]] = {}
         self.total: Amount = 0
-        self._by_queue_time: Chunks[tuple[float, WorkloadKey]] | None = None
+        self._by_queue_time: Chunks[_Timed] | None = None
+        self._starts: dict[str, Chunks[_Timed]] = {}
 
     def __lt__(self, other: "Rank") -> bool:
         return self.order < other.order
@@ -77,10 +81,19 @@ class Rank:
             for entries in self.kinds.values():
                 for entry in entries:
                     times.add((entry.holder.queued_at_s, entry.key))
-        count = times.count_after(time_s, _queue_time)
+        count = times.count_after(time_s, _time)
         if count > _FEW and count * 8 > len(times):
             return None
-        return [key for _, key in times.after(time_s, _queue_time)]
+        return [key for _, key in times.after(time_s, _time)]
+
+    def started_after(self, runs_as: str, time_s: float) -> float | None:
+        """When the first of that priority class was admitted after that time."""
+        starts = self._starts.get(runs_as)
+        return None if starts is None else next((at_s for at_s, _ in starts.after(time_s, _time)), None)
+
+    def runs_as(self) -> Iterator[str]:
+        """The priority classes of those whom a minimum runtime protects."""
+        yield from self._starts
 
     def add(self, kind: Kind, entry: Entry, amount: Amount) -> None:
         entries = self.kinds.get(kind)
@@ -90,6 +103,8 @@ class Rank:
         self.total += amount
         if self._by_queue_time is not None:
             self._by_queue_time.add((entry.holder.queued_at_s, entry.key))
+        if kind.runs_as is not None and (started_s := started_at_s(entry.holder)) is not None:
+            self._starts.setdefault(kind.runs_as, Chunks()).add((started_s, entry.key))
 
     def remove(self, kind: Kind, entry: Entry, amount: Amount) -> None:
         entries = self.kinds[kind]
@@ -99,6 +114,10 @@ class Rank:
         self.total -= amount
         if self._by_queue_time is not None:
             self._by_queue_time.remove((entry.holder.queued_at_s, entry.key))
+        if kind.runs_as is not None and (started_s := started_at_s(entry.holder)) is not None:
+            self._starts[kind.runs_as].remove((started_s, entry.key))
+            if not self._starts[kind.runs_as]:
+                del self._starts[kind.runs_as]
 
 
 Ranks = list[Rank]
@@ -239,5 +258,5 @@ def _find(ranks: Ranks, order: tuple[bool, int]) -> Rank | None:
     return ranks[low] if low < len(ranks) and ranks[low].order == order else None
 
 
-def _queue_time(entry: tuple[float, WorkloadKey]) -> float:
+def _time(entry: _Timed) -> float:
     return entry[0]

@@ -1,17 +1,18 @@
 """Preemption as the scheduling cycle and the flavor assigner ask for it."""
 
+import math
 from collections.abc import Callable
 
 from controller.engine.assignment import Assignment, Possibility
 from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming, Target
-from controller.engine.preemption.candidates import Search
-from controller.engine.preemption.classical import Classical
-from controller.engine.preemption.fair import Fair
+from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
+from controller.engine.preemption.classical import Classical, within_quota
+from controller.engine.preemption.fair import Fair, queues_below
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex
 from controller.engine.preemption.room import Room, room_for
-from controller.engine.resources import Amount, FlavorResource, LocalQueueKey
+from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
 
 
 class Preemption:
@@ -36,6 +37,27 @@ class Preemption:
         frs = tuple(sorted(assignment.preempting()))
         return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
 
+    def protected_until_s(self, incoming: Incoming, assignment: Assignment, now_s: float) -> float | None:
+        """When the next candidate has run for its minimum: nothing else need happen for ``targets`` to change then.
+
+        None where nobody is protected.
+        """
+        search = self._search(incoming, tuple(sorted(assignment.preempting())), now_s)
+        policies, node = incoming.queue.policies, incoming.queue.node
+        own = limits_within(policies.within_cluster_queue, incoming)
+        reclaim = limits_reclaim(policies.reclaim_within_cohort, incoming)
+        first_s = math.inf if own is None else search.protection_ends_s(incoming.queue, own)
+        if reclaim is not None and node.parent is not None:
+            for other in queues_below(node.root()):
+                if other is not node and not within_quota(other, search.frs):
+                    queue = self._cluster.queue(ClusterQueueName(other.name))
+                    first_s = min(first_s, search.protection_ends_s(queue, reclaim))
+        return None if math.isinf(first_s) else first_s
+
+    def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
+        barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else frozenset()
+        return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred)
+
     def validate(self) -> None:
         """The index against the holders; DriftError where they differ."""
         self.index.validate(self._cluster.holders)
@@ -59,9 +81,8 @@ class Preemption:
     ) -> tuple[Target, ...]:
         if not frs:
             return ()
+        search = self._search(incoming, frs, now_s)
         config = self._cluster.config
-        barred = self.history.barred(incoming) if config.beyond.no_eviction_cycles else frozenset()
-        search = Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred)
         if config.fair_sharing is not None:
             return Fair(search, room, config.fair_sharing).targets()
         return Classical(search, room).targets()

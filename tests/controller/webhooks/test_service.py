@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.webhooks.certificates import CertificateError
+from controller.webhooks.certificates import CertificateError, advanced
 from controller.webhooks.injection import CRDS, ServiceTarget
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, Served
 from controller.webhooks.server import WebhookServer
@@ -114,7 +114,9 @@ async def test_it_comes_up_answers_and_is_trusted_by_the_bundle_it_wrote(api: Fa
     assert not replica.server.serving
 
 
-async def test_a_new_certificate_is_presented_without_a_restart(replica: Replica, clock: VirtualClock) -> None:
+async def test_a_new_certificate_is_presented_without_a_restart(
+    api: FakeApiServer, replica: Replica, clock: VirtualClock
+) -> None:
     async with running(replica):
         await eventually(at_ready(replica))
         first = await replica.certificates.current()
@@ -122,7 +124,10 @@ async def test_a_new_certificate_is_presented_without_a_restart(replica: Replica
         # As after a rotation, by another authority: what trusts only the first one must no longer be answered.
         async with FakeApiServer() as elsewhere, Client(elsewhere.config) as client:
             other = await OwnCertificates(client, NAME, names=NAMES, clock=clock).current()
-        replica.server.use(other)
+            found = elsewhere.get(SECRETS, NAME.name, namespace=NAME.namespace)["data"]
+        api.delete(SECRETS, NAME.name, namespace=NAME.namespace)
+        api.create(SECRETS, NAME.name, {"metadata": {}, "data": found}, namespace=NAME.namespace)
+        await replica.service.round()
         assert replica.server.port == port
         async with replica.call("/healthz", None, other.trusted) as answer:
             assert answer.status == 200
@@ -134,7 +139,9 @@ async def test_a_new_certificate_is_presented_without_a_restart(replica: Replica
 async def test_a_certificate_that_cannot_be_used_leaves_the_old_one_in_use(replica: Replica) -> None:
     await replica.service.round()
     served = await replica.certificates.current()
+    stranger = advanced(None, NAMES, time.time()).serving
     for broken in (
+        Served(certificate=stranger.certificate, key=served.key, trusted=b""),
         Served(certificate=b"x", key=b"y", trusted=b""),
         Served(certificate=served.certificate, key=b"-----BEGIN PRIVATE KEY-----\nxx\n", trusted=b""),
     ):

@@ -338,7 +338,7 @@ OWN: Final = (
         "tessera.minimumRuntimeBeforePreemption.default",
         duration(),
         "0s",
-        "that while; the annotation `tessera.dev/minimum-runtime` of a ClusterQueue wins",
+        "that while; the annotation `tessera.dev/minimum-runtime-before-preemption` of a ClusterQueue wins",
     ),
     _key(
         "tessera.minimumRuntimeBeforePreemption.byPriorityClass.*",

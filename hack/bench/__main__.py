@@ -4,13 +4,14 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, preferred, writes
+from hack.bench import agent, drain, preemption, preferred, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "agent": lambda _: asyncio.run(agent.main()),
     "writes": writes.main,
     "drain": drain.main,
+    "preemption": preemption.main,
 }
 
 

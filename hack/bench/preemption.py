@@ -83,9 +83,7 @@ def _queue(name: str, nominal: int, policy: dict[str, Any]) -> ClusterQueue:
 
 
 def _info(name: str, amount: int) -> WorkloadInfo:
-    pod_set = PodSetRequests(
-        name="main", count=1, requests={GPU.resource: amount}, flavors={GPU.resource: GPU.flavor}
-    )
+    pod_set = PodSetRequests(name="main", count=1, requests={GPU.resource: amount}, flavors={GPU.resource: GPU.flavor})
     workload = Workload(metadata=ObjectMeta(name=name, uid=name))
     return WorkloadInfo(workload=workload, cluster_queue=ClusterQueueName(""), pod_sets=(pod_set,))
 

@@ -22,7 +22,7 @@ from controller.engine.intake import Standing, replaced_slice, standing
 from controller.engine.nomination import Nominator
 from controller.engine.outcomes import Outcomes
 from controller.engine.placement import Placement
-from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pending import PendingWorkload, Place
 from controller.engine.queuestate import Holder
 from controller.engine.quotashares import QuotaShares
 from controller.engine.resources import (
@@ -268,7 +268,9 @@ class Engine:
         return Entry(incoming, holder=holder)
 
     def _notice(self, entries: list[Entry], *, changed: bool) -> None:
-        """A run is settled once a cycle has tried nothing but what was tried before, and nothing came of it."""
+        """A run is settled once a cycle has tried nothing but what was tried before, nothing came of it, and nobody was
+        parked who stood before others.
+        """
         if changed or self._tried_at != self.state.changes:
             self._tried.clear()
             self._settled = False
@@ -276,7 +278,8 @@ class Engine:
         if changed:
             return
         now = {_try(entry) for entry in entries if entry.pending is not None}
-        self._settled = now <= self._tried
+        waits = all(entry.pending.place is Place.QUEUED for entry in entries if entry.pending is not None)
+        self._settled = waits and now <= self._tried
         self._tried |= now
 
 

@@ -19,7 +19,8 @@ _REQUEUE = {
     Rule.NAMESPACE_MISMATCH: RequeueReason.NAMESPACE_MISMATCH,
     Rule.PREEMPTS: RequeueReason.PENDING_PREEMPTION,
     Rule.FITS_AFTER_PREEMPTION: RequeueReason.PENDING_PREEMPTION,
-    Rule.MIGRATES: RequeueReason.PENDING_MIGRATION,
+    # As for a preemptor: who makes way for it must not come back first.
+    Rule.MIGRATES: RequeueReason.PENDING_PREEMPTION,
     Rule.OVERLAPPING_TARGETS: RequeueReason.FAILED_AFTER_NOMINATION,
     Rule.NO_LONGER_FITS: RequeueReason.FAILED_AFTER_NOMINATION,
     Rule.PODS_NOT_READY: RequeueReason.FAILED_AFTER_NOMINATION,

@@ -11,6 +11,7 @@ from controller.engine.enginestate import EngineState
 from controller.engine.entry import Entry
 from controller.engine.evictionstatus import evicted
 from controller.engine.incoming import PreemptionReason, Target
+from controller.engine.queues.pending import RequeueReason
 from controller.engine.queuestate import Holder
 from controller.engine.records import Record, Rule
 from controller.engine.resources import WorkloadKey
@@ -32,6 +33,7 @@ class Outcomes:
         waiting: list[Decision] = []
         for entry in entries:
             record = entry.record(now_s)
+            before = self._stories.last(entry.key)
             self._stories.tell(record)
             self._beyond.decided(entry)
             if entry.second_pass:
@@ -40,7 +42,8 @@ class Outcomes:
                 made += self._admit(entry, record)
             else:
                 made += self._evict(entry, record)
-                waiting.append(self._wait(entry, record))
+                again = before is not None and before.rule is record.rule
+                waiting.append(self._wait(entry, record, again=again))
         return made + waiting
 
     # -- admission ---------------------------------------------------------------------------------------------------
@@ -116,11 +119,16 @@ class Outcomes:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def _wait(self, entry: Entry, record: Record) -> Decision:
+    def _wait(self, entry: Entry, record: Record, *, again: bool) -> Decision:
+        """``again``: the same came of it the last time."""
         pending = entry.pending
         if pending is None:
             raise ValueError(f"{entry.key} is not pending")
-        self._state.queues.requeue(pending, entry.requeue, record.at_s)
+        if entry.rule in _FLAVOR_STANDS:
+            pending.bookmark = None
+        # A variant that loses to another once more would stand at the head for as long as that one runs.
+        reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
+        self._state.queues.requeue(pending, reason, record.at_s)
         return Pending(info=pending.info, record=record, gates=self._state.config.gates, preemption_gated=entry.gated)
 
     def replaced_slices(self, now_s: float) -> Iterator[Decision]:
@@ -183,6 +191,11 @@ class Outcomes:
         state.cluster.add_holder(msgspec.structs.replace(holder, evicted=False))
         state.touch()
         return True
+
+
+# The flavor is found, and only its time has not come: the next try begins with all flavors.
+_FLAVOR_STANDS = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
+_LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})
 
 
 def _holder(entry: Entry, now_s: float) -> Holder:

@@ -166,8 +166,9 @@ class WorkloadEvents:
         if known is not None and _same(known, pending):
             known.info = pending.info
             return
-        if known is not None and known.shape == pending.shape:
-            pending.bookmark = known.bookmark
+        if known is not None:
+            # Something a try depends on has changed, though its place in the queue may be the same.
+            state.queues.remove(key)
         state.queues.put(pending, now_s)
         state.touch()
 

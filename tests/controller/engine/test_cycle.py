@@ -8,6 +8,8 @@ from controller.engine.gates import FeatureGates
 from controller.engine.records import Rule
 from controller.engine.resources import WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import OwnerReference
+from controller.objects.workload import PreemptionGateState, Workload
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -253,3 +255,105 @@ def test_explaining_changes_nothing() -> None:
     it.engine.validate()
     assert it.engine.state.changes == changes
     assert not it.engine.settled(it.now_s)
+
+
+def test_nobody_is_evicted_for_two_and_the_second_is_counted_as_skipped() -> None:
+    gates = FeatureGates({"RecomputeAssignmentUponPreemptionTargetsOverlap": False})
+    reclaim = {"reclaimWithinCohort": "Any"}
+    queues = [cluster_queue(name, 2, cohort="c", preemption=reclaim) for name in "ab"]
+    it = world(*queues, cluster_queue("guest", 0, cohort="c"), config=EngineConfig(gates=gates))
+    it.put(workload("borrower", "guest", 4))
+    it.cycle()
+    it.put(workload("x", "a", 2, created_s=1), workload("y", "b", 2, created_s=2))
+    decisions = it.cycle()
+    assert [type(one) for one in decisions.made] == [Evicted, Pending, Pending]
+    assert dict(decisions.skipped_preemptions) == {"b": 1}
+
+
+def test_who_fits_once_anothers_victims_are_gone_waits_for_them() -> None:
+    reclaim = {"reclaimWithinCohort": "Any"}
+    queues = [cluster_queue(name, 2, cohort="c", preemption=reclaim) for name in "ab"]
+    it = world(*queues, cluster_queue("guest", 0, cohort="c"))
+    it.put(workload("borrower", "guest", 4))
+    it.cycle()
+    it.put(workload("x", "a", 2, created_s=1), workload("y", "b", 2, created_s=2))
+    decisions = it.cycle()
+    assert dict(decisions.recomputations) == {"b": {"deferred_fit": 1}}
+    assert it.condition("y") == "False/WaitingForPreemptedWorkloads"
+    it.settle()
+    it.stop_evicted()
+    it.settle()
+    assert it.running() == {"x", "y"}
+
+
+def variant(name: str, flavors: str, created_s: int = 0) -> Workload:
+    made = workload(
+        name, "a", 2, annotations={"kueue.x-k8s.io/workload-allowed-resource-flavors": flavors}, created_s=created_s
+    )
+    owner = OwnerReference(api_version=KUEUE, kind="Workload", name="job", uid="job", controller=True)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, owner_references=(owner,)))
+
+
+def variants_world(**spec: object) -> World:
+    config = EngineConfig(gates=FeatureGates({"ConcurrentAdmission": True}))
+    it = World(config)
+    it.put(flavor("best"), flavor("good"), flavor("poor"), local_queue("a"))
+    it.put(cluster_queue("a", 2, flavors=("best", "good", "poor"), **spec))  # type: ignore[arg-type]
+    return it
+
+
+def test_a_better_variant_makes_the_worse_one_go_and_a_worse_one_stays_out() -> None:
+    it = variants_world()
+    it.put(variant("good", "good"))
+    it.settle()
+    it.put(variant("poor", "poor", 1))
+    it.settle()
+    assert it.condition("poor") == "False/PendingEvaluation"
+    it.delete("poor")
+    it.put(variant("best", "best", 2))
+    it.settle()
+    assert it.condition("good", "Evicted") == "True/FlavorMigration"
+    assert it.condition("best") == "False/WaitingForPreemptedWorkloads"
+    it.stop_evicted()
+    it.settle()
+    assert it.running() == {"best"}
+
+
+def test_two_variants_on_the_same_flavor_do_not_run_side_by_side() -> None:
+    it = variants_world()
+    it.put(workload("other", "a", 1, created_s=1))
+    it.put(msgspec.structs.replace(variant("one", "poor"), spec=workload("one", "a", 1).spec))
+    it.put(msgspec.structs.replace(variant("two", "poor"), spec=workload("two", "a", 1).spec))
+    it.settle()
+    assert it.running() == {"other", "one"}
+
+
+def test_a_variant_below_the_last_acceptable_flavor_moves_nobody() -> None:
+    constraints = {"lastAcceptableFlavorName": "best"}
+    policy = {"migration": {"mode": "TryPreferredFlavors", "constraints": constraints}}
+    it = variants_world(concurrentAdmissionPolicy=policy)
+    it.put(variant("poor", "poor"))
+    it.settle()
+    it.put(variant("good", "good", 1))
+    it.settle()
+    assert it.condition("poor", "Evicted") == ""
+    it.put(variant("best", "best", 2))
+    it.settle()
+    assert it.condition("poor", "Evicted") == "True/FlavorMigration"
+
+
+def test_closed_preemption_gates_hold_back_victims_and_say_so() -> None:
+    config = EngineConfig(gates=FeatureGates({"MultiKueueOrchestratedPreemption": True}))
+    it = world(cluster_queue("a", 4, preemption=LOWER), config=config)
+    it.put(workload("low", "a", 4))
+    it.cycle()
+    gated = workload("high", "a", 3, priority=5, preemptionGates=[{"name": "gate"}])
+    it.put(gated)
+    it.settle()
+    assert it.condition("low", "Evicted") == ""
+    assert it.condition("high", "BlockedOnPreemptionGates") == "True/PreemptionGated"
+    opened = (PreemptionGateState(name="gate", position="Open"),)
+    status = it.workloads[WorkloadKey("ns/high")].status
+    it.put(msgspec.structs.replace(gated, status=msgspec.structs.replace(status, preemption_gates=opened)))
+    it.settle()
+    assert it.condition("low", "Evicted") == "True/Preempted"

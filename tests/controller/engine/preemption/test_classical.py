@@ -59,6 +59,15 @@ def test_among_many_equals_those_that_queued_later_are_found() -> None:
     assert lab.ask("a", 1, queued_at_s=5.5) == {"w0006": "InClusterQueue"}
 
 
+def test_among_many_that_queued_later_one_of_the_same_time_is_no_candidate() -> None:
+    lab = Lab()
+    lab.queue("a", 170, preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"})
+    for at in range(170):
+        later = at >= 100
+        lab.hold(f"w{at}", "a", 1, ran_s=float(at), queued_at_s=31.0 if later else 30.0)
+    assert lab.ask("a", 1, queued_at_s=30.0) == {"w100": "InClusterQueue"}
+
+
 def test_lowest_priority_goes_first_then_the_newest_then_by_uid() -> None:
     lab = one_queue(LOWER)
     lab.hold("old", "a", 1, priority=1, ran_s=50.0)
@@ -120,6 +129,21 @@ def test_for_a_borrower_others_go_only_where_borrow_within_cohort_says_so_and_up
     assert asked(lower, 10) == {}
     assert asked(capped, 3) == {"b0": "InCohortReclaimWhileBorrowing"}
     assert asked(capped, 4) == {}
+    # Only a policy that says Never is Never.
+    assert asked({"maxPriorityThreshold": 3}, 3) == {"b0": "InCohortReclaimWhileBorrowing"}
+
+
+def test_where_borrowers_may_not_evict_it_is_tried_within_own_quota_first() -> None:
+    lab = Lab()
+    lab.cohort("all", 3)
+    lab.queue("a", 4, "all", preemption={**LOWER, **RECLAIM})
+    lab.queue("b", 4, "all")
+    for at in range(6):
+        lab.hold(f"b{at}", "b", 1)
+    lab.hold("low-x", "a", 1)
+    lab.hold("low-y", "a", 1)
+    # With one of the two gone it would fit beyond its quota.
+    assert set(lab.ask("a", 4, priority=5)) == {"low-x", "low-y"}
 
 
 def test_a_subtree_with_room_in_its_own_quota_takes_it_back_from_outside_without_asking_for_priorities() -> None:

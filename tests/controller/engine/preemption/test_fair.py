@@ -63,6 +63,40 @@ def test_the_strategies_differ_where_a_victim_is_larger_than_the_difference() ->
     assert asked(FINAL, INITIAL) == {"b0"}
 
 
+def test_the_second_strategy_takes_the_first_that_the_first_one_spared() -> None:
+    lab = shared_pool(6)
+    lab.hold("low", "b", 3, priority=0)
+    lab.hold("high", "b", 2, priority=1)
+    assert lab.ask("a", 4) == {"low": "InCohortFairSharing"}
+
+
+def test_who_is_spared_does_not_spare_the_smaller_ones_behind_it() -> None:
+    lab = shared_pool(6)
+    lab.hold("large", "b", 4, ran_s=1.0)
+    lab.hold("small", "b", 1, ran_s=9.0)
+    assert lab.ask("a", 2) == {"small": "InCohortFairSharing"}
+
+
+def test_of_equal_shares_a_cohort_gives_before_a_queue() -> None:
+    lab = shared_pool(8)
+    lab.cohort("nested", 0, "all")
+    lab.queue("z", 0, "nested")
+    hold_ones(lab, "b", 4)
+    hold_ones(lab, "z", 4)
+    assert lab.ask("a", 1) == {"z3": "InCohortFairSharing"}
+
+
+def test_the_own_cohort_need_not_borrow_for_the_own_queue_to_give() -> None:
+    lab = shared_pool(1)
+    lab.cohort("mine", 3, "all")
+    lab.queue("a", 0, "mine", preemption={**RECLAIM, "withinClusterQueue": "LowerPriority"})
+    lab.queue("d", 0, "mine")
+    hold_ones(lab, "a", 2)
+    lab.hold("b0", "b", 1, priority=9)
+    lab.hold("d0", "d", 1, priority=9)
+    assert lab.ask("a", 1, priority=5) == {"a1": "InClusterQueue"}
+
+
 def test_a_queue_within_its_own_quota_takes_it_back_whatever_the_shares_unless_the_gate_is_off() -> None:
     def asked(*, on: bool) -> dict[str, str]:
         gates = FeatureGates({"FairSharingPreemptWithinNominal": on})

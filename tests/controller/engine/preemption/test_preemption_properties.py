@@ -75,6 +75,31 @@ def labs(draw: st.DrawFn, config: EngineConfig) -> tuple[Lab, Incoming]:
 
 
 @st.composite
+def crowds(draw: st.DrawFn, config: EngineConfig) -> tuple[Lab, Incoming]:
+    """Queues that live on what cohorts give them: nearly everybody borrows, and shares are often equal."""
+    lab = Lab(config)
+    cohorts = draw(st.integers(1, 4))
+    weight = st.sampled_from([None, None, None, "2", "0"])
+    for at in range(cohorts):
+        parent = f"c{draw(st.integers(0, at - 1))}" if at else ""
+        lab.cohort(f"c{at}", draw(st.integers(0, 8)), parent, weight=draw(weight))
+    queues = draw(st.integers(2, 5))
+    for at in range(queues):
+        within = draw(st.sampled_from(["LowerPriority", "Never"]))
+        lab.queue(
+            f"q{at}",
+            draw(st.sampled_from([0, 0, 0, 1, 3])),
+            f"c{draw(st.integers(0, cohorts - 1))}",
+            preemption={"reclaimWithinCohort": "Any", "withinClusterQueue": within},
+            weight=draw(weight),
+        )
+    for at in range(draw(st.integers(3, 12))):
+        queue = f"q{draw(st.integers(0, queues - 1))}"
+        lab.hold(f"w{at}", queue, draw(st.integers(1, 3)), draw(st.integers(0, 1)), ran_s=draw(st.integers(0, 4)))
+    return lab, lab.incoming("in", "q0", draw(st.integers(1, 5)), draw(st.integers(0, 1)))
+
+
+@st.composite
 def classical(draw: st.DrawFn) -> tuple[Lab, Incoming]:
     return draw(labs(EngineConfig()))
 
@@ -82,7 +107,8 @@ def classical(draw: st.DrawFn) -> tuple[Lab, Incoming]:
 @st.composite
 def fair(draw: st.DrawFn) -> tuple[Lab, Incoming]:
     gates = FeatureGates({"FairSharingPreemptWithinNominal": draw(st.booleans())})
-    return draw(labs(EngineConfig(fair_sharing=draw(FAIR), gates=gates)))
+    config = EngineConfig(fair_sharing=draw(FAIR), gates=gates)
+    return draw(st.one_of(labs(config), crowds(config), crowds(config)))
 
 
 def agree(lab: Lab, incoming: Incoming) -> None:

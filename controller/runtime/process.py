@@ -5,6 +5,7 @@ import logging
 import random
 import secrets
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -39,10 +40,18 @@ _CONNECTIONS: Final = 12
 class Process:
     """``run`` until ``stop`` is set: 0, or 3 when leadership was lost."""
 
-    def __init__(self, config: ControllerConfig, flags: Flags, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: ControllerConfig,
+        flags: Flags,
+        *,
+        clock: Clock | None = None,
+        connect: Callable[[], ClusterConfig] | None = None,
+    ) -> None:
         self._config = config
         self._flags = flags
         self._clock = clock or SystemClock()
+        self._connect = connect or (lambda: load(flags.kubeconfig))
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._book = Book()
         self._counting = Counting(self._book, local_queues=config.metrics.local_queues)
@@ -54,7 +63,7 @@ class Process:
         self.listeners = Listeners()
 
     async def run(self, stop: asyncio.Event) -> int:
-        cluster = load(self._flags.kubeconfig)
+        cluster = self._connect()
         election = self._config.leader_election
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
@@ -130,8 +139,8 @@ class Process:
     def _listen(self) -> None:
         metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
         health = self._config.health
-        self.listeners.add(metrics, "/metrics", text(self._exposition))
-        explanations = Explanations(self._core, self._leader, self._clock.wall)
+        self.listeners.add(metrics, "/metrics", text(self.exposition))
+        explanations = Explanations(lambda: self.core, lambda: self.leader, self._clock.wall)
         for path, handler in explanations.routes().items():
             self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
         for address in (metrics, None if self._flags.core_only else health.address):
@@ -143,10 +152,14 @@ class Process:
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
         return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
 
-    def _core(self) -> Core | None:
+    @property
+    def core(self) -> Core | None:
+        """What decides, while this replica leads."""
         return self._term.core if self._term is not None else None
 
-    def _leader(self) -> str | None:
+    @property
+    def leader(self) -> str | None:
+        """Who leads, in words; None while we do."""
         return self._leadership.waiting_for if self._leadership is not None else None
 
     @property
@@ -155,7 +168,7 @@ class Process:
             return "standalone"
         return "leader" if self._leadership is not None and self._leadership.leading else "follower"
 
-    def _exposition(self) -> str:
+    def exposition(self) -> str:
         return exposition(self._book, self._config, self.role, self._feeds, self._term, self._counting.skips)
 
 

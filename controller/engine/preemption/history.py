@@ -64,6 +64,13 @@ class EvictionHistory:
         if self._size > self._sweep_at:
             self._sweep()
 
+    def taken_back(self, preemptor: WorkloadKey, victim: WorkloadKey) -> None:
+        """The eviction did not come about: the victim was never told."""
+        if victim in self._evicted.get(preemptor, {}):
+            self._drop(self._evicted, preemptor, victim)
+            self._drop(self._evicted_by, victim, preemptor)
+            self._size -= 1
+
     def outside_change(self, queue: ClusterQueueName) -> None:
         """A workload of this ClusterQueue is new, has finished, is gone, or its spec has changed."""
         self._changes[queue] = self._changes.get(queue, 0) + 1

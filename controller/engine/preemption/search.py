@@ -16,7 +16,7 @@ from controller.engine.resources import Amount, ClusterQueueName, FlavorResource
 
 
 class Preemption:
-    """One for a cluster, as long as it lives. Questions change nothing.
+    """One for a cluster, as long as it lives. Questions change nothing but what ``next_due_s`` says.
 
     ``local_queue_usage`` is the decayed usage of a LocalQueue, asked for only where admission fair sharing is on.
     """
@@ -31,18 +31,27 @@ class Preemption:
         self.history = EvictionHistory(cluster)
         """Told of evictions and of changes from outside by whoever makes or sees them."""
         self.oracle = Oracle(self)
+        self._due: dict[ClusterQueueName, float] = {}
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """Who would have to go so that the assignment fits; empty when nobody's going makes it fit."""
         frs = tuple(sorted(assignment.preempting()))
         return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
 
-    def protected_until_s(self, incoming: Incoming, assignment: Assignment, now_s: float) -> float | None:
-        """When the next candidate has run for its minimum: nothing else need happen for ``targets`` to change then.
+    def next_due_s(self) -> float | None:
+        """When somebody for whom nobody could go is to be tried again, because a minimum runtime ends then."""
+        return min(self._due.values(), default=None)
 
-        None where nobody is protected.
-        """
-        search = self._search(incoming, tuple(sorted(assignment.preempting())), now_s)
+    def due(self, now_s: float) -> tuple[ClusterQueueName, ...]:
+        """The ClusterQueues whose workloads are to be tried again now; told once."""
+        found = tuple(sorted(name for name, due_s in self._due.items() if due_s <= now_s))
+        for name in found:
+            del self._due[name]
+        return found
+
+    def _note_protection(self, search: Search) -> None:
+        """Nobody can go now: remember when the next candidate has run for its minimum, for nothing else may happen."""
+        incoming = search.incoming
         policies, node = incoming.queue.policies, incoming.queue.node
         own = limits_within(policies.within_cluster_queue, incoming)
         reclaim = limits_reclaim(policies.reclaim_within_cohort, incoming)
@@ -52,7 +61,8 @@ class Preemption:
                 if other is not node and not within_quota(other, search.frs):
                     queue = self._cluster.queue(ClusterQueueName(other.name))
                     first_s = min(first_s, search.protection_ends_s(queue, reclaim))
-        return None if math.isinf(first_s) else first_s
+        if first_s < self._due.get(incoming.queue.name, math.inf):
+            self._due[incoming.queue.name] = first_s
 
     def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
         barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else frozenset()
@@ -83,9 +93,11 @@ class Preemption:
             return ()
         search = self._search(incoming, frs, now_s)
         config = self._cluster.config
-        if config.fair_sharing is not None:
-            return Fair(search, room, config.fair_sharing).targets()
-        return Classical(search, room).targets()
+        fair = config.fair_sharing
+        found = Classical(search, room).targets() if fair is None else Fair(search, room, fair).targets()
+        if not found and config.beyond.minimum_runtime is not None:
+            self._note_protection(search)
+        return found
 
 
 class Oracle:

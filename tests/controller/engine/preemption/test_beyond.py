@@ -8,7 +8,7 @@ import pytest
 from controller.engine.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.preemption.index import is_gpu, lost_weight
 from controller.engine.resources import CPU, FlavorName, FlavorResource, ResourceName
-from tests.controller.engine.preemption.lab import GPU, Lab, reasons
+from tests.controller.engine.preemption.lab import GPU, NOW_S, Lab, reasons
 
 LOWER: dict[str, Any] = {"withinClusterQueue": "LowerPriority"}
 
@@ -71,11 +71,23 @@ def test_it_is_told_when_the_first_protection_ends() -> None:
     lab.hold("w0", "a", 1, ran_s=10.0)
     lab.hold("w1", "a", 1, ran_s=30.0)
     incoming = lab.incoming("in", "a", 1, 9)
+    assert lab.preemption.next_due_s() is None
     assert lab.targets(incoming) == ()
-    wake_s = lab.preemption.protected_until_s(incoming, lab.assignment(1), now_s=1_000_000.0)
-    assert wake_s == 1_000_070.0
-    assert reasons(lab.targets(incoming, wake_s)) == {"w1": "InClusterQueue"}
-    assert lab.preemption.protected_until_s(incoming, lab.assignment(1), now_s=1_000_200.0) is None
+    due_s = lab.preemption.next_due_s()
+    assert due_s == NOW_S + 70.0
+    assert lab.preemption.due(due_s - 1.0) == ()
+    assert lab.preemption.due(due_s) == ("a",)
+    assert reasons(lab.targets(incoming, due_s)) == {"w1": "InClusterQueue"}
+    assert lab.preemption.next_due_s() is None
+
+
+def test_it_is_told_for_those_in_other_queues_too() -> None:
+    lab = Lab.with_(minimum_runtime=MinimumRuntime())
+    lab.queue("a", 2, "all", preemption={"reclaimWithinCohort": "Any"})
+    lab.queue("b", 2, "all", minimum_runtime="1m")
+    lab.hold("w0", "b", 4, ran_s=10.0)
+    assert lab.ask("a", 1) == {}
+    assert lab.preemption.next_due_s() == NOW_S + 50.0
 
 
 @pytest.mark.parametrize("fair", [None, FairSharing()])

@@ -88,12 +88,10 @@ def test_of_equal_shares_a_cohort_gives_before_a_queue() -> None:
 
 def test_the_own_cohort_need_not_borrow_for_the_own_queue_to_give() -> None:
     lab = shared_pool(1)
-    lab.cohort("mine", 3, "all")
-    lab.queue("a", 0, "mine", preemption={**RECLAIM, "withinClusterQueue": "LowerPriority"})
-    lab.queue("d", 0, "mine")
+    lab.cohort("mine", 4, "all")
+    lab.queue("a", 0, "mine", preemption={"withinClusterQueue": "LowerPriority"})
     hold_ones(lab, "a", 2)
-    lab.hold("b0", "b", 1, priority=9)
-    lab.hold("d0", "d", 1, priority=9)
+    lab.hold("b0", "b", 3)
     assert lab.ask("a", 1, priority=5) == {"a1": "InClusterQueue"}
 
 

@@ -200,6 +200,14 @@ def test_another_tree_ends_nothing() -> None:
     assert (barred(lab, "x"), barred(lab, "y")) == ({"y"}, {"x"})
 
 
+def test_an_eviction_that_did_not_come_about_counts_for_nothing() -> None:
+    lab = by_priority()
+    evicted(lab, "x", "y")
+    lab.preemption.history.taken_back(WorkloadKey("/x"), WorkloadKey("/y"))
+    assert barred(lab, "x") == barred(lab, "y") == set()
+    assert len(lab.preemption.history) == 0
+
+
 def test_who_is_gone_is_forgotten_and_memory_stays_small() -> None:
     lab = by_priority()
     history = lab.preemption.history

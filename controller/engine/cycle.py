@@ -40,6 +40,8 @@ class Cycle:
         self._now_s = now_s
         self._blocks = blocks
         self._ready = ready
+        self._extras = beyond.claims is not None or beyond.backfill is not None
+        self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """Who was told to go in this cycle, by cohort tree (its root's identity)."""
         self.skipped: dict[ClusterQueueName, int] = {}
@@ -51,6 +53,13 @@ class Cycle:
         open_: list[Entry] = []
         with self._cluster.trial():
             self._beyond.begin()
+            if not self._extras:
+                for entry in entries:
+                    (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
+                for entry in self._ordered(open_):
+                    self._decide(entry)
+                    refused.append(entry)
+                return refused
             for entry in entries:
                 with self._beyond.nominating(entry):
                     open_to_it = self._nominator.nominate(entry, self._now_s)
@@ -68,9 +77,13 @@ class Cycle:
             yield from classical_order(entries, self._cluster.config.gates)
             return
         # What cannot fit takes nothing and plays for nothing.
-        hopeless = [entry for entry in entries if not entry.second_pass and entry.assignment.mode is Mode.NO_FIT]
-        yield from hopeless
-        yield from fair_order([entry for entry in entries if entry not in hopeless], self._cluster)
+        playing: list[Entry] = []
+        for entry in entries:
+            if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT:
+                playing.append(entry)
+            else:
+                yield entry
+        yield from fair_order(playing, self._cluster)
 
     # -- one entry ---------------------------------------------------------------------------------------------------
 
@@ -78,7 +91,7 @@ class Cycle:
         if entry.second_pass:
             place_again(entry, self._cluster)
             return
-        if self._cluster.config.gates.on("ConcurrentAdmission") and self._variant(entry):
+        if self._variants and self._variant(entry):
             return
         if entry.assignment.mode is Mode.FIT and not self._places_free(entry.assignment):
             self._place_anew(entry)

@@ -7,7 +7,7 @@ and, where others would have to go for it, its victims. Victims for the full num
 from collections.abc import Mapping
 from typing import Protocol
 
-from controller.engine.assignment import Assignment, Bookmark, Mode, RepresentativeMode
+from controller.engine.assignment import Assignment, Bookmark, Mode
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import Pinned
@@ -122,7 +122,8 @@ class Nominator:
     ) -> tuple[Assignment, tuple[Target, ...]]:
         def attempt(counts: Mapping[str, int] | None) -> tuple[Assignment, tuple[Target, ...]]:
             made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts)
-            if made.representative is not RepresentativeMode.PREEMPT:
+            # Where one flavor-resource alone has no candidates, all of them together have none.
+            if made.mode not in (Mode.PREEMPT, Mode.RECLAIM):
                 return made, ()
             return made, self.targets(incoming, made, now_s)
 

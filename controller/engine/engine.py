@@ -134,7 +134,9 @@ class Engine:
     def cycle(self, now_s: float) -> Decisions:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
-        self.state.preemption.oracle.now_s = now_s
+        state.preemption.oracle.now_s = now_s
+        for name in state.preemption.due(now_s):
+            state.wake(name)
         replaced = list(self._outcomes.replaced_slices(now_s))
         entries = [*self._second_passes(now_s), *self._heads(now_s)]
         before = state.changes
@@ -165,10 +167,13 @@ class Engine:
         return not self.state.slices and not self.state.queues.busy(open_for=self.state.open_for)
 
     def next_wakeup_s(self) -> float | None:
-        """When the clock alone may change something: a back-off ends, a second pass is due."""
+        """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due.
+
+        Past usage decays by the caller's timer, see ``sample_usage``.
+        """
         times = [due_s for due_s, _ in self.state.second.values()]
-        queue_s = self.state.queues.next_due_s()
-        return min([*times, queue_s] if queue_s is not None else times, default=None)
+        times += filter(None, (self.state.queues.next_due_s(), self.state.preemption.next_due_s()))
+        return min(times, default=None)
 
     def sample_usage(self, now_s: float) -> dict[LocalQueueKey, UsageRecord]:
         """Let past usage decay where it is time to; what is to be written into the LocalQueues' status."""

@@ -150,6 +150,8 @@ class Outcomes:
         if isinstance(decision, Admitted) and not decision.second_pass:
             return self._unadmit(decision, now_s, detail)
         if isinstance(decision, Evicted):
+            if decision.by is not None:
+                self._state.preemption.history.taken_back(decision.by.key, decision.key)
             return self._untell(decision.key)
         if isinstance(decision, SliceReplaced):
             return self._unend(decision)

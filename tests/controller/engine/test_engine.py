@@ -5,7 +5,7 @@ import pytest
 
 from controller.engine.activity import local_queue_problem
 from controller.engine.cluster import DriftError
-from controller.engine.config import AdmissionFairSharing, EngineConfig
+from controller.engine.config import AdmissionFairSharing, BeyondPeer, EngineConfig, MinimumRuntime
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import Condition, KubernetesObject
@@ -341,6 +341,21 @@ def test_untried_flavors_keep_a_run_from_being_settled() -> None:
     it.put(flavor(), flavor("spot"), two, local_queue("a"), workload("x", "a", 4), workload("y", "a", 4, created_s=1))
     it.settle()
     assert it.running() == {"x", "y"}
+
+
+def test_the_end_of_a_minimum_runtime_is_a_time_to_wake_at() -> None:
+    it = World(EngineConfig(beyond=BeyondPeer(minimum_runtime=MinimumRuntime(default_s=600.0))))
+    lower = {"withinClusterQueue": "LowerPriority"}
+    it.put(flavor(), cluster_queue("a", 4, preemption=lower), local_queue("a"), workload("low", "a", 4))
+    it.settle()
+    it.put(workload("high", "a", 4, priority=1, created_s=1))
+    it.settle()
+    assert it.condition("low", "Evicted") == ""
+    assert it.engine.next_wakeup_s() == it.now_s + 600.0
+    it.now_s += 600.0
+    assert not it.engine.settled(it.now_s)
+    it.settle()
+    assert it.condition("low", "Evicted") == "True/Preempted"
 
 
 def test_a_lost_workload_is_drift() -> None:

@@ -23,6 +23,7 @@ from controller.runtime.kinds import JOBS, TYPES, WORKLOADS, reader
 from controller.runtime.raw import RawWorkloads
 from controller.runtime.server import Listeners, text, verdict
 from controller.runtime.term import Replica, Term
+from controller.runtime.webhooks import webhook_service
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load
@@ -73,17 +74,17 @@ class Process:
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
                 stopping = asyncio.create_task(stop.wait(), name="stop")
-                tasks = [work, stopping, *following]
+                tasks = [work, stopping, *following, *self._webhooks(client)]
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    for task in (work, stopping):
+                    ours = [task for task in tasks if task not in following]
+                    failed = [task for task in tasks if task.done() and not task.cancelled()]
+                    for task in ours:
                         task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await work
-                for task in following:
-                    if task.done() and not task.cancelled():
-                        task.result()
+                    await asyncio.gather(*ours, return_exceptions=True)
+                for task in failed:
+                    task.result()
         return 0
 
     async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
@@ -106,6 +107,21 @@ class Process:
                 )
                 term = self._new_term(client)
                 await self._leadership.lead(term.run)
+
+    def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
+        """Every replica answers. A controller outside of its cluster has no Service to be called by."""
+        if self._flags.core_only or self._flags.kubeconfig is not None:
+            return []
+        assert self._feeds is not None
+        service = webhook_service(
+            self._config,
+            client,
+            self._feeds,
+            namespace=self._own,
+            clock=self._clock,
+            may_take_over=lambda: self._leadership is None or self._leadership.leading,
+        )
+        return [asyncio.create_task(service.run(), name="webhook")]
 
     def _manages_jobs(self) -> bool:
         return not self._flags.core_only and JOB in self._config.integrations.frameworks

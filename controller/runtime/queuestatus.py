@@ -36,7 +36,11 @@ PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
 """What waits for so long is written however busy the server is."""
 _BACKLOG: Final = 4
-_AT_ONCE: Final = 8
+_RATE: Final = 10.0
+_BURST: Final = 20.0
+_ROUND_S: Final = 30.0
+"""Writes a second, or as many as it takes to get round all queues in so long: each costs the API server as much as an
+admission does."""
 
 Usage = dict[FlavorResource, Amount]
 _Key = tuple[Resource, str, str]
@@ -55,12 +59,14 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
+        self._tokens = _BURST
+        self._filled_s = 0.0
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """What is to be written, and since when; the newest state of each, in order of their age."""
 
     def next_due_s(self) -> float | None:
         if self._unsent:
-            return 0.0
+            return self._filled_s + 1.0 / _RATE
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
     def touch(self) -> None:
@@ -94,14 +100,19 @@ class QueueStatuses:
         if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
             self._next_s = now_s + PERIOD_S
             self._compare(now_s)
-        for _ in range(_AT_ONCE):
-            if not self._unsent:
-                return
+        self._fill(now_s)
+        while self._unsent and self._tokens >= 1.0:
             key, (since_s, write) = next(iter(self._unsent.items()))
             if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
                 return
             del self._unsent[key]
+            self._tokens -= 1.0
             self._put(write)
+
+    def _fill(self, now_s: float) -> None:
+        rate = max(_RATE, len(self._written) / _ROUND_S)
+        self._tokens = min(max(_BURST, rate), self._tokens + max(0.0, now_s - self._filled_s) * rate)
+        self._filled_s = now_s
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes

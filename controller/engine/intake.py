@@ -12,14 +12,19 @@ from controller.engine.flavorplan import ALLOWED_FLAVORS
 from controller.engine.limitrange import LimitSummary
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import Holder
-from controller.engine.resources import LocalQueueKey, WorkloadKey
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.variants import job_of
-from controller.engine.workload import WorkloadInfo, adjusted, effective_priority, queue_order_time_s
-from controller.objects.meta import Resources, epoch_s, find_condition, is_true, to_json
-from controller.objects.workload import Workload
+from controller.engine.workload import PodSetRequests, WorkloadInfo, adjusted, effective_priority, queue_order_time_s
+from controller.objects.meta import Resources, epoch_s, find_condition, is_true
+from controller.objects.quantity import Quantity
+from controller.objects.workload import PodSet, Workload
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+
+_REMEMBERED = 4096
+_NOWHERE = ClusterQueueName("")
 
 
 class Standing(Enum):
@@ -58,21 +63,43 @@ def replaced_slice(workload: Workload, config: EngineConfig) -> WorkloadKey | No
     return WorkloadKey(key) if key else None
 
 
-def pending_of(
-    workload: Workload, config: EngineConfig, *, limits: LimitSummary, overheads: Mapping[str, Resources]
-) -> PendingWorkload:
-    """With the namespace's defaults in its templates, which then belong to its shape."""
-    filled = adjusted(workload, overheads=overheads, limits=limits)
-    if filled.spec.pod_sets != workload.spec.pod_sets:
-        workload = filled
-    priority = effective_priority(workload, config.gates)
-    return PendingWorkload(
-        WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates),
-        local_queue=local_queue_of(workload),
-        priority=priority,
-        queued_at_s=queued_at_s(workload, config),
-        shape=shape_of(workload, priority),
-    )
+class Shapes:
+    """What pending workloads of one shape have in common is kept once: their pod sets and what these ask for.
+
+    A hundred thousand may wait, and most are alike.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, tuple[PodSet, ...], tuple[PodSetRequests, ...]]] = {}
+        self._names: dict[LocalQueueKey, LocalQueueKey] = {}
+
+    def pending_of(
+        self, workload: Workload, config: EngineConfig, *, limits: LimitSummary, overheads: Mapping[str, Resources]
+    ) -> PendingWorkload:
+        """With the namespace's defaults in its templates, which then belong to its shape."""
+        filled = adjusted(workload, overheads=overheads, limits=limits)
+        if filled.spec.pod_sets != workload.spec.pod_sets:
+            workload = filled
+        priority = effective_priority(workload, config.gates)
+        shape = shape_of(workload, priority)
+        known = self._known.get(shape)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates)
+            known = self._known[shape] = (shape, workload.spec.pod_sets, info.pod_sets)
+        shape, pod_sets, requests = known
+        workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=pod_sets))
+        local_queue = local_queue_of(workload)
+        if len(self._names) >= _REMEMBERED:
+            self._names.clear()
+        return PendingWorkload(
+            WorkloadInfo(workload=workload, cluster_queue=_NOWHERE, pod_sets=requests),
+            local_queue=self._names.setdefault(local_queue, local_queue),
+            priority=priority,
+            queued_at_s=queued_at_s(workload, config),
+            shape=shape,
+        )
 
 
 def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:
@@ -106,12 +133,21 @@ def shape_of(workload: Workload, priority: int) -> str:
     """
     annotations = workload.metadata.annotations
     parts = (
-        [to_json(pod_set) for pod_set in workload.spec.pod_sets],
-        [to_json(one) for one in workload.status.reclaimable_pods],
+        workload.spec.pod_sets,
+        workload.status.reclaimable_pods,
         priority,
         annotations.get(ALLOWED_FLAVORS, ""),
         annotations.get(SLICE_REPLACES, ""),
         job_of(workload) or "",
-        [gate.name for gate in workload.spec.preemption_gates],
+        workload.spec.preemption_gates,
     )
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
+    return hashlib.sha256(_ENCODER.encode(parts)).hexdigest()[:16]
+
+
+def _quantity(value: object) -> str:
+    if isinstance(value, Quantity):
+        return str(value.nanos)
+    raise NotImplementedError(f"no JSON form for {type(value).__name__}")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_quantity, order="sorted")

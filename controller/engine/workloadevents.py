@@ -4,7 +4,7 @@ import msgspec
 
 from controller.engine import reasons
 from controller.engine.enginestate import EngineState
-from controller.engine.intake import Standing, holder_of, local_queue_of, pending_of, replaced_slice, standing
+from controller.engine.intake import Shapes, Standing, holder_of, local_queue_of, replaced_slice, standing
 from controller.engine.limitrange import LimitSummary
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import Holder
@@ -23,6 +23,7 @@ _NO_LIMITS = LimitSummary()
 class WorkloadEvents:
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self._shapes = Shapes()
 
     def put(self, workload: Workload, now_s: float) -> None:
         """The workload is new or has changed. An echo of what is known changes nothing."""
@@ -161,7 +162,9 @@ class WorkloadEvents:
         key = WorkloadKey(workload.key)
         self._release(key, now_s)
         limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
-        pending = pending_of(workload, state.config, limits=limits, overheads=state.overheads)
+        pending = self._shapes.pending_of(workload, state.config, limits=limits, overheads=state.overheads)
+        if pending.info.workload.spec == workload.spec:
+            state.objects[key] = pending.info.workload
         known = state.queues.get(key)
         if known is not None and _same(known, pending):
             known.info = pending.info

@@ -7,7 +7,7 @@ from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig, FairSharing
 from controller.engine.entry import Entry
 from controller.engine.gates import FeatureGates
-from controller.engine.intake import holder_of, pending_of
+from controller.engine.intake import Shapes, holder_of
 from controller.engine.limitrange import LimitSummary
 from controller.engine.ordering import classical_order, fair_order
 from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
@@ -31,7 +31,7 @@ def cluster(*objects: object, gates: Mapping[str, bool] | None = None) -> Cluste
 def entry(
     of: Cluster, queue: str, name: str, gpus: int = 1, *, priority: int = 0, created_s: int = 0, level: int = 0
 ) -> Entry:
-    pending = pending_of(
+    pending = Shapes().pending_of(
         workload(name, queue, gpus, priority=priority, created_s=created_s),
         of.config,
         limits=LimitSummary(),

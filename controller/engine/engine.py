@@ -5,7 +5,9 @@ from the moment it is made: ``failed`` takes one back whose write was refused. T
 the same events bring the same decisions.
 """
 
+import heapq
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from controller.engine.activity import Inactive
 from controller.engine.beyond import Beyond
@@ -14,7 +16,7 @@ from controller.engine.clusterevents import ClusterEvents
 from controller.engine.config import EngineConfig
 from controller.engine.cycle import Cycle
 from controller.engine.decisions import Decision, Decisions, Pending
-from controller.engine.enginestate import EngineState
+from controller.engine.enginestate import EngineState, members
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import FlavorAssigner
 from controller.engine.incoming import Incoming
@@ -30,6 +32,7 @@ from controller.engine.resources import (
     ClusterQueueName,
     CohortName,
     FlavorName,
+    FlavorResource,
     LocalQueueKey,
     ResourceName,
     WorkloadKey,
@@ -43,6 +46,14 @@ from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, Loca
 from controller.objects.workload import Workload
 
 _Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
+
+
+class Held(NamedTuple):
+    """``amount`` of one flavor-resource, held by ``workload`` in ``cluster_queue``."""
+
+    workload: WorkloadKey
+    cluster_queue: ClusterQueueName
+    amount: Amount
 
 
 class Engine:
@@ -218,6 +229,17 @@ class Engine:
             pending.bookmark = bookmark
             self.beyond.asking = False
         return Pending(info=pending.info, record=entry.record(now_s), gates=self.state.config.gates)
+
+    def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
+        """Who holds most of a flavor-resource in the ClusterQueue's tree now, its own workloads included."""
+        node = self.state.cluster.queue(queue).node
+        found = [
+            Held(holder.key, holder.cluster_queue, amount)
+            for name in members(node.root())
+            for holder in self.state.cluster.queues[name].holders.values()
+            if (amount := holder.usage.get(fr, 0))
+        ]
+        return heapq.nsmallest(limit, found, key=lambda held: (-held.amount, held.workload))
 
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""

@@ -1,5 +1,7 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
+from collections.abc import Iterator
+
 from controller.engine.activity import Inactive, queue_problems
 from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig
@@ -53,7 +55,7 @@ class EngineState:
     def wake_tree(self, node: Node | None) -> None:
         """Everything below the node's root is tried again."""
         self.touch()
-        found = None if node is None else _any_queue(node.root())
+        found = None if node is None else next(members(node.root()), None)
         if found is not None:
             self.queues.wake(found)
 
@@ -82,8 +84,10 @@ class EngineState:
         self._problems.pop(name, None)
 
 
-def _any_queue(node: Node) -> ClusterQueueName | None:
+def members(node: Node) -> Iterator[ClusterQueueName]:
+    """All ClusterQueues at or below a node."""
     if node.is_queue:
-        return ClusterQueueName(node.name)
-    found = next(iter(node.queues), None)
-    return found if found is not None else next(filter(None, map(_any_queue, node.cohorts.values())), None)
+        yield ClusterQueueName(node.name)
+    yield from node.queues
+    for cohort in node.cohorts.values():
+        yield from members(cohort)

@@ -156,6 +156,17 @@ def test_a_subtree_with_room_in_its_own_quota_takes_it_back_from_outside_without
     assert lab.ask("a", 2) == {"b0": "InCohortReclamation"}
 
 
+def test_what_a_queue_keeps_to_itself_need_not_fit_into_its_cohorts_quota() -> None:
+    lab = Lab()
+    lab.cohort("root")
+    lab.cohort("left", 1, "root")
+    lab.queue("a", 4, "left", preemption=RECLAIM, lending=2)
+    lab.queue("b", 0, "root")
+    lab.hold("b0", "b", 3)
+    assert lab.ask("a", 5) == {"b0": "InCohortReclamation"}
+    assert lab.ask("a", 6) == {}
+
+
 def test_more_than_there_is_asks_for_nobody() -> None:
     lab = two_queues({**LOWER, **RECLAIM})
     assert lab.ask("a", 9, priority=1000) == {}

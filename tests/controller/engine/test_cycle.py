@@ -7,8 +7,10 @@ from controller.engine.decisions import Admitted, Evicted, Pending, SliceReplace
 from controller.engine.gates import FeatureGates
 from controller.engine.records import Rule
 from controller.engine.resources import WorkloadKey
+from controller.engine.status import moment
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import OwnerReference
+from controller.objects.queues import ClusterQueue
 from controller.objects.workload import PreemptionGateState, Workload
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -357,3 +359,81 @@ def test_closed_preemption_gates_hold_back_victims_and_say_so() -> None:
     it.put(msgspec.structs.replace(gated, status=msgspec.structs.replace(status, preemption_gates=opened)))
     it.settle()
     assert it.condition("low", "Evicted") == "True/Preempted"
+
+
+def test_an_old_view_of_a_victim_does_not_call_it_back() -> None:
+    it = world(cluster_queue("a", 4, preemption=LOWER))
+    it.put(workload("low", "a", 4))
+    it.cycle()
+    it.put(workload("high", "a", 3, priority=5))
+    it.engine.cycle(it.now_s)
+    it.put(it.workloads[WorkloadKey("ns/low")])
+    assert it.engine.state.cluster.holders[WorkloadKey("ns/low")].evicted
+    assert [type(one) for one in it.engine.cycle(it.now_s).made] == [Pending]
+
+
+def test_an_old_view_of_a_replaced_slice_is_charged_for_nothing() -> None:
+    it = world(cluster_queue("a", 5))
+    it.put(workload("one", "a", 1, count=3))
+    it.cycle()
+    replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/one"}
+    it.put(workload("two", "a", 1, count=5, annotations=replaces))
+    it.engine.cycle(it.now_s)
+    it.put(it.workloads[WorkloadKey("ns/one")])
+    assert it.engine.state.cluster.queues["a"].node.used() == {("default", "gpu"): 5}  # type: ignore[index]
+
+
+def test_a_blocked_head_keeps_the_quota_that_it_had_lent() -> None:
+    """3 of its 4 are lent and nobody may be made to give them back; the last one is not lent as well."""
+    it = world(cluster_queue("a", 4, cohort="c", preemption=LOWER), cluster_queue("b", 0, cohort="c"))
+    it.put(workload("borrower", "b", 3))
+    it.cycle()
+    it.put(workload("blocked", "a", 4, priority=1), workload("other", "b", 1))
+    it.cycle()
+    assert it.running() == {"borrower"}
+
+
+def test_a_blocked_head_that_may_always_reclaim_keeps_nothing() -> None:
+    """Who is in its way holds what is its own; what the head gets it can take back at any time."""
+    reclaims = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    it = world(cluster_queue("a", 5, cohort="c", preemption=reclaims), cluster_queue("b", 0, cohort="c"))
+    it.put(workload("first", "a", 3))
+    it.cycle()
+    it.put(workload("blocked", "a", 5, created_s=1), workload("other", "b", 2, created_s=2))
+    it.cycle()
+    assert it.running() == {"first", "other"}
+
+
+def test_a_blocked_head_that_borrows_keeps_no_more_than_it_may_borrow() -> None:
+    """2 more is all that its limit leaves it: of the 7 that are free, 5 are for others."""
+    borrows = {"reclaimWithinCohort": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority"}}
+    it = world(
+        cluster_queue("a", 4, cohort="c", borrow=1, preemption=borrows),
+        cluster_queue("b", 0, cohort="c"),
+        cluster_queue("bank", 6, cohort="c"),
+    )
+    it.put(workload("first", "a", 3))
+    it.cycle()
+    it.put(workload("blocked", "a", 5, priority=1), workload("other", "b", 5))
+    it.cycle()
+    assert it.running() == {"first", "other"}
+
+
+def test_a_queue_without_a_namespace_selector_takes_nobody() -> None:
+    it = World()
+    queue = cluster_queue("a", 4)
+    assert isinstance(queue, ClusterQueue)
+    bare = msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, namespace_selector=None))
+    it.put(flavor(), bare, local_queue("a"), workload("w", "a"))
+    it.settle()
+    assert it.condition("w") == "False/Misconfigured"
+
+
+def test_a_queue_that_is_being_deleted_takes_nobody() -> None:
+    it = World()
+    queue = cluster_queue("a", 4)
+    going = msgspec.structs.replace(queue.metadata, deletion_timestamp=moment(it.now_s))
+    it.put(flavor(), queue, local_queue("a"))
+    it.put(msgspec.structs.replace(queue, metadata=going), workload("w", "a"))
+    it.settle()
+    assert it.running() == set()

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, preemption, preferred, writes
+from hack.bench import agent, drain, engine, preemption, preferred, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
@@ -12,6 +12,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "writes": writes.main,
     "drain": drain.main,
     "preemption": preemption.main,
+    "engine": engine.main,
 }
 
 

@@ -1,4 +1,4 @@
-# The agent's image. Build it in the repository's root: docker build -t tessera-agent:0.1.0 .
+# The image of the agent and of the controller. Build it in the repository's root: docker build -t tessera-agent:0.1.0 .
 #
 # The agent runs as root: kubelet's sockets, its own sockets beside them and the driver's capability files belong to root.
 # It needs no other privilege: the chart drops all capabilities and makes the root file system read-only.
@@ -21,13 +21,13 @@ COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
 # The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.
 RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
- && for command in tessera-agent:agent tessera:cli; do \
+ && for command in tessera-agent:agent tessera-controller:controller tessera:cli; do \
       printf '#!/opt/tessera/bin/python\nfrom %s.main import main\nraise SystemExit(main())\n' "${command#*:}" \
         > "/opt/tessera/bin/${command%%:*}"; \
       chmod 0755 "/opt/tessera/bin/${command%%:*}"; \
     done \
  && /opt/tessera/bin/python -m compileall -q /opt/tessera/lib \
- && /opt/tessera/bin/tessera-agent --version
+ && /opt/tessera/bin/tessera-agent --version && /opt/tessera/bin/tessera-controller --version
 
 FROM ${PYTHON}
 LABEL org.opencontainers.image.title="tessera-agent" org.opencontainers.image.licenses="Apache-2.0"

@@ -94,7 +94,8 @@ class Process:
             await term.run()
             return
         election = self._config.leader_election
-        kueues = election.resource_namespace or self._config.namespace or KUEUE_NAMESPACE
+        named = self._config.namespace if self._config.namespace != self._own else None
+        kueues = election.resource_namespace or named or KUEUE_NAMESPACE
         timing = Timing(
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )

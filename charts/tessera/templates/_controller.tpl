@@ -1,0 +1,17 @@
+{{- /* The controller's configuration: what follows from the chart, with `controller.config` laid over it. */ -}}
+{{- define "tessera.controllerConfig" -}}
+{{- $service := include "tessera.webhookService" . -}}
+{{- $secret := default (printf "%s-webhook" (include "tessera.controller" .)) .Values.controller.webhook.certificates.secretName -}}
+{{- $own := dict
+  "apiVersion" "config.kueue.x-k8s.io/v1beta2"
+  "kind" "Configuration"
+  "namespace" (include "tessera.namespace" .)
+  "health" (dict "healthProbeBindAddress" "0")
+  "manageJobsWithoutQueueName" .Values.controller.jobs.manageWithoutQueueName
+  "managedJobsNamespaceSelector" (include "tessera.managedNamespaces" . | fromYaml)
+  "webhook" (dict "port" (int .Values.controller.webhook.port))
+  "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)
+  "tessera" (dict "policy" .Values.controller.policy)
+-}}
+{{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
+{{- end -}}

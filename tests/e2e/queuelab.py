@@ -1,0 +1,329 @@
+"""Queues, Jobs and controllers on a real control plane; what may never happen is looked for all the time.
+
+Pods are played by kwok: the Job controller, the scheduler and the API server are real.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from hack.cluster import binaries, processes
+from hack.cluster.cluster import Cluster
+from hack.cluster.layout import MARK_ENV
+from hack.cluster.stages import COMPLETE_AFTER
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import SystemClock
+from kube.config import from_kubeconfig
+from kube.errors import ConflictError
+from kube.reflector import Added, Change, Changed, Reflector, Removed
+from kube.resources import Resource
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "tessera"
+CRDS = CHART / "crds"
+API = "kueue.x-k8s.io/v1beta2"
+QUEUE = "kueue.x-k8s.io/queue-name"
+CONFIG = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
+tessera: {policy: tessera, pendingCondition: {after: 1s}}
+"""
+
+NAMESPACE = "tessera-system"
+ACCOUNT = "t-tessera-controller"
+
+Json = dict[str, Any]
+
+
+def install(cluster: Cluster) -> None:
+    """CRDs, and the controller's account with the chart's rights and no others."""
+    files = [word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", str(file))]
+    cluster.kubectl("apply", "--server-side", *files)
+    # Nobody here speaks v1beta1, and no replica can be reached to convert it.
+    for name in cluster.kubectl("get", "crd", "-o", "name").split():
+        patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
+        cluster.kubectl("patch", name, "--type=merge", "-p", patch)
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
+    shown = ["--show-only", "templates/controller-rbac.yaml"]
+    rights = subprocess.run([*command, *shown], capture_output=True, text=True, check=True, timeout=60).stdout
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rights)
+
+
+def as_controller(cluster: Cluster) -> str:
+    """A kubeconfig of the controller's account."""
+    config = json.loads(cluster.kubeconfig.read_text())
+    token = cluster.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=1h").strip()
+    config["users"][0]["user"] = {"token": token}
+    return json.dumps(config)
+
+
+@dataclass
+class Controller:
+    """One replica, a process beside the cluster."""
+
+    cluster: Cluster
+    folder: Path
+    name: str
+    flags: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    port: int = 0
+
+    def start(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        config = self.folder / "controller.yaml"
+        if not config.exists():
+            config.write_text(CONFIG)
+        command = [
+            sys.executable,
+            "-m",
+            "controller",
+            "--config",
+            str(config),
+            "--identity",
+            f"{self.name}-{time.time_ns()}",
+        ]
+        command += ["--kubeconfig", str(self.cluster.kubeconfig), "--metrics-address", f"127.0.0.1:{self.port}"]
+        command += ["--web-address", "0", *self.flags]
+        with self.log.open("ab") as out:
+            env = {**os.environ, MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=env)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> float:
+        """Seconds that it took to end as asked."""
+        assert self.process is not None
+        started_s = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0, self.log.read_text()[-2000:]
+        return time.monotonic() - started_s
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+@dataclass
+class Watcher:
+    """Follows Workloads and Jobs, and notes whatever may never be: quota exceeded, a workload admitted twice."""
+
+    limits: dict[str, int]
+    """Cpus that may be held at most, by ClusterQueue; ``*``: by all of them together."""
+    workloads: dict[str, Json] = field(default_factory=dict)
+    jobs: dict[str, Json] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    most: int = 0
+
+    def hear_workload(self, change: Change[Json]) -> None:
+        match change:
+            case Added(key=key, new=new):
+                self.workloads["/".join(key)] = new.object
+            case Changed(key=key, old=old, new=new):
+                self.workloads["/".join(key)] = new.object
+                before, after = admission(old.object), admission(new.object)
+                if before and after and before != after:
+                    self.broken.append(f"{key}: admitted twice: {before} then {after}")
+            case Removed(key=key):
+                self.workloads.pop("/".join(key), None)
+        self._count()
+
+    def hear_job(self, change: Change[Json]) -> None:
+        match change:
+            case Added(key=key, new=new) | Changed(key=key, new=new):
+                self.jobs["/".join(key)] = new.object
+            case Removed(key=key):
+                self.jobs.pop("/".join(key), None)
+
+    def _count(self) -> None:
+        held: dict[str, int] = {}
+        for one in self.workloads.values():
+            given = admission(one)
+            if given and not is_true(one, "Finished"):
+                cpus = sum(int(each["resourceUsage"].get("cpu", "0")) for each in given["podSetAssignments"])
+                held[given["clusterQueue"]] = held.get(given["clusterQueue"], 0) + cpus
+        held["*"] = sum(held.values())
+        self.most = max(self.most, held["*"])
+        for name, cpus in held.items():
+            if cpus > self.limits.get(name, cpus):
+                self.broken.append(f"{name}: {cpus} cpus are held, {self.limits[name]} may be")
+
+    def of_job(self, name: str) -> Json:
+        """The workload of a job of namespace ``team``; empty while there is none."""
+        return next((one for one in self.workloads.values() if _owner(one) == name), {})
+
+
+class QueueLab:
+    """Open it with ``async with lab(...)``."""
+
+    def __init__(self, cluster: Cluster, client: Client, watcher: Watcher) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.watcher = watcher
+
+    async def make(self, resource: Resource, name: str, *, namespace: str | None = None, **parts: Any) -> None:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, **parts}
+        try:
+            await self.client.create(resource, body, dict[str, Any], namespace=namespace)
+        except ConflictError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    async def queue(self, name: str, cpus: int, *, cohort: str = "", **spec: Any) -> None:
+        """A ClusterQueue, and a LocalQueue of its name in namespace ``team``."""
+        await self.make(NAMESPACES, "team")
+        await self.make(FLAVORS, "plain")
+        group = {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}],
+        }
+        body = {
+            "namespaceSelector": {},
+            "resourceGroups": [group],
+            **({"cohortName": cohort} if cohort else {}),
+            **spec,
+        }
+        await self.make(CLUSTER_QUEUES, name, spec=body)
+        await self.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
+
+    async def job(self, name: str, queue: str, *, pods: int = 1, runs: str = "1h", priority: str | None = None) -> None:
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+        template = {
+            "metadata": {"annotations": {COMPLETE_AFTER: runs}},
+            "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0},
+        }
+        labels = {QUEUE: queue, **({"kueue.x-k8s.io/priority-class": priority} if priority else {})}
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+        }
+        await self.client.create(JOBS, body, dict[str, Any], namespace="team")
+
+    def runs(self, name: str) -> bool:
+        """Whether its pods are ready, by what the Job controller says."""
+        job = self.watcher.jobs.get(f"team/{name}", {})
+        return not job.get("spec", {}).get("suspend", True) and job.get("status", {}).get("ready", 0) > 0
+
+    def suspended(self, name: str) -> bool:
+        job = self.watcher.jobs.get(f"team/{name}", {})
+        return bool(job.get("spec", {}).get("suspend", False)) and not job.get("status", {}).get("active", 0)
+
+    def complete(self, name: str) -> bool:
+        job = self.watcher.jobs.get(f"team/{name}", {})
+        return is_true(job, "Complete")
+
+    def condition(self, name: str, type_: str) -> str:
+        found = self.watcher.of_job(name).get("status", {}).get("conditions", [])
+        return next((f"{one['status']}/{one['reason']}" for one in found if one["type"] == type_), "")
+
+    def finish(self, name: str) -> None:
+        self.cluster.kubectl(
+            "annotate",
+            "pod",
+            "-n",
+            "team",
+            "-l",
+            f"batch.kubernetes.io/job-name={name}",
+            "--overwrite",
+            f"{COMPLETE_AFTER}=0s",
+        )
+
+    async def clean(self) -> None:
+        """No job, workload or queue is left."""
+        for kinds in ("jobs", "workloads.kueue.x-k8s.io"):
+            self.cluster.kubectl("delete", kinds, "-n", "team", "--all", "--wait=false", "--cascade=background")
+        await until(lambda: not self.watcher.workloads, "no workload is left")
+        self.cluster.kubectl("delete", "localqueues.kueue.x-k8s.io", "-n", "team", "--all")
+        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=30s")
+
+    @contextmanager
+    def controllers(self, folder: Path, *names: str, flags: tuple[str, ...] = ()) -> Iterator[list[Controller]]:
+        made = [Controller(self.cluster, folder, name, flags) for name in names]
+        for one in made:
+            one.start()
+        try:
+            yield made
+        finally:
+            for one in made:
+                if one.runs:
+                    one.kill()
+
+    def restart_apiserver(self) -> None:
+        """Ends it without a word and starts it again as it was."""
+        identity = self.cluster.state.processes["apiserver"]
+        argv = Path(f"/proc/{identity.pid}/cmdline").read_bytes().rstrip(b"\0").decode().split("\0")
+        processes.end([identity], grace_s=0.0)
+        self.cluster.spawn("apiserver", argv)
+
+
+@asynccontextmanager
+async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLab]:
+    """Follows everything until the block ends, and fails if anything happened that may never happen."""
+    watcher = Watcher(limits)
+    async with Client(from_kubeconfig(cluster.kubeconfig), timeout_s=20.0) as client:
+        backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
+        clock = SystemClock()
+        workloads = Reflector(client, WORKLOADS, _json, watcher.hear_workload, clock=clock, backoff=backoff)
+        jobs = Reflector(client, JOBS, _json, watcher.hear_job, clock=clock, backoff=backoff)
+        tasks = [asyncio.create_task(workloads.run()), asyncio.create_task(jobs.run())]
+        await workloads.wait_synced()
+        await jobs.wait_synced()
+        try:
+            yield QueueLab(cluster, client, watcher)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    assert not watcher.broken, watcher.broken[:5]
+
+
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+def is_true(given: Json, type_: str) -> bool:
+    found = given.get("status", {}).get("conditions", [])
+    return any(one["type"] == type_ and one["status"] == "True" for one in found)
+
+
+def admission(workload: Json) -> Json | None:
+    found: Json | None = workload.get("status", {}).get("admission")
+    return found
+
+
+def _owner(workload: Json) -> str:
+    return next((one["name"] for one in workload["metadata"].get("ownerReferences", [])), "")
+
+
+def _json(raw: bytes) -> Json:
+    found: Json = msgspec.json.decode(raw)
+    return found

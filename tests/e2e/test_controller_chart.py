@@ -1,0 +1,98 @@
+"""The chart's controller: rendered, read by the code it configures, and taken by a real API server."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.config.load import parse
+from controller.config.settings import Policy
+from hack.cluster import binaries
+from hack.cluster.cluster import Cluster
+from hack.cluster.state import Spec
+
+pytestmark = pytest.mark.e2e
+
+CHART = Path(__file__).parents[2] / "charts" / "tessera"
+NAME = "t-tessera-controller"
+
+
+def rendered(*settings: str) -> str:
+    words = [word for one in settings for word in ("--set-json", one)]
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", "tessera-system", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def helm() -> None:
+    binaries.build("helm")
+
+
+def test_its_configuration_is_one_and_the_sites_keys_win() -> None:
+    found = objects(rendered('controller.config={"fairSharing": {}, "webhook": {"port": 9999}}'))
+    config = parse(found["ConfigMap", NAME]["data"]["controller.yaml"])
+    assert config.policy is Policy.TESSERA
+    assert config.engine.fair_sharing is not None
+    assert config.webhook.port == 9999
+    assert config.certificates.service_name == f"{NAME}-webhook"
+    assert ("Service", f"{NAME}-webhook") in found
+    assert config.without_effect == ()
+
+
+def test_it_runs_twice_without_any_privilege() -> None:
+    found = objects(rendered())
+    spec = found["Deployment", NAME]["spec"]
+    assert spec["replicas"] == 2
+    pod = spec["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert found["PodDisruptionBudget", NAME]["spec"]["minAvailable"] == 1
+    rules = found["ClusterRole", NAME]["rules"]
+    assert not any("*" in rule[part] for rule in rules for part in ("apiGroups", "resources", "verbs"))
+    assert not any("secrets" in rule["resources"] for rule in rules)
+
+
+def test_without_the_controller_there_is_nothing_of_it() -> None:
+    assert not [key for key in objects(rendered("controller.enabled=false")) if "controller" in key[1]]
+
+
+def test_the_priority_classes_have_the_names_and_values_that_sites_know() -> None:
+    found = objects(rendered("controller.priorityClasses.create=true"))
+    values = {
+        "system-critical": 1_000_000,
+        "production-inference": 10_000,
+        "training-high": 1_000,
+        "training-standard": 500,
+        "development": 100,
+    }
+    assert {name: one["value"] for (kind, name), one in found.items() if kind == "WorkloadPriorityClass"} == values
+    pods = {("tessera-" if name.startswith("system-") else "") + name: value for name, value in values.items()}
+    assert {name: one["value"] for (kind, name), one in found.items() if kind == "PriorityClass"} == pods
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.up("controllerchart", Spec(nodes=())) as cluster:
+        yield cluster
+
+
+def test_a_real_api_server_takes_all_of_it(cluster: Cluster) -> None:
+    cluster.kubectl("create", "namespace", "tessera-system")
+    cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+    text = rendered("controller.priorityClasses.create=true")
+    for dry in ("--dry-run=server", "--dry-run=none"):
+        cluster.kubectl("apply", "--server-side", dry, "-f", "-", input=text)

@@ -1,0 +1,144 @@
+"""The controller on a real control plane: Jobs are started, stopped and resumed; crashes lose and double nothing."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.kinds import WORKLOAD_CLASSES
+from hack.cluster import binaries
+from hack.cluster.cluster import Cluster
+from hack.cluster.state import Spec
+from tests.e2e.queuelab import QueueLab, install, lab, until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"queues-{os.getpid()}", Spec(nodes=(), kwok_nodes=2)) as cluster:
+        install(cluster)
+        yield cluster
+
+
+async def classes(scene: QueueLab) -> None:
+    for name, value in (("low", 10), ("high", 100)):
+        await scene.make(WORKLOAD_CLASSES, name, value=value)
+
+
+async def test_jobs_start_are_preempted_resume_and_end(cluster: Cluster, tmp_path: Path) -> None:
+    async with lab(cluster, {"alone": 2}) as scene:
+        await classes(scene)
+        await scene.queue("alone", 2, preemption={"withinClusterQueue": "LowerPriority"})
+        with scene.controllers(tmp_path, "one") as (controller,):
+            await scene.job("first", "alone", pods=2, priority="low")
+            await until(lambda: scene.runs("first"), "the first job runs")
+            await until(
+                lambda: scene.condition("first", "PodsReady") == "True/Started", "its pods are known to be ready"
+            )
+            template = scene.watcher.jobs["team/first"]["spec"]["template"]
+            await scene.job("second", "alone", pods=1, priority="high", runs="2s")
+            await until(lambda: scene.condition("first", "Evicted") == "True/Preempted", "the first has to go")
+            await until(lambda: scene.runs("second"), "the second runs in its place")
+            assert scene.suspended("first")
+            await until(lambda: scene.complete("second"), "the second ends")
+            await until(lambda: scene.runs("first"), "the first runs again")
+            assert scene.watcher.jobs["team/first"]["spec"]["template"]["spec"] == template["spec"]
+            await until(lambda: scene.condition("second", "Finished") == "True/Succeeded", "its workload is finished")
+            await scene.clean()
+            assert controller.stop() < 2.0
+
+
+async def test_borrowed_quota_comes_back_to_its_owner(cluster: Cluster, tmp_path: Path) -> None:
+    preemption = {"reclaimWithinCohort": "Any"}
+    async with lab(cluster, {"*": 4}) as scene:
+        await scene.queue("lender", 2, cohort="both", preemption=preemption)
+        await scene.queue("borrower", 2, cohort="both", preemption=preemption)
+        with scene.controllers(tmp_path, "one"):
+            for number in range(4):
+                await scene.job(f"guest-{number}", "borrower")
+            await until(lambda: all(scene.runs(f"guest-{n}") for n in range(4)), "the borrower has all four cpus")
+            await scene.job("owner", "lender", pods=2)
+            await until(lambda: scene.runs("owner"), "the owner has its own back")
+            reasons = [scene.condition(f"guest-{n}", "Preempted") for n in range(4)]
+            assert sorted(reasons).count("True/InCohortReclamation") == 2
+            await scene.clean()
+
+
+async def test_killed_at_random_under_load_nothing_is_lost_doubled_or_over_quota(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    rng, names = random.Random(1), [f"load-{number}" for number in range(24)]
+    async with lab(cluster, {"*": 4}) as scene:
+        await classes(scene)
+        preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+        for queue in ("left", "right"):
+            await scene.queue(queue, 2, cohort="load", preemption=preemption)
+        with scene.controllers(tmp_path, "one", flags=("--no-leader-elect",)) as (controller,):
+            for name in names:
+                queue, class_ = rng.choice(("left", "right")), rng.choice(("low", "high"))
+                await scene.job(name, queue, pods=rng.choice((1, 2)), runs="1s", priority=class_)
+            deadline_s = time.monotonic() + 100
+            while not all(map(scene.complete, names)):
+                assert time.monotonic() < deadline_s, [name for name in names if not scene.complete(name)]
+                await asyncio.sleep(rng.uniform(1.0, 4.0))
+                controller.kill()
+                controller.start()
+            await until(
+                lambda: all(scene.condition(name, "Finished") == "True/Succeeded" for name in names),
+                "all workloads are finished",
+            )
+            assert scene.watcher.most > 0
+            await scene.clean()
+
+
+async def test_two_replicas_fail_over_within_twenty_seconds(cluster: Cluster, tmp_path: Path) -> None:
+    async with lab(cluster, {"alone": 1}) as scene:
+        await scene.queue("alone", 1)
+        with scene.controllers(tmp_path, "one", "two") as replicas:
+            await scene.job("before", "alone", runs="1s")
+            await until(lambda: scene.complete("before"), "somebody leads")
+            leader = next(one for one in replicas if "leading as" in one.log.read_text())
+            other = next(one for one in replicas if one is not leader)
+            assert "leading as" not in other.log.read_text()
+            killed_s = time.monotonic()
+            leader.kill()
+            await scene.job("after", "alone", runs="1s")
+            await until(lambda: scene.runs("after") or scene.complete("after"), "the other leads")
+            assert time.monotonic() - killed_s < 20.0
+            asked_s = time.monotonic()
+            other.stop()
+            leader.start()
+            await scene.job("again", "alone", runs="1s")
+            await until(lambda: scene.complete("again"), "a lease that was let go is taken at once")
+            assert time.monotonic() - asked_s < 20.0
+            await scene.clean()
+
+
+async def test_the_api_server_is_restarted_under_it(cluster: Cluster, tmp_path: Path) -> None:
+    async with lab(cluster, {"alone": 1}) as scene:
+        await scene.queue("alone", 1)
+        with scene.controllers(tmp_path, "one", flags=("--no-leader-elect",)) as (controller,):
+            await scene.job("before", "alone")
+            await until(lambda: scene.runs("before"), "it runs")
+            scene.restart_apiserver()
+            await until(lambda: _answers(cluster), "the API server is back", 60.0)
+            await scene.job("after", "alone", runs="1s")
+            scene.finish("before")
+            await until(lambda: scene.complete("after"), "the next one had its turn", 60.0)
+            assert controller.runs
+            await scene.clean()
+
+
+def _answers(cluster: Cluster) -> bool:
+    try:
+        cluster.kubectl("get", "--raw", "/readyz", timeout_s=5)
+    except Exception:  # noqa: BLE001 - whatever it is, it is not back yet
+        return False
+    return True

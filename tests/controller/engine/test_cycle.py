@@ -433,7 +433,8 @@ def test_a_queue_that_is_being_deleted_takes_nobody() -> None:
     it = World()
     queue = cluster_queue("a", 4)
     going = msgspec.structs.replace(queue.metadata, deletion_timestamp=moment(it.now_s))
-    it.put(flavor(), queue, local_queue("a"))
-    it.put(msgspec.structs.replace(queue, metadata=going), workload("w", "a"))
+    it.put(flavor(), queue, local_queue("a"), workload("before", "a"))
     it.settle()
-    assert it.running() == set()
+    it.put(msgspec.structs.replace(queue, metadata=going), workload("after", "a"))
+    it.settle()
+    assert it.running() == {"before"}

@@ -28,6 +28,8 @@ from controller.objects.workload import Admission, PodSet, PodSetAssignment, Wor
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 
+_OWN_KEY = WorkloadKey("")
+
 # A workload that was reclaimed while it borrowed goes behind those that were queued when it was preempted.
 _BEHIND_S = 0.001
 
@@ -70,6 +72,12 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload
     cluster_queue: ClusterQueueName
     pod_sets: tuple[PodSetRequests, ...]
+    key: WorkloadKey = _OWN_KEY
+    """The workload's own where none is given: kept, because every try asks for it many times."""
+
+    def __post_init__(self) -> None:
+        if self.key is _OWN_KEY:
+            msgspec.structs.force_setattr(self, "key", self.workload.key)
 
     @classmethod
     def of(cls, workload: Workload, *, rules: RequestRules, gates: FeatureGates) -> "WorkloadInfo":
@@ -83,10 +91,6 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True):
         else:
             cluster_queue, pod_sets = admission.cluster_queue, _admitted(workload, admission, gates)
         return cls(workload=workload, cluster_queue=ClusterQueueName(cluster_queue), pod_sets=tuple(pod_sets))
-
-    @property
-    def key(self) -> WorkloadKey:
-        return WorkloadKey(self.workload.key)
 
     def usage(self) -> WorkloadUsage:
         return usage_of(self.pod_sets)

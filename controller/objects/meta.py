@@ -110,7 +110,10 @@ def epoch_s(time: datetime | None) -> float:
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.type == type_), None)
+    for condition in conditions:
+        if condition.type == type_:
+            return condition
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:

@@ -6,6 +6,7 @@ import click
 
 from cli.node import node, release_nvml
 from cli.sim import sim
+from cli.simulate import simulate_command
 from inventory import __version__
 
 
@@ -19,12 +20,14 @@ def tessera() -> None:
       tessera node                       what this node's agent knows
       tessera node -o json | jq .health  the same for programs
       tessera sim xid --gpu 3 79         let a simulated GPU fail
+      tessera simulate --fleet f.yaml .  who would run when, from files alone
     """
 
 
 tessera.add_command(node)
 tessera.add_command(release_nvml)
 tessera.add_command(sim)
+tessera.add_command(simulate_command)
 
 
 def main() -> None:

@@ -1,0 +1,84 @@
+"""A simulation's result for people: the timeline, then how things stand at its end."""
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from controller.simulation.timeline import Entry, Kind, Result
+
+_STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
+_WIDTH = 200
+
+
+def show(result: Result) -> None:
+    # In a pipe there is no terminal width to fit into, and nothing should be cut off.
+    console = Console() if Console().is_terminal else Console(width=_WIDTH, no_color=True)
+    for one in (timeline(result), queues(result), waiting(result), _running(result)):
+        if one is None:
+            continue
+        with console.capture() as text:
+            console.print(one)
+        for line in text.get().splitlines():
+            click.echo(line.rstrip())
+
+
+def table(title: str, *columns: str) -> Table:
+    heading = Text(title, no_wrap=True, overflow="ignore")
+    made = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def timeline(result: Result) -> RenderableType:
+    if not result.timeline:
+        return Text("No job was read: nothing happens.")
+    made = table("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
+    for entry in result.timeline:
+        kind = Text(entry.event.value, style=_STYLES.get(entry.event, ""))
+        made.add_row(
+            clock(entry.t), kind, entry.workload, entry.cluster_queue, entry.reason, _flavors(entry), entry.message
+        )
+    return made
+
+
+def clock(t: float) -> str:
+    """``90s``, ``10m05s``, ``1h02m03s``: virtual time from the start."""
+    if t < 600:  # noqa: PLR2004 - people count seconds for ten minutes
+        return f"{t:g}s"
+    minutes, seconds = divmod(t, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}h{minutes:02}m{seconds:02.0f}s" if hours else f"{minutes}m{seconds:02.0f}s"
+
+
+def _flavors(entry: Entry) -> str:
+    return ", ".join(sorted({flavor for on in entry.flavors.values() for flavor in on.values()}))
+
+
+def queues(result: Result) -> RenderableType | None:
+    if not result.final.cluster_queues:
+        return None
+    made = table(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
+    for name, end in result.final.cluster_queues.items():
+        used, borrowed = ({k: v for k, v in amounts.items() if v} for amounts in (end.usage, end.borrowed))
+        made.add_row(name, _amounts(used), _amounts(borrowed), f"{end.share:.0%}", str(end.weighted_share))
+    return made
+
+
+def _amounts(amounts: dict[str, int | float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items()) or "-"
+
+
+def waiting(result: Result) -> RenderableType | None:
+    if not result.final.pending:
+        return None
+    made = table("Still waiting", "workload", "reason", "")
+    for one in result.final.pending:
+        made.add_row(one.workload, one.reason, one.message)
+    return made
+
+
+def _running(result: Result) -> RenderableType | None:
+    running = result.final.running
+    return Text(f"Still running: {', '.join(running)}") if running else None

@@ -1,0 +1,287 @@
+"""Documents into what a simulation starts from: objects for the engine, and jobs with their times.
+
+What the API server would have done is done here: v1beta1 becomes v1beta2, namespaces exist, defaults of the schema are
+filled in. What a document's neighbours say (priority classes, namespaces) may stand before or after it.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
+from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
+from controller.engine.status import moment
+from controller.jobs.settings import JobSettings, Lookups
+from controller.objects.core import Namespace, PriorityClass
+from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
+from controller.objects.meta import Condition, KubernetesObject, ObjectMeta, epoch_s
+from controller.objects.queues import (
+    AdmissionCheck,
+    AdmissionCheckStatus,
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+    WorkloadPriorityClass,
+)
+from controller.simulation.documents import Document, Json
+from controller.simulation.submissions import JOB_KINDS, POD, Composer, Submission, names_queue
+
+EPOCH_S: Final = 946684800.0
+"""The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
+
+_CONTROLLER_NAMESPACE: Final = "tessera-system"
+_CLUSTER_SCOPED: Final = (
+    "AdmissionCheck",
+    "ClusterQueue",
+    "Cohort",
+    "Namespace",
+    "Node",
+    "PriorityClass",
+    "ResourceFlavor",
+    "RuntimeClass",
+    "Topology",
+    "WorkloadPriorityClass",
+)
+_PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """``base_s``: seconds since 1970 at which virtual time starts. ``submissions`` in the order of their arrival.
+
+    ``warnings``: one line for everything that was read and has no part in the simulation.
+    """
+
+    base_s: float
+    objects: tuple[KubernetesObject, ...]
+    submissions: tuple[Submission, ...]
+    warnings: tuple[str, ...]
+
+
+def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenario:
+    """Raises InputError for the first document that is wrong."""
+    warnings: list[str] = []
+    jobs: list[Document] = []
+    objects: list[KubernetesObject] = []
+    for document in map(_placed, documents):
+        if _arrives(document):
+            jobs.append(document)
+        else:
+            objects += _object(document, warnings)
+    _no_twins(objects)
+    objects += _namespaces(objects, jobs)
+    base_s = _base_s(objects)
+    objects = [_as_at_start(one, base_s) for one in objects]
+    warnings += _without_effect(objects, config)
+    submissions = _submissions(jobs, objects, config, base_s, warnings)
+    return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def _placed(document: Document) -> Document:
+    """A namespaced object without a namespace is in ``default``."""
+    data = document.data
+    if document.kind in _CLUSTER_SCOPED or data["metadata"].get("namespace"):
+        return document
+    return Document(document.file, document.number, {**data, "metadata": {**data["metadata"], "namespace": "default"}})
+
+
+def _arrives(document: Document) -> bool:
+    if document.kind == "Workload" and document.version.startswith(f"{GROUP}/"):
+        return True
+    return (document.version, document.kind) in JOB_KINDS or (document.version, document.kind) == POD
+
+
+def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObject]:
+    """The object, or a warning for one that decides nothing. Raises InputError."""
+    data = _hub(document)
+    if (data["apiVersion"], data["kind"]) not in KINDS:
+        what = f"{document.kind} of {document.version}"
+        if names_queue(document):
+            raise document.error(f"{what} is no kind of job that is read here, expected one of {_job_kinds()}")
+        if document.kind == "Configuration":
+            raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")
+        warnings.append(f"{document.file}: document {document.number}: {what} decides nothing here, passed over")
+        return
+    try:
+        yield decode_object(_defaulted(data))
+    except UnknownKindError as error:  # pragma: no cover - looked up above
+        raise document.error(error) from None
+    except DecodeError as error:
+        raise document.error(error) from None
+
+
+def _hub(document: Document) -> Json:
+    """In the version that is decided by."""
+    if document.version not in (OLD, HUB):
+        return document.data
+    try:
+        return convert(document.data, HUB)
+    except ConversionError as error:
+        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
+
+
+def _defaulted(data: Json) -> Json:
+    """With the schema's defaults, as far as an absent value would be read as another."""
+    spec = data.get("spec")
+    preemption = spec.get("preemption") if isinstance(spec, dict) else None
+    if data["kind"] != "ClusterQueue" or not isinstance(preemption, dict):
+        return data
+    filled = {**_PREEMPTION_DEFAULTS, **preemption}
+    borrow = filled.get("borrowWithinCohort")
+    if isinstance(borrow, dict):
+        filled["borrowWithinCohort"] = {"policy": "Never", **borrow}
+    return {**data, "spec": {**data["spec"], "preemption": filled}}
+
+
+def _no_twins(objects: list[KubernetesObject]) -> None:
+    """Later documents win, as with ``kubectl apply``: the earlier one is dropped, in place."""
+    last = {(type(one), one.key): one for one in objects}
+    objects[:] = [one for one in objects if last[type(one), one.key] is one]
+
+
+def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[KubernetesObject]:
+    """A Namespace for every name that is used, with the label that the API server puts on each."""
+    given = [one for one in objects if isinstance(one, Namespace)]
+    objects[:] = [one for one in objects if not isinstance(one, Namespace)]
+    labels: dict[str, dict[str, str]] = {one.metadata.name: one.metadata.labels for one in given}
+    used = {one.metadata.namespace for one in objects} | {job.data["metadata"]["namespace"] for job in jobs}
+    names = sorted(name for name in used | labels.keys() if name)
+    return [
+        Namespace(metadata=ObjectMeta(name=name, labels={**labels.get(name, {}), NAMESPACE_NAME_LABEL: name}))
+        for name in names
+    ]
+
+
+def _base_s(objects: Iterable[KubernetesObject]) -> float:
+    """Past usage was written at a time: virtual time starts at the latest one."""
+    times = [epoch_s(found) for one in objects if (found := _usage_time(one)) is not None]
+    return float(int(max(times, default=EPOCH_S)))
+
+
+def _usage_time(given: KubernetesObject) -> datetime | None:
+    sharing = given.status.fair_sharing if isinstance(given, LocalQueue) else None
+    usage = sharing.admission_fair_sharing_status if sharing is not None else None
+    return usage.last_update if usage is not None else None
+
+
+def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
+    """Past usage without a time is that of the start; admission checks are in service."""
+    replace = msgspec.structs.replace
+    if isinstance(given, AdmissionCheck):
+        active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
+        return replace(given, status=AdmissionCheckStatus(conditions=(active,)))
+    if not isinstance(given, LocalQueue) or given.status.fair_sharing is None:
+        return given
+    sharing = given.status.fair_sharing
+    usage = sharing.admission_fair_sharing_status
+    if usage is None or usage.last_update is not None:
+        return given
+    dated = replace(sharing, admission_fair_sharing_status=replace(usage, last_update=moment(base_s)))
+    return replace(given, status=replace(given.status, fair_sharing=dated))
+
+
+def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:
+    """What manifests ask for and the configuration, or an API server, would not give them."""
+    for one in objects:
+        if not isinstance(one, ClusterQueue):
+            continue
+        name, spec = one.metadata.name, one.spec
+        scope = spec.admission_scope
+        by_usage = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+        if by_usage and config.engine.admission_fair_sharing is None:
+            yield f"ClusterQueue {name}: usage-based admission needs admissionFairSharing in --config: no effect"
+        borrows = any(
+            quota.borrowing_limit is not None
+            for group in spec.resource_groups
+            for flavor in group.flavors
+            for quota in flavor.resources
+        )
+        if borrows and not spec.cohort_name:
+            yield f"ClusterQueue {name}: borrowingLimit without a cohort: the API server refuses it, here it is nothing"
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def _submissions(
+    jobs: list[Document],
+    objects: list[KubernetesObject],
+    config: ControllerConfig,
+    base_s: float,
+    warnings: list[str],
+) -> list[Submission]:
+    composer = Composer(_settings(config), _lookups(objects), base_s)
+    labels = {one.metadata.name: one.metadata.labels for one in objects if isinstance(one, Namespace)}
+    owned = {(job.data["metadata"]["namespace"], job.data["metadata"]["name"]) for job in jobs if job.kind == "Job"}
+    found: list[Submission] = []
+    seen: dict[str, Document] = {}
+    for order, document in enumerate(jobs):
+        if _made_of_a_job(document, owned):
+            continue
+        given = Document(document.file, document.number, _hub(document))
+        namespace, name = (given.data["metadata"][key] for key in ("namespace", "name"))
+        one = composer.submission(given, order, labels.get(namespace, {}))
+        if one is None:
+            why = f"{document.kind} {namespace}/{name} is finished or names no queue, passed over"
+            warnings.append(f"{document.file}: document {document.number}: {why}")
+            continue
+        if one.key in seen:
+            first = seen[one.key]
+            raise document.error(
+                f"{document.kind} {one.key}: the name is taken by {first.kind} of {first.file}: document {first.number}"
+            )
+        seen[one.key] = document
+        found.append(one)
+    return sorted(found, key=lambda one: (one.arrival_s, one.order))
+
+
+def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
+    """A Workload beside the Job that it was made for counts once."""
+    if document.kind != "Workload":
+        return False
+    owners = document.data["metadata"].get("ownerReferences")
+    namespace = document.data["metadata"]["namespace"]
+    return isinstance(owners, list) and any(
+        isinstance(one, dict) and one.get("controller") and (namespace, one.get("name")) in owned for one in owners
+    )
+
+
+def _settings(config: ControllerConfig) -> JobSettings:
+    return JobSettings(
+        manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
+        managed_jobs_namespace_selector=config.namespace_selector(_CONTROLLER_NAMESPACE),
+        label_keys_to_copy=config.integrations.label_keys_to_copy,
+        gates=config.engine.gates,
+    )
+
+
+def _lookups(objects: Iterable[KubernetesObject]) -> Lookups:
+    found = list(objects)
+    flavors = {one.metadata.name: one for one in found if isinstance(one, ResourceFlavor)}
+    workload_classes = {one.metadata.name: one.value for one in found if isinstance(one, WorkloadPriorityClass)}
+    pod_classes = {one.metadata.name: one for one in found if isinstance(one, PriorityClass)}
+    defaults = sorted(
+        (one for one in pod_classes.values() if one.global_default), key=lambda one: (one.value, one.metadata.name)
+    )
+    system = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+    def pod_priority(name: str) -> int | None:
+        return pod_classes[name].value if name in pod_classes else system.get(name)
+
+    return Lookups(
+        flavor=flavors.get,
+        workload_priority=workload_classes.get,
+        pod_priority=pod_priority,
+        global_default=lambda: (defaults[0].metadata.name, defaults[0].value) if defaults else None,
+        owner=lambda _namespace, _reference: None,
+        is_job_kind=lambda _version, _kind: False,
+        is_admitted=lambda _uid: False,
+    )
+
+
+def _job_kinds() -> str:
+    return ", ".join(f"{kind} of {version}" for version, kind in (*JOB_KINDS, POD))

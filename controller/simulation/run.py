@@ -1,0 +1,362 @@
+"""A scenario through the engine in virtual time. Each step: jobs end, jobs arrive, the engine decides until it is done.
+
+A simulated job stops the moment it is evicted, gives its quota back at once, and starts from zero when it is admitted
+again. Its pods are ready as soon as it is admitted, and admission checks are answered with yes.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from controller.engine import lifecycle, reasons, status
+from controller.engine.config import EngineConfig
+from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.engine import Engine
+from controller.engine.intake import local_queue_of
+from controller.engine.reasons import PendingReason
+from controller.engine.resources import WorkloadKey
+from controller.objects.meta import Condition, is_true, with_condition
+from controller.objects.workload import Workload
+from controller.simulation import tell
+from controller.simulation.clockwork import Alarms, sample_times
+from controller.simulation.documents import InputError
+from controller.simulation.manifests import Scenario
+from controller.simulation.submissions import Submission
+from controller.simulation.surroundings import surroundings
+from controller.simulation.timeline import Entry, Kind, Result
+from controller.simulation.waiting import out_of_reach, told, why
+
+_REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES)
+_STEPS: Final = 32
+"""Steps of one workload's life at one moment: more means that two of its rules contradict each other."""
+_MOST_ENTRIES: Final = 1_000_000
+_NAMED: Final = 8
+
+Progress = Callable[[float, int, int], None]
+"""Virtual seconds since the start, jobs that have ended, all jobs."""
+
+
+class UnsettledError(InputError):
+    """The workloads named push each other out for ever, or a run has no end."""
+
+
+def simulate(
+    scenario: Scenario,
+    config: EngineConfig,
+    *,
+    until_s: float | None = None,
+    progress: Progress = lambda _t, _done, _all: None,
+    check: bool = False,
+) -> Result:
+    """``until_s``: cut off after so many virtual seconds. ``check``: every sum is recomputed after every step.
+
+    Raises UnsettledError.
+    """
+    return Run(scenario, config, until_s=until_s, check=check).result(progress)
+
+
+class Run:
+    def __init__(self, scenario: Scenario, config: EngineConfig, *, until_s: float | None, check: bool) -> None:
+        self.engine = Engine(config)
+        self.scenario = scenario
+        self.now_s = scenario.base_s
+        self.entries: list[Entry] = []
+        self.workloads: dict[WorkloadKey, Workload] = {}
+        """Those that have come and have not ended, in the order of their arrival."""
+        self._config = config
+        self._until_s = None if until_s is None else scenario.base_s + until_s
+        self._check = check
+        self._given = {WorkloadKey(one.key): one for one in scenario.submissions}
+        self._next = 0
+        """Index of the submission that comes next."""
+        self._ends, self._lives = Alarms(), Alarms()
+        self._waiting: dict[WorkloadKey, Pending | None] = {}
+        """Whose reason to wait may have changed in this step, with the last decision on it."""
+        self._said: dict[WorkloadKey, str] = {}
+        self._done = 0
+        self._running = 0
+        """Fingerprint of who runs on which flavors."""
+        for one in scenario.objects:
+            self.engine.put(one, self.now_s)
+
+    @property
+    def t(self) -> float:
+        return round(self.now_s - self.scenario.base_s, 6)
+
+    def result(self, progress: Progress) -> Result:
+        settling = self._settling()
+        while True:
+            self._sample(self.now_s)
+            self._happen()
+            self._settle(settling)
+            self._tell_waiting()
+            progress(self.t, self._done, len(self._given))
+            next_s = self._next_s()
+            if next_s is None or (self._until_s is not None and next_s > self._until_s):
+                break
+            if next_s > self.now_s:
+                settling = self._settling()
+                self._sample_until(next_s)
+            if len(self.entries) > _MOST_ENTRIES:
+                raise UnsettledError(f"no end after {_MOST_ENTRIES} events at {self.t:g} s: cut it off with --until")
+        end_s = self.now_s
+        if self._until_s is not None and next_s is not None:
+            self.now_s = end_s = self._until_s
+        last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
+        return Result(timeline=tuple(self.entries), final=tell.end(self, last_t))
+
+    def _settling(self) -> "Settling":
+        # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
+        often = len(self.workloads) + 2 if self._config.beyond.no_eviction_cycles else 2
+        return Settling(often)
+
+    def _last_t(self) -> float:
+        return self.entries[-1].t if self.entries else 0.0
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _next_s(self) -> float | None:
+        coming = self.scenario.submissions[self._next : self._next + 1]
+        times = [
+            self._ends.next_s(),
+            self._lives.next_s(),
+            self.engine.next_wakeup_s(),
+            self.scenario.base_s + coming[0].arrival_s if coming else None,
+        ]
+        return min((max(one, self.now_s) for one in times if one is not None), default=None)
+
+    def _sample_until(self, next_s: float) -> None:
+        rules = self._config.admission_fair_sharing
+        if rules is not None:
+            for at_s in sample_times(self.now_s, next_s, rules.sampling_interval_s):
+                self._sample(at_s)
+        self.now_s = next_s
+
+    def _sample(self, at_s: float) -> None:
+        self.engine.sample_usage(at_s)
+
+    def _happen(self) -> None:
+        """What the time brings: ends first, so that who arrives finds the room."""
+        for key in self._ends.due(self.now_s):
+            self._finish(key, "Succeeded", "Job finished successfully")
+        submissions = self.scenario.submissions
+        while self._next < len(submissions) and self.scenario.base_s + submissions[self._next].arrival_s <= self.now_s:
+            self._arrive(submissions[self._next])
+            self._next += 1
+        for key in list(self._lives.due(self.now_s)):
+            self._live(key)
+
+    def _arrive(self, given: Submission) -> None:
+        key = WorkloadKey(given.key)
+        self._put(given.workload)
+        self._waiting[key] = None
+        self._live(key)
+
+    def _finish(self, key: WorkloadKey, reason: str, message: str) -> None:
+        workload = self.workloads[key]
+        self._stop(key)
+        self._tell(workload, Kind.FINISHED, reason, message)
+        self._ends.set(key, None)
+        self._lives.set(key, None)
+        self.engine.put(status.finished(workload, reason, message, self.now_s), self.now_s)
+        del self.workloads[key]
+        self._said.pop(key, None)
+        self._waiting.pop(key, None)
+        self._done += 1
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def _settle(self, settling: "Settling") -> None:
+        engine = self.engine
+        while not engine.settled(self.now_s):
+            decisions = engine.cycle(self.now_s)
+            for decision in decisions.made:
+                self._carry_out(decision)
+            if self._check:
+                engine.validate()
+            settling.cycled(decisions, (self._running, self._done, self._next), self.t)
+
+    def _carry_out(self, decision: Decision) -> None:
+        key = decision.key
+        match decision:
+            case Admitted():
+                self._put(decision.status())
+                self._waiting.pop(key, None)
+                self._said.pop(key, None)
+                self._answer_checks(key)
+                self._begin(key, decision)
+            case Evicted():
+                self._put(decision.status())
+                kind = Kind.PREEMPTED if decision.preemption is not None else Kind.EVICTED
+                by = decision.by.key if decision.by is not None else None
+                reason = decision.preemption.value if decision.preemption is not None else decision.reason
+                self._tell(self.workloads[key], kind, reason, decision.message, by=by)
+                self._release(key, decision.reason, decision.message)
+            case SliceReplaced():
+                self._finish(key, reasons.WORKLOAD_SLICE_REPLACED, f"Replaced by the workload slice {decision.by}")
+            case Pending():
+                self._waiting[key] = decision
+
+    def _answer_checks(self, key: WorkloadKey) -> None:
+        workload = self.workloads[key]
+        replace = msgspec.structs.replace
+        ready = tuple(replace(one, state="Ready") for one in workload.status.admission_checks)
+        if ready != workload.status.admission_checks:
+            self._put(replace(workload, status=replace(workload.status, admission_checks=ready)))
+            self._live(key)
+
+    def _begin(self, key: WorkloadKey, decision: Admitted | None = None) -> None:
+        """It is admitted: told, its pods are ready, and its end is known if its run time is."""
+        workload = self.workloads[key]
+        if not is_true(workload.status.conditions, reasons.ADMITTED) or is_true(
+            workload.status.conditions, reasons.PODS_READY
+        ):
+            return
+        runtime_s = self._given[key].runtime_s
+        self._ends.set(key, None if runtime_s is None else self.now_s + runtime_s)
+        self._tell(workload, Kind.ADMITTED, "Admitted", tell.admitted(self.engine, key, decision, self.now_s))
+        ready = Condition(
+            type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
+        )
+        self._running ^= _fingerprint(workload)
+        self._conditions(key, ready)
+        self._live(key)
+
+    def _release(self, key: WorkloadKey, reason: str, message: str) -> None:
+        """Its job has stopped: it holds nothing any more, and waits again unless it may not."""
+        self._ends.set(key, None)
+        gates = self._config.gates
+        self._stop(key)
+        workload = status.unreserved(
+            self.workloads[key], PendingReason.PENDING_EVALUATION, message, now_s=self.now_s, gates=gates
+        )
+        if reason in _REQUEUED_AT_ONCE:
+            workload = status.requeued(workload, reason, message, self.now_s)
+        self._put(workload)
+        stopped = Condition(
+            type=reasons.PODS_READY,
+            status="False",
+            reason="WaitForStart",
+            last_transition_time=status.moment(self.now_s),
+        )
+        self._conditions(key, stopped)
+        self._said.pop(key, None)
+        self._waiting[key] = None
+
+    def _stop(self, key: WorkloadKey) -> None:
+        if is_true(self.workloads[key].status.conditions, reasons.PODS_READY):
+            self._running ^= _fingerprint(self.workloads[key])
+
+    # -- one workload's life -----------------------------------------------------------------------------------------
+
+    def _live(self, key: WorkloadKey) -> None:
+        """The steps that follow from its conditions: maximum execution time, stopped queues, deactivation."""
+        for _ in range(_STEPS):
+            workload = self.workloads[key]
+            step = lifecycle.step(workload, surroundings(self.engine, workload), self._config, self.now_s)
+            if step is None:
+                self._lives.set(key, lifecycle.due_s(workload, self._config))
+                return
+            after = step.after
+            if step.deactivate:
+                after = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, active=False))
+            self._put(after)
+            self._follow(key, workload)
+        raise UnsettledError(f"{key}: its own conditions bring no rest at {self.t:g} s")
+
+    def _follow(self, key: WorkloadKey, before: Workload) -> None:
+        """What a step of its life means for the job."""
+        after = self.workloads[key]
+        evicted = next((one for one in after.status.conditions if one.type == reasons.EVICTED), None)
+        if evicted is not None and evicted.status == "True" and not is_true(before.status.conditions, reasons.EVICTED):
+            self._tell(after, Kind.EVICTED, evicted.reason, evicted.message)
+            self._release(key, evicted.reason, evicted.message)
+        elif before.status.conditions != after.status.conditions and key in self._said:
+            self._waiting.setdefault(key, None)
+        self._begin(key)
+
+    def _put(self, workload: Workload) -> None:
+        self.workloads[WorkloadKey(workload.key)] = workload
+        self.engine.put(workload, self.now_s)
+        if self._check:
+            self.engine.validate()
+
+    def _conditions(self, key: WorkloadKey, condition: Condition) -> None:
+        workload = self.workloads[key]
+        replace = msgspec.structs.replace
+        conditions = with_condition(workload.status.conditions, condition)
+        self._put(replace(workload, status=replace(workload.status, conditions=conditions)))
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, workload: Workload, kind: Kind, reason: str, message: str, *, by: str | None = None) -> None:
+        self.entries.append(
+            Entry(
+                t=self.t,
+                event=kind,
+                workload=workload.key,
+                cluster_queue=self.cluster_queue(workload),
+                reason=reason,
+                message=message,
+                flavors=tell.flavors(workload),
+                preempted_by=by,
+            )
+        )
+
+    def _tell_waiting(self) -> None:
+        """In the order of arrival, once nothing moves any more: who waits, and for what, if that is new."""
+        changed = [key for key in self._waiting if key in self.workloads]
+        for key in sorted(changed, key=lambda one: self._given[one].order):
+            workload, decision = self.workloads[key], self._waiting[key]
+            found = out_of_reach(self.engine, workload) or (
+                told(decision) if decision is not None else why(self.engine, workload, self.now_s)
+            )
+            if self._said.get(key) != found.reason:
+                self._said[key] = found.reason
+                self._tell(workload, Kind.PENDING, str(found.reason), found.message)
+        self._waiting.clear()
+
+    def cluster_queue(self, workload: Workload) -> str:
+        if workload.status.admission is not None:
+            return workload.status.admission.cluster_queue
+        local = self.engine.state.cluster.local_queues.get(local_queue_of(workload))
+        return local.spec.cluster_queue if local is not None else ""
+
+
+def _fingerprint(workload: Workload) -> int:
+    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in tell.flavors(workload).items())))
+
+
+class Settling:
+    """The guard of one moment: without time, arrivals and ends, nobody is admitted into the same state again.
+
+    ``often``: how many times a state is too many.
+    """
+
+    def __init__(self, often: int) -> None:
+        self._often = often
+        self._seen: dict[tuple[object, ...], list[int]] = {}
+        self._moved: list[tuple[WorkloadKey, ...]] = []
+        self._idle = 0
+
+    def cycled(self, decisions: Decisions, state: tuple[object, ...], t: float) -> None:
+        """Raises UnsettledError."""
+        if not decisions.changed:
+            self._idle += 1
+            if self._idle > _MOST_ENTRIES:
+                raise UnsettledError(f"at {t:g} s the engine goes on trying without an outcome: this is a bug")
+            return
+        self._idle = 0
+        self._moved.append(tuple(one.key for one in decisions.made if not isinstance(one, Pending)))
+        if not any(isinstance(one, Admitted) for one in decisions.made):
+            return
+        times = self._seen.setdefault(state, [])
+        times.append(len(self._moved))
+        if len(times) >= self._often:
+            named = sorted({key for keys in self._moved[times[-2] :] for key in keys})
+            more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+            raise UnsettledError(
+                f"at {t:g} s these workloads push each other out for ever: {', '.join(named[:_NAMED])}{more}"
+                " (tessera.noEvictionCycles in --config prevents it)"
+            )

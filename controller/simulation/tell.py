@@ -1,0 +1,98 @@
+"""The engine's numbers in the words of the timeline."""
+
+from typing import TYPE_CHECKING
+
+from controller.engine.decisions import Admitted
+from controller.engine.engine import Engine
+from controller.engine.queuestate import QueueState
+from controller.engine.queueusage import quantity_of
+from controller.engine.resources import CPU, Amount, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.shares import share
+from controller.objects.meta import is_true
+from controller.objects.workload import Workload
+from controller.simulation.timeline import End, QueueEnd, Waits
+from controller.simulation.waiting import why
+
+if TYPE_CHECKING:
+    from controller.simulation.run import Run
+
+_MILLI = 1000
+
+
+def flavors(workload: Workload) -> dict[str, dict[str, str]]:
+    """By pod set and resource; empty for a workload that holds no quota."""
+    admission = workload.status.admission
+    return {} if admission is None else {one.name: dict(one.flavors) for one in admission.pod_set_assignments}
+
+
+def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s: float) -> str:
+    """What it got, how long it waited, and what its ClusterQueue borrows with it."""
+    holder = engine.state.cluster.holders[key]
+    node = engine.state.cluster.queue(holder.cluster_queue).node
+    got = ", ".join(
+        f"{quantity_of(fr.resource, amount)} {fr.resource} of flavor {fr.flavor}"
+        for fr, amount in sorted(holder.usage.items())
+    )
+    waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
+    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {waited_s} s"
+    borrowed = [
+        f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
+        for fr in sorted(holder.usage)
+        if node.parent is not None and node.borrowed(fr)
+    ]
+    borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
+    return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+
+
+def end(run: "Run", t: float) -> End:
+    running = [one.key for one in run.workloads.values() if is_true(one.status.conditions, "Admitted")]
+    waiting = [one for one in run.workloads.values() if not is_true(one.status.conditions, "Admitted")]
+    pending = []
+    for one in waiting:
+        found = why(run.engine, one, run.now_s)
+        pending.append(Waits(workload=one.key, reason=str(found.reason), message=found.message))
+    queues = run.engine.state.cluster.queues
+    ends: dict[str, QueueEnd] = {name: queue_end(queues[name]) for name in sorted(queues)}
+    return End(t=t, pending=tuple(pending), running=tuple(running), cluster_queues=ends)
+
+
+def queue_end(state: QueueState) -> QueueEnd:
+    node = state.node
+    usage: dict[str, int | float] = {}
+    borrowed: dict[str, int | float] = {}
+    largest = 0.0
+    for resource, frs in _by_resource(state).items():
+        used = sum(node.usage(fr) for fr in frs)
+        usage[resource] = number(resource, used)
+        borrows = sum(node.borrowed(fr) for fr in frs) if node.parent is not None else 0
+        borrowed[resource] = number(resource, borrows)
+        limit = sum(_limit(state, fr) for fr in frs)
+        if used:
+            largest = max(largest, used / limit if limit else 1.0)
+    return QueueEnd(usage=usage, borrowed=borrowed, share=largest, weighted_share=share(node).weighted)
+
+
+def _by_resource(state: QueueState) -> dict[ResourceName, list[FlavorResource]]:
+    found: dict[ResourceName, list[FlavorResource]] = {}
+    for fr in state.flavor_resources:
+        found.setdefault(fr.resource, []).append(fr)
+    return found
+
+
+def _limit(state: QueueState, fr: FlavorResource) -> Amount:
+    """The most the queue may ever use: its quota, and what it may borrow where there is a cohort."""
+    quota = state.node.spec.quotas.get(fr) if state.node.spec is not None else None
+    if quota is None:
+        return 0
+    if state.node.parent is None:
+        return quota.nominal
+    if quota.borrowing_limit is None:
+        return state.node.potential_available(fr)
+    return quota.nominal + quota.borrowing_limit
+
+
+def number(resource: ResourceName, amount: Amount) -> int | float:
+    """Cores, bytes, devices: whole where they are whole."""
+    if resource != CPU:
+        return amount
+    return amount // _MILLI if amount % _MILLI == 0 else amount / _MILLI

@@ -1,0 +1,73 @@
+"""What a simulation tells, as data. ``-o json`` is these structs: every key always present."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Kind(StrEnum):
+    ADMITTED = "Admitted"
+    PREEMPTED = "Preempted"
+    """Made to go for another workload."""
+    EVICTED = "Evicted"
+    """Made to go for any other cause."""
+    FINISHED = "Finished"
+    PENDING = "Pending"
+    """It waits, or waits for another reason than before."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pod_set: str
+    node: str
+    pods: int
+    devices: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held quota.
+
+    ``reason``: the condition's reason code. ``cluster_queue`` is empty where the workload's queue leads nowhere.
+    """
+
+    t: float
+    event: Kind
+    workload: str
+    cluster_queue: str
+    reason: str
+    message: str
+    flavors: dict[str, dict[str, str]] = {}
+    preempted_by: str | None = None
+    placement: tuple[Place, ...] = ()
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    workload: str
+    reason: str
+    message: str
+
+
+class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A ClusterQueue at the end, by resource over all of its flavors: cores, bytes, devices.
+
+    ``share``: used / (nominal + borrowing limit) of the resource for which that is largest; without a limit counts what
+    the cohort could lend. ``weighted_share``: Kueue's ``status.fairSharing.weightedShare``.
+    """
+
+    usage: dict[str, int | float]
+    borrowed: dict[str, int | float]
+    share: float
+    weighted_share: int
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How things stand after the last entry, or at the time the run was cut off."""
+
+    t: float
+    pending: tuple[Waits, ...]
+    running: tuple[str, ...]
+    cluster_queues: dict[str, QueueEnd]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    timeline: tuple[Entry, ...]
+    final: End

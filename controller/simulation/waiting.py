@@ -1,0 +1,59 @@
+"""Why a workload waits that no cycle gets to see: its queue leads nowhere, is stopped, or it may not queue."""
+
+from controller.engine.activity import Inactive, local_queue_problem
+from controller.engine.decisions import Pending
+from controller.engine.engine import Engine
+from controller.engine.intake import ADMISSION_GATED_BY, local_queue_of
+from controller.engine.reasons import DEACTIVATION_TARGET, PendingReason
+from controller.engine.resources import ClusterQueueName, WorkloadKey
+from controller.engine.sentences import sentence
+from controller.objects.meta import find_condition, is_true
+from controller.objects.workload import Workload
+
+_STOPPED = ("Stopped", "ClusterQueueIsInactive")
+
+
+def why(engine: Engine, workload: Workload, now_s: float) -> Inactive:
+    """The reason code of its condition QuotaReserved=False, and the sentence, by the numbers of this moment."""
+    problem = out_of_reach(engine, workload)
+    pending = engine.explain(WorkloadKey(workload.key), now_s) if problem is None else None
+    if problem is not None or pending is None:
+        return problem or Inactive(PendingReason.PENDING_EVALUATION, "Its turn has not come yet")
+    return told(pending)
+
+
+def told(pending: Pending) -> Inactive:
+    return Inactive(pending.reason.value, sentence(pending.record))
+
+
+def out_of_reach(engine: Engine, workload: Workload) -> Inactive | None:
+    """What keeps the workload from being tried at all; None where it is tried."""
+    held = _held_back(engine, workload)
+    if held is not None:
+        return held
+    key = local_queue_of(workload)
+    cluster = engine.state.cluster
+    local = cluster.local_queues.get(key)
+    if local is None:
+        return Inactive(PendingReason.MISCONFIGURED, f"There is no LocalQueue {key}")
+    name = ClusterQueueName(local.spec.cluster_queue)
+    problems = engine.inactive(name) if name in cluster.queues else ()
+    found = local_queue_problem(local, cluster, queue_active=not problems)
+    if found is None:
+        return None
+    message = f"{found.message}: {problems[0].message}" if problems and found.reason in _STOPPED else found.message
+    return Inactive(PendingReason.SUSPENDED if found.reason in _STOPPED else PendingReason.MISCONFIGURED, message)
+
+
+def _held_back(engine: Engine, workload: Workload) -> Inactive | None:
+    conditions = workload.status.conditions
+    requeued = find_condition(conditions, "Requeued")
+    if not workload.spec.active or is_true(conditions, DEACTIVATION_TARGET):
+        cause = requeued.message if requeued is not None and requeued.status == "False" else ""
+        return Inactive(PendingReason.DEACTIVATED, cause or "The workload is not active (spec.active is false)")
+    gated = workload.metadata.annotations.get(ADMISSION_GATED_BY)
+    if gated and engine.state.config.gates.on("AdmissionGatedBy"):
+        return Inactive(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
+    if requeued is not None and requeued.status == "False":
+        return Inactive(PendingReason.ON_HOLD, requeued.message)
+    return None

@@ -1,0 +1,172 @@
+"""What is read as a scenario: the controller's kinds of both versions, and one line for everything that is wrong."""
+
+from typing import Any
+
+import pytest
+
+from controller.simulation.documents import InputError, documents
+from controller.simulation.manifests import scenario
+from tests.controller.simulation.lab import (
+    GPU,
+    cluster_queue,
+    config,
+    flavor,
+    given,
+    job,
+    kueue,
+    local_queue,
+    priority_class,
+    run,
+    told,
+)
+
+QUEUES = (flavor(), cluster_queue(), local_queue())
+
+
+def refused(*objects: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as error:
+        scenario(given(*objects), config())
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_manifests_of_the_older_version_mean_the_same() -> None:
+    newer = cluster_queue("guest", 0, cohort="pool", admissionChecksStrategy=None)
+    older = {**newer, "apiVersion": "kueue.x-k8s.io/v1beta1", "spec": {**newer["spec"], "cohort": "pool"}}
+    del older["spec"]["cohortName"]
+    rest = flavor(), cluster_queue("owner", 8, cohort="pool"), local_queue("guest"), job("a", 8, queue="guest")
+    assert run(older, *rest) == run(newer, *rest)
+
+
+def test_the_order_of_documents_that_are_no_jobs_means_nothing() -> None:
+    high = priority_class("high", 10)
+    jobs = job("low", 8, runtime="5s"), job("first", 8, priority="high", runtime="5s")
+    assert run(*jobs, high, *reversed(QUEUES)) == run(*QUEUES, high, *jobs)
+
+
+def test_single_pods_and_bare_workloads_queue_too() -> None:
+    metadata = {"name": "p", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    spec = {"containers": [{"name": "c", "resources": {"limits": {GPU: "8"}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    pod_sets = [
+        {
+            "name": "main",
+            "count": 4,
+            "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "2"}}}]}},
+        }
+    ]
+    workload = kueue("Workload", "w", "ns", spec={"queueName": "main", "podSets": pod_sets})
+    workload["metadata"]["annotations"] = {"tessera.dev/runtime": "7s"}
+    assert told(run(*QUEUES, workload, pod)) == ["0 Admitted w", "0 Pending p", "7 Finished w", "7 Admitted p"]
+
+
+def test_a_pod_has_the_priority_of_its_own_class() -> None:
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("low", 1), ("high", 5))
+    ]
+
+    def pod(name: str, of: str) -> dict[str, Any]:
+        spec = {"priorityClassName": of, "containers": [{"name": "c", "resources": {"limits": {GPU: "8"}}}]}
+        metadata = {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    result = run(*QUEUES, *classes, pod("a", "low"), pod("b", "high"))
+    assert told(result) == ["0 Admitted b", "0 Pending a"]
+
+
+def test_a_list_is_what_it_holds_and_a_workload_of_a_listed_job_counts_once() -> None:
+    owned = kueue("Workload", "job-a-12345", "ns", spec={"queueName": "main", "podSets": []})
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "1", "controller": True}
+    ]
+    everything = {"apiVersion": "v1", "kind": "List", "items": [*QUEUES, owned, job("a", 4)]}
+    text = __import__("json").dumps(everything)
+    settings = config()
+    found = scenario(documents(text, "-"), settings)
+    assert [one.key for one in found.submissions] == ["ns/a"]
+
+
+def test_what_is_passed_over_is_told() -> None:
+    unqueued = job("free")
+    del unqueued["metadata"]["labels"]
+    done = {**job("done")}
+    done["metadata"]["labels"] = {}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    found = scenario(given(*QUEUES, unqueued, secret), config())
+    assert [line.partition(": ")[2] for line in found.warnings] == [
+        "document 5: Secret of v1 decides nothing here, passed over",
+        "document 4: Job ns/free is finished or names no queue, passed over",
+    ]
+    queue = cluster_queue(borrow=4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+    found = scenario(given(queue), config())
+    assert ["admissionFairSharing" in found.warnings[0], "without a cohort" in found.warnings[1]] == [True, True]
+
+
+def test_a_job_without_a_namespace_is_in_default_and_one_in_kube_system_is_not_queued() -> None:
+    queue = local_queue()
+    del queue["metadata"]["namespace"]
+    plain, system = job("a"), job("b")
+    del plain["metadata"]["namespace"]
+    system["metadata"]["namespace"] = "kube-system"
+    result = run(flavor(), cluster_queue(), queue, plain, system)
+    assert [one.workload for one in result.timeline] == ["default/a"]
+
+
+def unknown_job() -> dict[str, Any]:
+    return {**job("t"), "apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
+
+
+def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {**given, "spec": {**given["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (unknown_job(), "TFJob of kubeflow.org/v1 is no kind of job that is read here"),
+        (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
+        (
+            {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},
+            "given with --config",
+        ),
+        (job("j", arrival="soon"), "metadata.annotations[tessera.dev/arrival]: found 'soon', expected a duration"),
+        (job("j", runtime="-5s"), "metadata.annotations[tessera.dev/runtime]: found '-5s', expected a duration"),
+        (job("j", priority="none"), "metadata.labels[kueue.x-k8s.io/priority-class]: no WorkloadPriorityClass 'none'"),
+        (changed(job("j"), parallelism="4"), "Job j: spec.parallelism: expected an integer, found str"),
+        (changed(cluster_queue(), queueingStrategy="Fifo"), "ClusterQueue 'main': Invalid enum value 'Fifo' - at"),
+        (
+            {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": 3},
+            "ClusterQueue q: .spec: found integer, expected object",
+        ),
+        (job("twin"), "Job ns/twin: the name is taken by Job of f.yaml: document 1"),
+    ],
+)
+def test_a_wrong_document_is_refused_in_one_line(wrong: dict[str, Any], said: str) -> None:
+    text = refused(job("twin"), wrong)
+    assert text.startswith("f.yaml: document 2: ")
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: b\n---\n- 1\n", "f.yaml: document 1: apiVersion: found nothing, expected a text"),
+        ("---\n- 1\n", "f.yaml: document 1: found list, expected an object"),
+        ("kind: Job\napiVersion: batch/v1\n", "f.yaml: document 1: Job: metadata.name: expected a name"),
+        ("a: [1\nb: 2\n", "f.yaml:2: no YAML"),
+        ("a: \x07", "f.yaml: no YAML"),
+        ("a: !!python/object:os.system {}\n", "f.yaml:1: no YAML: could not determine a constructor"),
+    ],
+)
+def test_text_that_is_no_manifest_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        documents(text, "f.yaml")
+    assert str(error.value).startswith(said)
+    assert "\n" not in str(error.value)
+
+
+def test_times_stay_text_and_empty_documents_are_nothing() -> None:
+    (found,) = documents("---\n---\napiVersion: v1\nkind: X\nmetadata: {name: n, at: 2026-01-01T00:00:00Z}\n", "f")
+    assert (found.number, found.data["metadata"]["at"]) == (2, "2026-01-01T00:00:00Z")

@@ -6,12 +6,13 @@ With both switched off every method does nothing, and the cycle is the peer's.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from controller.engine.assignment import RepresentativeMode
+from controller.engine.assignment import Mode, RepresentativeMode
 from controller.engine.backfill import Assigner, Backfill
 from controller.engine.claims import Claims
 from controller.engine.cluster import Cluster
 from controller.engine.config import Backfill as BackfillMode
 from controller.engine.entry import Entry
+from controller.engine.nomination import Nominator
 from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, WorkloadKey
 
@@ -35,29 +36,51 @@ class Beyond:
     def begin(self) -> None:
         """Charge all claims for the length of the open trial."""
         if self.claims is not None:
-            self.claims.charge()
+            self.claims.charge(*self.claims.keys())
 
-    @contextmanager
-    def nominating(self, entry: Entry) -> Iterator[None]:
-        """What the entry has a claim on is free to it."""
-        if self.claims is None or self.claims.of(entry.key) is None:
-            yield
-            return
+    def nominate(self, entry: Entry, nominator: Nominator, now_s: float) -> bool:
+        """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
+
+        Unless the entry needs no more than its own queue's quota: then no claim of another queue counts.
+        """
+        claims = self.claims
+        if claims is None or not claims:
+            return nominator.nominate(entry, now_s)
+        bookmark = entry.pending.bookmark if entry.pending is not None else None
         with self._cluster.trial():
-            self.claims.lift(entry.key)
-            yield
+            claims.lift(entry.key)
+            goes_on = nominator.nominate(entry, now_s)
+        others = self._claims_of_others(entry)
+        if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
+            return goes_on
+        found = (entry.assignment, entry.targets, entry.gated, entry.detail, entry.pending.bookmark)
+        entry.pending.bookmark = bookmark
+        with self._cluster.trial():
+            claims.lift(entry.key, *others)
+            nominator.nominate(entry, now_s)
+        entry.by_right = _within_own_quota(entry)
+        if not entry.by_right:
+            entry.assignment, entry.targets, entry.gated, entry.detail, entry.pending.bookmark = found
+        return True
 
     @contextmanager
     def deciding(self, entry: Entry) -> Iterator[None]:
         """Its claim gives way to what it takes now, and comes back if it takes nothing."""
-        claim = self.claims.of(entry.key) if self.claims is not None else None
-        if self.claims is None or claim is None:
+        claims = self.claims
+        if claims is None or not claims:
             yield
             return
-        lifted = self.claims.lift(entry.key)
+        others = self._claims_of_others(entry) if entry.by_right else ()
+        claims.lift(entry.key, *others)
         yield
-        if lifted and entry.rule in _STILL_CLAIMED:
-            self._cluster.quota.add_usage(claim.cluster_queue, self.claims.free(claim))
+        claims.charge(*others)
+        if entry.rule in _STILL_CLAIMED:
+            claims.charge(entry.key)
+
+    def _claims_of_others(self, entry: Entry) -> tuple[WorkloadKey, ...]:
+        """Those staked in other ClusterQueues."""
+        mine = entry.incoming.queue.name
+        return tuple(claim.key for claim in self.claims or () if claim.cluster_queue != mine)
 
     def nominated(self, entry: Entry, now_s: float) -> None:
         """A head that cannot run by itself, and for whom nobody goes, gets its reservation before anybody passes."""
@@ -95,3 +118,7 @@ class Beyond:
         if self.claims is not None:
             self.claims.drop(key)
         return self.backfill.drop(key) if self.backfill is not None else None
+
+
+def _within_own_quota(entry: Entry) -> bool:
+    return entry.assignment.mode is Mode.FIT and entry.assignment.borrowing == 0

@@ -3,6 +3,9 @@
 Evicted workloads leave one by one, and between the first that has gone and the preemptor's next try anybody might take
 what is free: the victims would have gone for nothing, and the preemptor would evict again. So each preemptor has a
 claim. It weighs as much as the preemptor asked for, less what its victims still hold, which nobody can take anyway.
+
+A claim does not hold against a workload that stays within the own quota of another ClusterQueue: it could reclaim that
+from the preemptor as soon as it runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,16 +73,21 @@ class Claims:
                     kept[fr] = max(0, kept[fr] - amount)
         return {fr: amount for fr, amount in kept.items() if amount}
 
-    def charge(self, *, but: WorkloadKey | None = None) -> None:
-        """Charge all claims, to be undone with the trial that is open. ``but``: the one that is being looked at."""
-        for claim in self._claims.values():
-            if claim.key != but and claim.cluster_queue in self._cluster.queues:
-                self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
+    def charge(self, *keys: WorkloadKey) -> None:
+        """Charge the claims of these workloads, to be undone with the trial that is open."""
+        for claim in self._here(keys):
+            self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
 
-    def lift(self, key: WorkloadKey) -> bool:
-        """Within a trial in which all are charged: take this one's charge away. Whether there was one."""
-        claim = self._claims.get(key)
-        if claim is None or claim.cluster_queue not in self._cluster.queues:
-            return False
-        self._cluster.quota.remove_usage(claim.cluster_queue, self.free(claim))
-        return True
+    def lift(self, *keys: WorkloadKey) -> None:
+        """Within a trial in which they are charged: take the charges of these workloads away."""
+        for claim in self._here(keys):
+            self._cluster.quota.remove_usage(claim.cluster_queue, self.free(claim))
+
+    def keys(self) -> tuple[WorkloadKey, ...]:
+        return tuple(self._claims)
+
+    def _here(self, keys: Iterable[WorkloadKey]) -> Iterator[Claim]:
+        for key in keys:
+            claim = self._claims.get(key)
+            if claim is not None and claim.cluster_queue in self._cluster.queues:
+                yield claim

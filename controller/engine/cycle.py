@@ -61,9 +61,8 @@ class Cycle:
                     refused.append(entry)
                 return refused
             for entry in entries:
-                with self._beyond.nominating(entry):
-                    open_to_it = self._nominator.nominate(entry, self._now_s)
-                (open_ if open_to_it else refused).append(entry)
+                goes_on = self._beyond.nominate(entry, self._nominator, self._now_s)
+                (open_ if goes_on else refused).append(entry)
             for entry in open_:
                 self._beyond.nominated(entry, self._now_s)
             for entry in self._ordered(open_):

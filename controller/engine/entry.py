@@ -34,7 +34,19 @@ _REQUEUE = {
 class Entry:
     """Mutable while the cycle lasts. ``pending`` is None for a second pass, ``holder`` for everybody else."""
 
-    __slots__ = ("assignment", "detail", "gated", "holder", "incoming", "key", "pending", "places", "rule", "targets")
+    __slots__ = (
+        "assignment",
+        "by_right",
+        "detail",
+        "gated",
+        "holder",
+        "incoming",
+        "key",
+        "pending",
+        "places",
+        "rule",
+        "targets",
+    )
 
     def __init__(
         self, incoming: Incoming, *, pending: PendingWorkload | None = None, holder: Holder | None = None
@@ -47,6 +59,8 @@ class Entry:
         self.targets: tuple[Target, ...] = ()
         self.places: Mapping[str, TopologyUsage] = {}
         """Of a second pass: where its pod sets go."""
+        self.by_right = False
+        """It needs its own queue's quota alone, whatever others have claimed."""
         self.rule = Rule.NO_FIT
         self.detail = ""
         self.gated = False

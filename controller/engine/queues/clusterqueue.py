@@ -12,7 +12,9 @@ _ALL = LocalQueueKey("")
 class ClusterQueueOrder:
     """StrictFIFO puts everything back to the front it came from; BestEffortFIFO parks what cannot run now (KEP-59).
 
-    ``usage``: the past usage of a LocalQueue where they take turns by it (KEP-4136), else None.
+    ``preemptor_first``: who has made others go is the head whatever arrives, here and among LocalQueues: what they left
+    is kept for it, and everybody before it would wait for nothing. ``usage``: the past usage of a LocalQueue where they
+    take turns by it (KEP-4136), else None.
     """
 
     __slots__ = (
@@ -20,6 +22,7 @@ class ClusterQueueOrder:
         "_by_shape",
         "_lanes",
         "_parked",
+        "_preemptor_first",
         "_sticky",
         "_strict",
         "_usage",
@@ -35,11 +38,13 @@ class ClusterQueueOrder:
         strict: bool,
         by_shape: bool,
         usage: Callable[[LocalQueueKey], float] | None,
+        preemptor_first: bool = False,
     ) -> None:
         self.name = name
         self._strict = strict
         self._by_shape = by_shape
         self._usage = usage
+        self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._asleep: set[str] = set()
         """Shapes that cannot run now: what arrives with one sleeps at once."""
@@ -84,6 +89,8 @@ class ClusterQueueOrder:
         if self._usage is None:
             lane = self._lanes.get(_ALL)
             return lane.first() if lane is not None else None
+        if self._preemptor_first and self._sticky is not None and self._sticky.place is Place.QUEUED:
+            return self._sticky
         heads = [(self._usage(key), head.order(), head) for key, lane in self._lanes.items() if (head := lane.first())]
         return min(heads, key=lambda one: one[:2])[2] if heads else None
 
@@ -97,7 +104,8 @@ class ClusterQueueOrder:
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason) -> None:
         """Back from a cycle that did not admit it."""
-        preempting = reason is RequeueReason.PENDING_PREEMPTION and not self._strict
+        sticks = not self._strict or self._preemptor_first
+        preempting = reason is RequeueReason.PENDING_PREEMPTION and sticks
         if preempting:
             self._stick(pending)
         elif self._sticky is pending:

@@ -291,6 +291,7 @@ class PendingQueues:
                 strict=state.policies.strict_fifo,
                 by_shape=self._cluster.config.gates.on("SchedulingEquivalenceHashing"),
                 usage=self._usage if self._by_usage(state) else None,
+                preemptor_first=self._cluster.config.beyond.reserve_for_preemptor,
             )
         return order
 

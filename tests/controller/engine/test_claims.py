@@ -23,7 +23,7 @@ def lab() -> Lab:
 
 def available(lab: Lab, claims: Claims, queue: ClusterQueueName, *, but: WorkloadKey | None = None) -> int:
     with lab.cluster.trial():
-        claims.charge(but=but)
+        claims.charge(*(claim.key for claim in claims if claim.key != but))
         return lab.cluster.queue(queue).node.available(FR)
 
 
@@ -56,11 +56,10 @@ def test_lifting_within_a_trial_gives_the_preemptor_its_room_and_nobody_elses(la
     claims.stake(IN, A, {FR: 3}, [])
     claims.stake(WorkloadKey("/other"), B, {FR: 4}, [])
     with lab.cluster.trial():
-        claims.charge()
+        claims.charge(*claims.keys())
         assert lab.cluster.queue(A).node.available(FR) == 1
-        assert claims.lift(IN)
+        claims.lift(IN, WorkloadKey("/nobody"))
         assert lab.cluster.queue(A).node.available(FR) == 4
-        assert not claims.lift(WorkloadKey("/nobody"))
     lab.cluster.validate()
 
 

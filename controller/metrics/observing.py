@@ -52,6 +52,9 @@ class Counting:
             for kind, times in results.items():
                 book.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
 
+    def drifted(self) -> None:
+        self._book.count("tessera_drift_total")
+
     # -- what stands -------------------------------------------------------------------------------------------------
 
     def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None:

@@ -46,6 +46,10 @@ _SLICE: Final = 64
 """News that are taken in without a pause."""
 _SLICE_S: Final = 0.02
 """How long cycles go on without a pause."""
+_AHEAD: Final = 64
+"""Writes that may wait while more is decided: a decision made later knows more, and counts who came meanwhile."""
+_CHECK_S: Final = 300.0
+"""How often all sums are recomputed."""
 _PAUSE_S: Final = 0.001
 """Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
@@ -60,6 +64,7 @@ class Watcher(Protocol):
     def stepped(self, before: Workload, step: Step) -> None: ...
     def seen(self, before: Workload | None, after: Workload) -> None: ...
     def events(self, events: tuple[Event, ...]) -> None: ...
+    def drifted(self) -> None: ...
 
 
 class Core:
@@ -108,6 +113,7 @@ class Core:
             config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
         )
         self._sample_s = 0.0
+        self._check_s = clock.wall() + _CHECK_S
         self.loaded = asyncio.Event()
         self._look: set[WorkloadKey] = set()
         """Workloads whose next step is to be asked for."""
@@ -155,7 +161,7 @@ class Core:
             return False  # everything that is known goes in first: that is one decision less to regret
         self.loaded.set()
         engine, started_s = self.engine, time.perf_counter()
-        while self._writer.has_room:
+        while self._writer.pending < _AHEAD:
             now_s = self._clock.wall()
             if engine.settled(now_s):
                 return False
@@ -178,6 +184,7 @@ class Core:
             heapq.heappop(self._alarms)[2]()
         self.lives.look_due(now_s)
         self._sample(now_s)
+        self._check(now_s)
         self.waiting.write(now_s)
         self.statuses.write(now_s)
         self.retaining.delete(now_s)
@@ -188,6 +195,17 @@ class Core:
         if self._sampling_s is not None and now_s >= self._sample_s:
             self._sample_s = now_s + min(self._sampling_s, _LONGEST_S)
             self.statuses.sampled(self.engine.sample_usage(now_s))
+
+    def _check(self, now_s: float) -> None:
+        """A sum that has drifted is a bug: told, counted, and left to the next start, which rebuilds all of them."""
+        if now_s < self._check_s:
+            return
+        self._check_s = now_s + _CHECK_S
+        try:
+            self.engine.validate()
+        except AssertionError as error:
+            log.error("the engine's sums have drifted, restart the controller: %s", error)  # noqa: TRY400
+            self._watcher.drifted()
 
     def _idle_s(self) -> float:
         """Until something is to be done for the time alone."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,13 +38,16 @@ from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _WORKERS: Final = 4
 _ORPHANS: Final = "FinishOrphanedWorkloads"
 KINDS: Final[dict[str, JobKind]] = {JOB: BatchJob()}
 
 
 class JobKey(NamedTuple):
-    """``uid`` tells a job from another one of its name; empty where only the name is known."""
+    """A name that begins with a slash is a workload's that has no job."""
 
     namespace: str
     name: str
@@ -90,6 +93,8 @@ class JobShell:
         self._ready = asyncio.Event()
         self._backoffs: dict[JobKey, Backoff] = {}
         self._by_owner: dict[str, set[WorkloadKey]] = {}
+        self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
+        """The same by the owner's name, then its uid: what an earlier job of a name has left."""
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
 
     # -- what changes ------------------------------------------------------------------------------------------------
@@ -100,7 +105,8 @@ class JobShell:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if resource is JOBS:
                 self._note_prebuilt(JobKey(*key), entry.object)
                 self._enqueue(JobKey(*key))
-            case Removed(key=key) if resource is JOBS:
+            case Removed(key=key, old=entry) if resource is JOBS:
+                self._note_prebuilt(JobKey(*key), entry.object, gone=True)
                 self._enqueue(JobKey(*key))
             case Added() | Changed() if resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 for key in self._feeds[JOBS]:
@@ -116,11 +122,12 @@ class JobShell:
         key = WorkloadKey(workload.key)
         owner = self._owner(workload)
         if owner is not None:
-            own = self._by_owner.setdefault(owner.uid, set())
-            (own.discard if gone else own.add)(key)
-            if not own:
-                del self._by_owner[owner.uid]
-            self._enqueue(JobKey(workload.metadata.namespace, owner.name))
+            job = JobKey(workload.metadata.namespace, owner.name)
+            _note(self._by_owner, owner.uid, key, gone=gone)
+            _note(self._left.setdefault(job, {}), owner.uid, key, gone=gone)
+            if not self._left[job]:
+                del self._left[job]
+            self._enqueue(job)
         elif workload.metadata.deletion_timestamp is not None and not gone:
             self._enqueue(JobKey(workload.metadata.namespace, f"/{workload.metadata.name}"))
         for job in self._prebuilt.get(key, ()):
@@ -135,13 +142,13 @@ class JobShell:
                 return owner
         return None
 
-    def _note_prebuilt(self, key: JobKey, job: Json) -> None:
+    def _note_prebuilt(self, key: JobKey, job: Json, *, gone: bool = False) -> None:
         try:
             name = prebuilt_workload(job)
         except JobError:
             return
         if name:
-            self._prebuilt.setdefault(WorkloadKey(f"{key.namespace}/{name}"), set()).add(key)
+            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
 
     def _enqueue(self, key: JobKey) -> None:
         self._waiting[key] = None
@@ -233,7 +240,7 @@ class JobShell:
             return
         left = [
             kept.workload
-            for owner_uid, keys in self._owners_named(key)
+            for owner_uid, keys in self._left.get(key, {}).items()
             if owner_uid != uid
             for one in keys
             if (kept := self._ledger.get(one)) is not None
@@ -244,17 +251,6 @@ class JobShell:
         gone = Observed(kind=self._kind, job=None, workloads=seen)
         for action in reconcile(gone, self._settings, self._lookups):
             await self._hands.act(self._kind, {"metadata": {"namespace": key.namespace, "name": key.name}}, action)
-
-    def _owners_named(self, key: JobKey) -> list[tuple[str, tuple[WorkloadKey, ...]]]:
-        found = []
-        for owner_uid, keys in self._by_owner.items():
-            for one in keys:
-                kept = self._ledger.get(one)
-                owner = self._owner(kept.workload) if kept is not None else None
-                if owner is not None and (one.partition("/")[0], owner.name) == key:
-                    found.append((owner_uid, tuple(keys)))
-                    break
-        return found
 
     async def _lives(self, key: JobKey, known_uid: str) -> bool:
         """Whether there is a job of that name which our watch does not show yet."""
@@ -308,3 +304,13 @@ class JobShell:
     def _is_admitted(self, uid: str) -> bool:
         kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
         return any(one is not None and is_true(one.workload.status.conditions, "Admitted") for one in kept)
+
+
+def _note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:
+    """Keep an index of sets without empty ones."""
+    if not gone:
+        index.setdefault(key, set()).add(value)
+    elif key in index:
+        index[key].discard(value)
+        if not index[key]:
+            del index[key]

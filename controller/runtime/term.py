@@ -56,6 +56,9 @@ class _Watching:
     def seen(self, before: Workload | None, after: Workload) -> None:
         self._counting.changed(before, after)
 
+    def drifted(self) -> None:
+        self._counting.drifted()
+
     def events(self, events: tuple[Event, ...]) -> None:
         if self.core is not None:
             self._people.of_workloads(events, self.core.ledger)

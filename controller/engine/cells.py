@@ -58,10 +58,10 @@ class Cell:
 
     def spill(self) -> Amount:
         """Usage that the parent sees."""
-        return max(0, self.usage - self.local_quota)
+        return self.usage - self.local_quota if self.usage > self.local_quota else 0
 
     def local_available(self) -> Amount:
-        return max(0, self.local_quota - self.usage)
+        return self.local_quota - self.usage if self.local_quota > self.usage else 0
 
     def configure(self, quota: Quota) -> None:
         """Replace what the node itself brings; O(depth)."""
@@ -78,9 +78,11 @@ class Cell:
         """Add ``amount`` (negative: return it) to the usage here and, as far as it spills, above; O(depth)."""
         cell: Cell | None = self
         while cell is not None and amount:
-            before = cell.spill()
+            # What spills over, before and after: written out, for this is done for every workload several times.
+            before = cell.usage - cell.local_quota
+            after = before + amount
             cell.usage += amount
-            amount = cell.spill() - before
+            amount = (after if after > 0 else 0) - (before if before > 0 else 0)
             cell = cell.parent
 
     def attach(self, parent: "Cell") -> None:

@@ -79,18 +79,21 @@ class QuotaTree:
         if self.undo.recording:
             self.undo.record(self.remove_usage, name, dict(usage))
         for fr, amount in usage.items():
-            self._cell(node, fr).charge(amount)
+            (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
 
     def remove_usage(self, name: ClusterQueueName, usage: Usage) -> None:
         """Give back what was charged. Giving back more is a bug of the caller and raises QuotaDriftError."""
         node = self.cluster_queue(name)
+        cells = node.cells
         for fr, amount in usage.items():
-            if amount > node.usage(fr):
+            cell = cells.get(fr)
+            if amount > (0 if cell is None else cell.usage):
                 raise QuotaDriftError(f"{node}: {amount} of {fr} given back, {node.usage(fr)} charged")
         if self.undo.recording:
             self.undo.record(self.add_usage, name, dict(usage))
         for fr, amount in usage.items():
-            self._cell(node, fr).charge(-amount)
+            if amount:
+                cells[fr].charge(-amount)
 
     def validate(self) -> None:
         """Recompute everything from what was said and charged; QuotaDriftError names the first sums that differ."""

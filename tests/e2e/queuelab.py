@@ -40,6 +40,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 CONFIG = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
+health: {healthProbeBindAddress: "0"}
 leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 tessera: {policy: tessera, pendingCondition: {after: 1s}}
 """

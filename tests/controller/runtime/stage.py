@@ -23,6 +23,7 @@ CONFIG = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 clientConnection: {qps: -1}
+health: {healthProbeBindAddress: "0"}
 tessera:
   policy: kueue
   batchEvents: 0s

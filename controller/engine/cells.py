@@ -78,11 +78,10 @@ class Cell:
         """Add ``amount`` (negative: return it) to the usage here and, as far as it spills, above; O(depth)."""
         cell: Cell | None = self
         while cell is not None and amount:
-            # What spills over, before and after: written out, for this is done for every workload several times.
-            before = cell.usage - cell.local_quota
-            after = before + amount
-            cell.usage += amount
-            amount = (after if after > 0 else 0) - (before if before > 0 else 0)
+            used, local = cell.usage, cell.local_quota
+            cell.usage = used + amount
+            if local:
+                amount = max(0, used + amount - local) - max(0, used - local)
             cell = cell.parent
 
     def attach(self, parent: "Cell") -> None:

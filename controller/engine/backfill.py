@@ -61,6 +61,13 @@ class ExpectedEnds:
             end_s = self._end_s(holder)
             del self._ends[bisect_left(self._ends, (end_s or 0.0, holder.key))]
 
+    def changed(self, known: Holder, holder: Holder) -> None:
+        if self._end_s(known) != self._end_s(holder):
+            self.removed(known)
+            self.added(holder)
+        elif holder.key in self._holders:
+            self._holders[holder.key] = holder
+
     def __len__(self) -> int:
         return len(self._ends)
 

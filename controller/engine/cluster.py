@@ -38,6 +38,9 @@ class HolderObserver(Protocol):
 
     def removed(self, holder: Holder) -> None: ...
 
+    def changed(self, known: Holder, holder: Holder) -> None:
+        """The same workload, the same queue and usage; anything else may differ."""
+
 
 class Cluster:
     """The mappings are for reading; the methods change them."""
@@ -162,6 +165,17 @@ class Cluster:
         self.undo.record(self._remember, holder)
         return holder
 
+    def replace_holder(self, holder: Holder) -> None:
+        """Something is told anew of a workload that holds quota. Where it takes what it took, the sums stand."""
+        known = self.holders[holder.key]
+        alike = known.cluster_queue == holder.cluster_queue and known.usage == holder.usage
+        if alike and [*_placed(known)] == [*_placed(holder)]:
+            self._exchange(known, holder)
+            self.undo.record(self._exchange, holder, known)
+        else:
+            self.remove_holder(holder.key)
+            self.add_holder(holder)
+
     def charge(self, holder: Holder) -> None:
         """The sums alone, for trials: quota and topology."""
         self.quota.add_usage(holder.cluster_queue, holder.usage)
@@ -196,6 +210,12 @@ class Cluster:
         self.queues[holder.cluster_queue].holders.pop(holder.key, None)
         for observer in self.observers:
             observer.removed(holder)
+
+    def _exchange(self, known: Holder, holder: Holder) -> None:
+        self.holders[holder.key] = holder
+        self.queues[holder.cluster_queue].holders[holder.key] = holder
+        for observer in self.observers:
+            observer.changed(known, holder)
 
     def _remember(self, holder: Holder) -> None:
         self.holders[holder.key] = holder

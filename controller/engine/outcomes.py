@@ -84,8 +84,7 @@ class Outcomes:
             return NotPlaced(holder=holder, record=record)
         state.second.pop(entry.key, None)
         placed = placed_holder(holder, entry.places)
-        state.cluster.remove_holder(holder.key)
-        state.cluster.add_holder(placed)
+        state.cluster.replace_holder(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(
@@ -111,8 +110,7 @@ class Outcomes:
             if target.holder.evicted:
                 continue
             told = msgspec.structs.replace(target.holder, evicted=True)
-            state.cluster.remove_holder(told.key)
-            state.cluster.add_holder(told)
+            state.cluster.replace_holder(told)
             state.told.add(told.key)
             state.touch()
             yield _eviction(entry, target, by, record)
@@ -189,8 +187,7 @@ class Outcomes:
         if key not in state.told or holder is None:
             return False
         state.told.discard(key)
-        state.cluster.remove_holder(key)
-        state.cluster.add_holder(msgspec.structs.replace(holder, evicted=False))
+        state.cluster.replace_holder(msgspec.structs.replace(holder, evicted=False))
         state.touch()
         return True
 
@@ -217,7 +214,8 @@ def _holder(entry: Entry, now_s: float) -> Holder:
         local_queue=incoming.local_queue,
         usage=usage_of(sets).assigned,
         priority=incoming.priority,
-        reserved_at_s=now_s,
+        # As its condition will say: what the watch brings back must change nothing.
+        reserved_at_s=float(int(now_s)),
         queued_at_s=incoming.queued_at_s,
     )
 

@@ -106,8 +106,7 @@ class WorkloadEvents:
             cluster.add_holder(holder)
             state.touch()
             return
-        cluster.remove_holder(known.key)
-        cluster.add_holder(holder)
+        cluster.replace_holder(holder)
         moved = known.cluster_queue != holder.cluster_queue
         if moved or any(holder.usage.get(fr, 0) < amount for fr, amount in known.usage.items()):
             state.wake(known.cluster_queue)
@@ -129,7 +128,8 @@ class WorkloadEvents:
             state.slices[key] = old
         queue = state.cluster.queues[holder.cluster_queue].object
         checks = checks_for(queue, {fr.flavor for fr in holder.usage})
-        if wants_second_pass(workload, checks_ready=checks_ready(workload, checks)) and not holder.evicted:
+        ready = checks_ready(workload, checks)
+        if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
             state.second.setdefault(key, (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S))
         else:
             state.second.pop(key, None)

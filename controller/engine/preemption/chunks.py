@@ -60,6 +60,16 @@ class Chunks(Generic[T]):
             del self._chunks[at], self._lasts[at]
         self._size -= 1
 
+    def exchange(self, entry: T, other: T) -> None:
+        """``other``, which sorts as ``entry`` does, in its place. ValueError where ``entry`` is not."""
+        at = bisect_left(self._lasts, entry)
+        chunk = self._chunks[at] if at < len(self._chunks) else []
+        place = bisect_left(chunk, entry)
+        if place == len(chunk) or chunk[place] != entry:
+            raise ValueError(f"{entry!r} is not in the list")
+        chunk[place] = other
+        self._lasts[at] = chunk[-1]
+
     def after(self, value: Any, key: Callable[[T], Any]) -> Iterator[T]:
         """The entries whose ``key``, which must ascend along the list, is greater than ``value``."""
         at = bisect_right(self._lasts, value, key=key)

@@ -168,6 +168,28 @@ class HolderIndex:
                     if not by_queue:
                         del self._ranks[holder.cluster_queue, fr]
 
+    def changed(self, known: Holder, holder: Holder) -> None:
+        """Mostly the echo of a decision: who keeps its place is exchanged in it."""
+        kind = self._kind(holder)
+        before, after = self._entry(known), self._entry(holder)
+        stays = (
+            before[:3] == after[:3]
+            and kind == self._kinds[holder.key]
+            and _order(known) == _order(holder)
+            and self._list_of(known) == self._list_of(holder)
+            and known.queued_at_s == holder.queued_at_s
+            and (kind.runs_as is None or started_at_s(known) == started_at_s(holder))
+        )
+        if not stays:
+            self.removed(known)
+            self.added(holder)
+            return
+        for fr in holder.usage:
+            rank = _find(self._ranks[holder.cluster_queue, fr][self._list_of(holder)], _order(holder))
+            if rank is None:
+                raise KeyError(holder.key)
+            rank.kinds[kind].exchange(before, after)
+
     def ranks(self, queue: ClusterQueueName, fr: FlavorResource) -> Mapping[LocalQueueKey, Sequence[Rank]]:
         """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
         return self._ranks.get((queue, fr), {})

@@ -6,6 +6,7 @@ the same events bring the same decisions.
 """
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ class Engine:
         self._tried: set[_Try] = set()
         self._tried_at = -1
         self._settled = False
+        self._cycles = itertools.count()
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -146,6 +148,7 @@ class Engine:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
         state.preemption.oracle.now_s = now_s
+        self._nominator.cycle = next(self._cycles)
         for name in state.preemption.due(now_s):
             state.wake(name)
         replaced = list(self._outcomes.replaced_slices(now_s))

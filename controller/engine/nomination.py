@@ -36,6 +36,7 @@ class Assigner(Protocol):
         bookmark: Bookmark | None = None,
         counts: Mapping[str, int] | None = None,
         allowed: Pinned | None = None,
+        cycle: int | None = None,
     ) -> Assignment: ...
 
 
@@ -57,6 +58,8 @@ class Nominator:
         """Namespace and shape of requests that are known to be valid, under the limits of ``_limits``."""
         self._limits: dict[str, LimitSummary] = {}
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
+        self.cycle: int | None = None
+        """The number of the cycle, by which bookmarks age: whoever runs cycles counts them here."""
 
     def nominate(self, entry: Entry, now_s: float) -> bool:
         """Whether the entry goes on to be decided; if not, its rule says why."""
@@ -78,8 +81,8 @@ class Nominator:
     def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
         """What keeps the workload from being looked at: the rule and what it found."""
         workload = pending.info.workload
-        failed = [f"{one.name} ({one.state})" for one in workload.status.admission_checks if one.state in _FAILED]
-        if failed:
+        checks = workload.status.admission_checks
+        if checks and (failed := [f"{one.name} ({one.state})" for one in checks if one.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
         namespace = workload.metadata.namespace
         if not self._takes(queue, namespace):
@@ -89,7 +92,7 @@ class Nominator:
 
     def reassign(self, incoming: Incoming, flavors: Pinned) -> Assignment:
         """Anew, on the state as it is now, with these flavors only."""
-        return self._assigner.assign(incoming, allowed=flavors)
+        return self._assigner.assign(incoming, allowed=flavors, cycle=self.cycle)
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         return self._preemptor.targets(incoming, assignment, now_s)
@@ -120,24 +123,26 @@ class Nominator:
     def _assign(
         self, incoming: Incoming, bookmark: Bookmark | None, now_s: float
     ) -> tuple[Assignment, tuple[Target, ...]]:
-        def attempt(counts: Mapping[str, int] | None) -> tuple[Assignment, tuple[Target, ...]]:
-            made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts)
-            # Where one flavor-resource alone has no candidates, all of them together have none.
-            if made.mode not in (Mode.PREEMPT, Mode.RECLAIM):
-                return made, ()
-            return made, self.targets(incoming, made, now_s)
-
-        def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
-            found = attempt(counts)
-            return found if found[0].mode is Mode.FIT or found[1] else None
-
-        full = attempt(None)
-        gates = self._cluster.config.gates
+        full = self._attempt(incoming, bookmark, None, now_s)
         if full[0].mode is Mode.FIT or full[1] or incoming.replaces is not None:
             return full
-        if not may_reduce(incoming.info, gates):
+        if not may_reduce(incoming.info, self._cluster.config.gates):
             return full
+
+        def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
+            found = self._attempt(incoming, bookmark, counts, now_s)
+            return found if found[0].mode is Mode.FIT or found[1] else None
+
         return reduce_counts(incoming.info, fewer) or full
+
+    def _attempt(
+        self, incoming: Incoming, bookmark: Bookmark | None, counts: Mapping[str, int] | None, now_s: float
+    ) -> tuple[Assignment, tuple[Target, ...]]:
+        made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, cycle=self.cycle)
+        # Where one flavor-resource alone has no candidates, all of them together have none.
+        if made.mode not in (Mode.PREEMPT, Mode.RECLAIM):
+            return made, ()
+        return made, self.targets(incoming, made, now_s)
 
 
 _FAILED = ("Retry", "Rejected")

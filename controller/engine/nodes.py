@@ -111,7 +111,7 @@ class Node:
 
     def available(self, fr: FlavorResource) -> Amount:
         """How much more can be used here now, borrowing included; never negative."""
-        cell = self._nearest(fr)
+        cell = self.cells.get(fr) or self._nearest(fr)
         return 0 if cell is None else bounded(max(0, cell.available()))
 
     def potential_available(self, fr: FlavorResource) -> Amount:
@@ -120,7 +120,10 @@ class Node:
         return 0 if cell is None else bounded(cell.potential())
 
     def fits(self, requests: Usage) -> bool:
-        return all(amount <= self.available(fr) for fr, amount in requests.items())
+        for fr, amount in requests.items():  # noqa: SIM110  a generator costs more than the question
+            if amount > self.available(fr):
+                return False
+        return True
 
     def borrowed(self, fr: FlavorResource) -> Amount:
         """Usage beyond own quota, 0 for a root."""

@@ -74,9 +74,9 @@ class LabelSelector(Struct, frozen=True, kw_only=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+        if self.match_labels and any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
-        return all(_requirement_matches(requirement, labels) for requirement in self.match_expressions)
+        return not self.match_expressions or all(_requirement_matches(requirement, labels) for requirement in self.match_expressions)
 
 
 def _requirement_matches(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:

@@ -40,8 +40,11 @@ class Source(NamedTuple):
 
 def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
     """Whether nothing of this is used beyond the subtree's own quota."""
-    cells = (node.cells.get(fr) for fr in frs)
-    return all(cell is None or cell.usage <= cell.subtree_quota for cell in cells)
+    for fr in frs:
+        cell = node.cells.get(fr)
+        if cell is not None and cell.usage > cell.subtree_quota:
+            return False
+    return True
 
 
 class Classical:
@@ -57,12 +60,18 @@ class Classical:
         self._sources = tuple(self._find_sources()) if self._reclaim is not None else ()
 
     def targets(self) -> tuple[Target, ...]:
+        if not self._sources and not self._own_total():
+            return ()
         for borrowing in self._attempts():
             if self._could_fit(borrowing=borrowing):
                 found = self._attempt(borrowing=borrowing)
                 if found:
                     return found
         return ()
+
+    def _own_total(self) -> Usage:
+        """What all candidates of the preemptor's own ClusterQueue hold."""
+        return {} if self._own is None else self._search.total(self._incoming.queue, self._own)
 
     # -- which attempts ----------------------------------------------------------------------------------------------
 
@@ -172,9 +181,7 @@ class Classical:
                 limits = self._limits(source, borrowing=borrowing)
                 if limits is not None:
                     quota.remove_usage(source.queue.name, self._search.total(source.queue, limits))
-            if self._own is not None:
-                queue = self._incoming.queue
-                quota.remove_usage(queue.name, self._search.total(queue, self._own))
+            quota.remove_usage(self._incoming.queue.name, self._own_total())
             return self._room.quota_fits(self._search.frs, borrowing=borrowing)
 
     def _attempt(self, *, borrowing: bool) -> tuple[Target, ...]:

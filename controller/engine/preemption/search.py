@@ -81,6 +81,8 @@ class Preemption:
         self, targets: tuple[Target, ...], incoming: Incoming, fr: FlavorResource, amount: Amount
     ) -> int:
         """The height of the smallest subtree whose own quota holds the request once the targets are gone."""
+        if not targets:
+            return incoming.queue.node.borrow_level(fr, amount).height
         with self._cluster.trial():
             for target in targets:
                 self._cluster.quota.remove_usage(target.holder.cluster_queue, target.holder.usage)

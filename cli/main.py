@@ -1,33 +1,51 @@
 """``tessera``: the command's root. Exit codes: 0 done, 1 it did not work, 2 it was asked wrongly."""
 
+import importlib
 import sys
+from typing import Final
 
 import click
 
-from cli.node import node, release_nvml
-from cli.sim import sim
-from cli.simulate import simulate_command
 from inventory import __version__
 
+COMMANDS: Final = {
+    "explain": "cli.explain:explain",
+    "node": "cli.node:node",
+    "queue": "cli.queue:queue",
+    "release-nvml": "cli.node:release_nvml",
+    "sim": "cli.sim:sim",
+    "simulate": "cli.simulate:simulate_command",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+
+class Commands(click.Group):
+    """Imports a command when it is asked for: a node's shell does not wait for the controller's modules."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found = getattr(importlib.import_module(module), name)
+        return found if isinstance(found, click.Command) else None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="tessera")
 def tessera() -> None:
-    """Look at and rehearse a fleet of GPUs.
+    """Look at and rehearse a fleet of GPUs, and the queues before it.
 
     \b
     Examples:
       tessera node                       what this node's agent knows
       tessera node -o json | jq .health  the same for programs
       tessera sim xid --gpu 3 79         let a simulated GPU fail
+      tessera queue pending              who waits in the cluster's queues, and why
+      tessera explain -n team-a bert     what one workload waits for, in numbers
       tessera simulate --fleet f.yaml .  who would run when, from files alone
     """
-
-
-tessera.add_command(node)
-tessera.add_command(release_nvml)
-tessera.add_command(sim)
-tessera.add_command(simulate_command)
 
 
 def main() -> None:

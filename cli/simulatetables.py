@@ -1,34 +1,17 @@
 """A simulation's result for people: the timeline, then how things stand at its end."""
 
-import click
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
+from cli.queuetables import show as print_parts
+from cli.queuetables import table
 from controller.simulation.timeline import Entry, Kind, Result
 
 _STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
-_WIDTH = 200
 
 
 def show(result: Result) -> None:
-    # In a pipe there is no terminal width to fit into, and nothing should be cut off.
-    console = Console() if Console().is_terminal else Console(width=_WIDTH, no_color=True)
-    for one in (timeline(result), queues(result), waiting(result), _running(result)):
-        if one is None:
-            continue
-        with console.capture() as text:
-            console.print(one)
-        for line in text.get().splitlines():
-            click.echo(line.rstrip())
-
-
-def table(title: str, *columns: str) -> Table:
-    heading = Text(title, no_wrap=True, overflow="ignore")
-    made = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
+    print_parts(timeline(result), queues(result), waiting(result), _running(result))
 
 
 def timeline(result: Result) -> RenderableType:

@@ -5,6 +5,7 @@ from controller.engine.decisions import Pending
 from controller.engine.engine import Engine
 from controller.engine.intake import ADMISSION_GATED_BY, local_queue_of
 from controller.engine.reasons import DEACTIVATION_TARGET, PendingReason
+from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, WorkloadKey
 from controller.engine.sentences import sentence
 from controller.objects.meta import find_condition, is_true
@@ -23,6 +24,8 @@ def why(engine: Engine, workload: Workload, now_s: float) -> Inactive:
 
 
 def told(pending: Pending) -> Inactive:
+    if pending.record.rule is Rule.FITS:
+        return Inactive(PendingReason.PENDING_EVALUATION, "It fits by itself: those before it in line go first")
     return Inactive(pending.reason.value, sentence(pending.record))
 
 

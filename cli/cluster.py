@@ -1,0 +1,198 @@
+"""The cluster as a person's shell reaches it: the API server by kubeconfig, the controller's answers through it.
+
+--server URL                                  asked as it is, without credentials
+else the API server's proxy to the Service, and from a replica that does not lead on to the Pod that does
+"""
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, ParamSpec
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import click
+import msgspec
+
+from kube.client import Client
+from kube.config import ClusterConfig, TokenSource, from_kubeconfig
+from kube.errors import ConfigError, KubeError, NotFoundError
+from kube.resources import PODS
+
+Json = dict[str, Any]
+P = ParamSpec("P")
+
+SERVICE = "tessera-system/tessera-controller"
+PORT_NAME = "web"
+PORT = 8082
+TIMEOUT_S = 10.0
+_UNAVAILABLE = 503
+_OK = 200
+_MISSING = 404
+
+
+class UnreachableError(Exception):
+    """Nobody answered who knows. One line."""
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """How the controller and the API server are found; ``context`` None is the kubeconfig's current one."""
+
+    kubeconfig: Path
+    context: str | None
+    server: str | None
+    controller: str
+    config: Path | None
+    offline: bool
+
+    def cluster(self) -> ClusterConfig:
+        """Raises click.ClickException."""
+        try:
+            return from_kubeconfig(self.kubeconfig, context=self.context)
+        except ConfigError as wrong:
+            raise click.ClickException(str(wrong)) from None
+
+
+def _default_kubeconfig() -> str:
+    """The first file of $KUBECONFIG, as kubectl writes to it, else ~/.kube/config."""
+    named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
+    return named[0] if named else str(Path.home() / ".kube" / "config")
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``where``: a ``Where`` of the options that say how the cluster is reached."""
+
+    @click.option("--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server.")
+    @click.option("--context", help="A context of the kubeconfig file; without it the current one.")
+    @click.option("--server", envvar="TESSERA_SERVER", help="URL of the controller's web address; else its Service.")
+    @click.option(
+        "--controller", envvar="TESSERA_CONTROLLER", default=SERVICE, show_default=True, help="Its NAMESPACE/SERVICE."
+    )
+    @click.option("--config", type=click.Path(path_type=Path), help="--offline: the configuration; else the cluster's.")
+    @click.option("--offline", is_flag=True, help="Do not ask the controller: compute from the API server's objects.")
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        kubeconfig: Path,
+        context: str | None,
+        server: str | None,
+        controller: str,
+        config: Path | None,
+        offline: bool,
+        **others: Any,
+    ) -> None:
+        where = Where(
+            kubeconfig=kubeconfig,
+            context=context,
+            server=server,
+            controller=controller,
+            config=config,
+            offline=offline,
+        )
+        command(*args, where=where, **others)
+
+    return wrapped
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """The command's work, its failures as one line."""
+    try:
+        asyncio.run(work)
+    except KubeError as failed:
+        raise click.ClickException(str(failed)) from None
+
+
+class Controller:
+    """The controller's read-only answers (see ``controller.runtime.explain``)."""
+
+    def __init__(self, where: Where, cluster: ClusterConfig | None, client: Client | None) -> None:
+        self._where = where
+        self._cluster = cluster
+        self._client = client
+        self._base: str | None = None
+
+    async def ask(self, resource: str, **query: str | int) -> Json | None:
+        """The answer to ``/api/v1/<resource>``; None for what it does not know. Raises UnreachableError."""
+        path = f"/api/v1/{resource}" + (f"?{urlencode(query)}" if query else "")
+        status, body = await self._get(self._base or self._first(), path)
+        leader = body.get("leader")
+        if status == _UNAVAILABLE and self._base is None and isinstance(leader, str) and self._cluster is not None:
+            self._base = await self._pod(_holder(leader))
+            status, body = await self._get(self._base, path)
+        if status == _MISSING and "error" in body:
+            return None
+        if status != _OK:
+            raise UnreachableError(f"it answered {status}: {str(body.get('error') or body.get('message'))[:120]}")
+        return body
+
+    def _first(self) -> str:
+        if self._where.server is not None:
+            return self._where.server.rstrip("/")
+        namespace, _, name = self._where.controller.partition("/")
+        return self._proxy(namespace, "services", f"{name}:{PORT_NAME}")
+
+    def _proxy(self, namespace: str, kind: str, name: str) -> str:
+        if self._cluster is None:
+            raise UnreachableError("there is no API server to reach it through")
+        return f"{self._cluster.server.rstrip('/')}/api/v1/namespaces/{quote(namespace)}/{kind}/{quote(name)}/proxy"
+
+    async def _pod(self, name: str) -> str:
+        """The proxy of the replica that leads: its identity begins with its Pod's name."""
+        namespace = self._where.controller.partition("/")[0]
+        if self._client is None or self._where.server is not None:
+            raise UnreachableError(f"{name} leads, not the replica that was asked")
+        try:
+            pod = await self._client.get(PODS, name, Json, namespace=namespace)
+        except KubeError as failed:
+            raise UnreachableError(f"{name} leads: {failed}") from None
+        containers = pod.get("spec", {}).get("containers", [])
+        ports = [port for container in containers for port in container.get("ports", [])]
+        port = next((one["containerPort"] for one in ports if one.get("name") == PORT_NAME), PORT)
+        return self._proxy(namespace, "pods", f"{name}:{port}")
+
+    async def _get(self, base: str, path: str) -> tuple[int, Json]:
+        cluster = self._cluster if self._cluster is not None and base.startswith(self._cluster.server) else None
+        token = TokenSource(cluster, monotonic=time.monotonic).token() if cluster is not None else None
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        tls = cluster.ssl_context() if cluster is not None else None
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        try:
+            connector = aiohttp.TCPConnector(ssl=tls or True)
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+                session.get(base + path, headers=headers) as answer,
+            ):
+                return answer.status, _object(await answer.read())
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
+            raise UnreachableError(f"{base}: {str(failed) or type(failed).__name__}") from None
+
+
+def _holder(said: str) -> str:
+    """The Pod in ``held by <pod>_<random>``."""
+    identity = said.rpartition("held by ")[2].split(" ", 1)[0]
+    return identity.rsplit("_", 1)[0]
+
+
+def _object(raw: bytes) -> Json:
+    """A JSON object; what is none is shown as a message."""
+    try:
+        return msgspec.json.decode(raw, type=Json)
+    except (msgspec.DecodeError, UnicodeError):
+        return {"message": raw[:120].decode(errors="replace")}
+
+
+async def named_config(client: Client, where: Where) -> str | None:
+    """The text of the controller's configuration as the cluster has it; None where it cannot be read."""
+    from kube.resources import Resource
+
+    namespace, _, name = where.controller.partition("/")
+    maps = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+    try:
+        found = await client.get(maps, name, Json, namespace=namespace)
+    except (NotFoundError, KubeError):
+        return None
+    text = (found.get("data") or {}).get("controller.yaml")
+    return text if isinstance(text, str) else None

@@ -1,0 +1,134 @@
+"""``tessera explain``: why one workload waits, by which numbers, who holds what it needs, and how it came to be so."""
+
+from typing import Any
+
+import click
+
+from cli import explaintables as tables
+from cli.cluster import Json, Where, cluster_options, run
+from cli.local import output_option
+from cli.offline import Offline
+from cli.queue import Source, namespaced, printed, source
+from controller.engine.queueusage import quantity_of
+from controller.engine.resources import ResourceName
+from controller.objects.decode import decode
+from controller.objects.quantity import NANO, Quantity, parse_quantity
+from controller.objects.workload import Workload
+from controller.runtime.kinds import JOBS, WORKLOADS
+from kube.client import Client
+from kube.errors import NotFoundError
+
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+
+
+@click.command()
+@click.argument("name", metavar="WORKLOAD")
+@click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
+@cluster_options
+@output_option
+def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
+    """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
+
+    WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME.
+
+    \b
+    Examples:
+      tessera explain -n team-a bert-large
+      tessera explain team-a/job-bert-large-4f1c2
+      tessera explain team-a/bert-large -o json | jq .wouldAdmit
+    """
+
+    async def work() -> None:
+        async with source(where) as asked:
+            space, _, bare = name.rpartition("/")
+            space = namespace or space or where.cluster().namespace
+            raw = await _workload(asked.client, space, bare)
+            body = await _explained(asked, decode(raw, Workload))
+            if output == "json":
+                printed(body)
+            else:
+                tables.show(body)
+
+    run(work())
+
+
+async def _workload(client: Client, namespace: str, name: str) -> Json:
+    """The Workload of that name, else that of the job of that name. Raises click.ClickException."""
+    try:
+        return await client.get(WORKLOADS, name, Json, namespace=namespace)
+    except NotFoundError:
+        pass
+    owned = [one for one in await namespaced(client, WORKLOADS, namespace) if _owner(one) == name]
+    if owned:
+        return max(owned, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
+    where = f"WORKLOAD: found {namespace}/{name}"
+    try:
+        job = await client.get(JOBS, name, Json, namespace=namespace)
+    except NotFoundError:
+        raise click.ClickException(f"{where}, expected a Workload or a job that exists") from None
+    labels = job["metadata"].get("labels") or {}
+    if QUEUE_NAME not in labels:
+        raise click.ClickException(f"{where}, a Job without the label {QUEUE_NAME}: it is in no queue")
+    raise click.ClickException(f"{where}, a Job that has no Workload yet: see its events")
+
+
+def _owner(workload: Json) -> str | None:
+    owners = workload["metadata"].get("ownerReferences") or []
+    return next((str(one["name"]) for one in owners if one.get("controller")), None)
+
+
+async def _explained(asked: Source, workload: Workload) -> Json:
+    """As the controller tells it, with who holds what is missing."""
+    local: Offline | None = None
+    live: Json | None = None
+    if asked.is_live:
+        live = await asked.controller.ask("explain", workload=workload.key)
+    if live is None:
+        local = await asked.offline()
+        live = local.explain(workload)
+    body: Json = {"source": asked.name, "job": _owner_of(workload), **live, "reason": None, "sentence": None}
+    decision = live["decision"]
+    if decision is not None:
+        body["reason"], body["sentence"] = decision["reason"], decision["sentence"]
+    if live["state"] in ("Pending", "HeldBack") and (decision is None or decision["rule"] == "fits"):
+        local = local or await asked.offline()
+        body["reason"], body["sentence"] = local.why(workload)
+    body["wouldAdmit"] = None
+    wanted = decision["wouldAdmit"] if decision is not None else None
+    if wanted is not None:
+        local = local or await asked.offline()
+        queue = str(live["clusterQueue"])
+        body["wouldAdmit"] = {**wanted, "resources": [_row(local, queue, wanted, one) for one in wanted["resources"]]}
+    if decision is not None:
+        body["decision"] = {key: value for key, value in decision.items() if key != "wouldAdmit"}
+    return body
+
+
+def _owner_of(workload: Workload) -> str | None:
+    return next((f"{one.kind} {one.name}" for one in workload.metadata.owner_references if one.controller), None)
+
+
+def _row(local: Offline, queue: str, wanted: Json, given: Json) -> Json:
+    """Needed and free, and of what is free how much is the queue's own quota and how much would be borrowed."""
+    resource = str(given["resource"])
+    nominal, used, free = (_nanos(given[key]) for key in ("nominal", "used", "available"))
+    left = None if nominal is None or used is None else max(0, nominal - used)
+    own = left if free is None else free if left is None else min(left, free)
+    borrowable = None if free is None else free - (own or 0)
+    lacking = None if free is None else max(0, (_nanos(given["needed"]) or 0) - free)
+    holders = local.held_by(queue, str(wanted["flavor"]), resource)
+    return {
+        **given,
+        "quotaLeft": _quantity(left),
+        "borrowable": _quantity(borrowable),
+        "lacking": _quantity(lacking),
+        "heldBy": [{**one, "amount": str(quantity_of(ResourceName(resource), one["amount"]))} for one in holders],
+    }
+
+
+def _nanos(text: Any) -> int | None:
+    return None if text is None else parse_quantity(text).nanos
+
+
+def _quantity(nanos: int | None) -> str | None:
+    return None if nanos is None else str(Quantity(nanos)) if nanos % NANO else str(nanos // NANO)

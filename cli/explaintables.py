@@ -1,0 +1,84 @@
+"""One workload's explanation, for people."""
+
+import datetime as dt
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cli.cluster import Json
+from cli.queuetables import show as print_parts
+from cli.queuetables import table
+
+_HOLDERS = 10
+_STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
+
+
+def show(body: Json) -> None:
+    print_parts(_headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), _story(body))
+
+
+def _headline(body: Json) -> Text:
+    job = f" ({body['job']})" if body["job"] else ""
+    reason = f", {body['reason']}" if body["reason"] else ""
+    return Text(f"{body['workload']}{job}: {body['state']}{reason}", style=_STYLES.get(body["state"], ""))
+
+
+def _place(body: Json) -> Text:
+    through = f"LocalQueue {body['localQueue']}, priority {body['priority']}"
+    position = f", number {body['position'] + 1} in line" if body["position"] is not None else ""
+    return Text(f"ClusterQueue {body['clusterQueue'] or '(none)'} by {through}{position}")
+
+
+def _sentence(body: Json) -> Text | None:
+    if body["sentence"]:
+        return Text(body["sentence"])
+    admitted = next((one for one in body["conditions"] or [] if one["type"] in ("Finished", "Admitted")), None)
+    return Text(admitted["message"]) if admitted is not None and admitted.get("message") else None
+
+
+def _numbers(body: Json) -> list[RenderableType]:
+    if body["decision"] is None:
+        return []
+    parts: list[RenderableType] = [Text(""), Text("What was tried", style="bold")]
+    parts += [Text(f"  {line}") for line in body["decision"]["details"]]
+    wanted = body["wouldAdmit"]
+    if wanted is None:
+        return parts
+    columns = ("resource", "needed", "free", "lacking", "quota", "used", "quota left", "borrowable", "at most")
+    keys = ("resource", "needed", "available", "lacking", "nominal", "used", "quotaLeft", "borrowable", "atMost")
+    made = table(f"What would admit it, by flavor {wanted['flavor']}", *columns)
+    for one in wanted["resources"]:
+        made.add_row(*("no limit" if one[key] is None else str(one[key]) for key in keys))
+    return [*parts, Text(""), made]
+
+
+def _holders(body: Json) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for one in (body["wouldAdmit"] or {}).get("resources", []):
+        if not one["heldBy"]:
+            continue
+        flavor = body["wouldAdmit"]["flavor"]
+        title = f"Who holds {one['resource']} of flavor {flavor}"
+        made = table(title, "workload", "queue", "amount", "priority", "since")
+        for holder in one["heldBy"][:_HOLDERS]:
+            going = ", told to go" if holder["evicted"] else ""
+            made.add_row(
+                holder["workload"],
+                holder["clusterQueue"],
+                holder["amount"],
+                str(holder["priority"]),
+                f"{dt.timedelta(seconds=holder['sinceSeconds'])}{going}",
+            )
+        left = len(one["heldBy"]) - _HOLDERS
+        parts += [Text(""), made, *([Text(f"and {left} more")] if left > 0 else [])]
+    return parts
+
+
+def _story(body: Json) -> RenderableType | None:
+    if not body["story"]:
+        return None
+    made = table("Story", "when", "queue", "what")
+    for one in body["story"]:
+        when = dt.datetime.fromtimestamp(one["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        made.add_row(when, one["clusterQueue"], one["sentence"])
+    return made

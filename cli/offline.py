@@ -1,0 +1,129 @@
+"""The controller's answers without the controller: its engine, loaded with the API server's objects, asked here.
+
+Numbers and sentences are those that the controller would give from the same objects. What it alone remembers (stories,
+reservations of backfill, claims of preemptors) is missing.
+"""
+
+import time
+from typing import Any
+
+import click
+
+from cli.cluster import Json, Where, named_config
+from controller.config.load import default, load, parse
+from controller.config.settings import ControllerConfig
+from controller.engine.engine import Engine
+from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.objects.core import Node
+from controller.objects.decode import DecodeError
+from controller.objects.workload import Workload
+from controller.runtime.explain import explained, queue_shown, waiting
+from controller.runtime.feeds import ORDER
+from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
+from controller.simulation.waiting import why
+from kube.client import Client
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import NODES, Resource
+from yamlfile import ConfigError
+
+_NEEDED = (CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS)
+
+
+class Offline:
+    """``notes``: what could not be read, one line each."""
+
+    def __init__(self, config: ControllerConfig, notes: list[str]) -> None:
+        self.engine = Engine(config.engine)
+        self.notes = notes
+        self.now_s = time.time()
+
+    @classmethod
+    async def load(cls, client: Client, where: Where) -> "Offline":
+        """Raises KubeError where queues or workloads cannot be listed, click.ClickException for a wrong --config."""
+        notes: list[str] = []
+        made = cls(await _config(client, where, notes), notes)
+        kinds: list[tuple[Resource, type[Any]]] = [(resource, TYPES[resource]) for resource in ORDER]
+        if made.engine.shares is not None:
+            kinds.insert(0, (NODES, Node))
+        for resource, type_ in kinds:
+            await made._read(client, resource, type_)
+        return made
+
+    async def _read(self, client: Client, resource: Resource, type_: type[Any]) -> None:
+        read = reader(type_)
+
+        def decode(raw: bytes) -> Any:
+            try:
+                return read(raw)
+            except DecodeError as error:
+                self.notes.append(f"passed over: {error}")
+                return None
+
+        try:
+            listed = await client.list_decoded(resource, decode)
+        except (NotFoundError, ForbiddenError) as failed:
+            if resource in _NEEDED:
+                raise
+            self.notes.append(f"{resource.plural} are not read: {failed}")
+            return
+        for one in listed.items:
+            if one is not None:
+                self.engine.put(one, self.now_s)
+
+    def queues(self) -> list[Json]:
+        states = self.engine.state.cluster.queues
+        return [queue_shown(self.engine, states[name]) for name in sorted(states)]
+
+    def pending(self, name: str, *, limit: int | None = None) -> list[Json] | None:
+        """None for a ClusterQueue that does not exist. The reasons are those of a try made for the question."""
+        queue = ClusterQueueName(name)
+        if queue not in self.engine.state.cluster.queues:
+            return None
+        found = waiting(self.engine, queue)[:limit]
+        for one in found:
+            told = why(self.engine, self.engine.state.objects[WorkloadKey(one["workload"])], self.now_s)
+            one["reason"], one["sentence"] = str(told.reason), told.message
+        return found
+
+    def explain(self, workload: Workload) -> Json:
+        return explained(self.engine, workload, self.now_s)
+
+    def why(self, workload: Workload) -> tuple[str, str]:
+        """Reason code and sentence of one that waits."""
+        found = why(self.engine, workload, self.now_s)
+        return str(found.reason), found.message
+
+    def held_by(self, queue: str, flavor: str, resource: str) -> list[Json]:
+        """Who holds this flavor and resource in the queue's cohort tree, the most first."""
+        cluster, fr = self.engine.state.cluster, FlavorResource(FlavorName(flavor), ResourceName(resource))
+        state = cluster.queues.get(ClusterQueueName(queue))
+        if state is None:
+            return []
+        root = state.node.root()
+        found = [
+            {
+                "workload": holder.key,
+                "clusterQueue": holder.cluster_queue,
+                "amount": holder.usage[fr],
+                "priority": holder.priority,
+                "sinceSeconds": max(0, round(self.now_s - holder.reserved_at_s)),
+                "evicted": holder.evicted,
+            }
+            for holder in cluster.holders.values()
+            if fr in holder.usage and cluster.queues[holder.cluster_queue].node.root() is root
+        ]
+        return sorted(found, key=lambda one: (-int(str(one["amount"])), str(one["workload"])))
+
+
+async def _config(client: Client, where: Where, notes: list[str]) -> ControllerConfig:
+    """The file that was named, else what the cluster's controller reads, else the defaults."""
+    try:
+        if where.config is not None:
+            return load(where.config)
+        text = await named_config(client, where)
+        if text is not None:
+            return parse(text, f"ConfigMap {where.controller}")
+    except ConfigError as wrong:
+        raise click.ClickException(str(wrong)) from None
+    notes.append(f"ConfigMap {where.controller} is not there or not readable: the default configuration counts")
+    return default()

@@ -3,18 +3,22 @@
 Admissions go first: conditions of those who wait are written only while few other writes are, and so many a second.
 """
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
 from controller.config.settings import PendingReports
-from controller.engine import reasons
+from controller.engine import reasons, status
+from controller.engine.activity import local_queue_problem
 from controller.engine.decisions import Event, Pending
 from controller.engine.engine import Engine
-from controller.engine.reasons import PendingReason
+from controller.engine.reasons import EventType, PendingReason
 from controller.engine.records import Rule
-from controller.engine.resources import WorkloadKey
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.sentences import sentence
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload
 from controller.runtime.ledger import Ledger
@@ -49,7 +53,7 @@ class Waiting:
         self._tell = tell
         self._tokens = _BURST
         self._filled_s = 0.0
-        self._due: list[WorkloadKey] = []
+        self._due: deque[WorkloadKey] = deque()
 
     def arrived(self, workload: Workload, now_s: float) -> None:
         """It waits from now on, tried or not: one of a shape that is known not to fit is never tried itself."""
@@ -77,19 +81,18 @@ class Waiting:
         self._filled_s = now_s
         self._due += self._reports.due(now_s)
         while self._due and self._tokens >= 1.0 and self._backlog() <= _BACKLOG:
-            self._tokens -= 1.0
-            self._write(self._due.pop(0), now_s)
+            self._write(self._due.popleft(), now_s)
 
     def _write(self, key: WorkloadKey, now_s: float) -> None:
         kept = self._ledger.get(key)
-        pending = self._pending(key, now_s)
-        if kept is None or pending is None:
+        told = self._told(key, now_s) if kept is not None else None
+        if kept is None or told is None:
             self._reports.forget(key)
             return
         if kept.writing:
             self._reports.again(key, now_s)
             return
-        reason = self._shown(pending.reason)
+        reason = self._shown(told.reason)
 
         def then(result: Result, _: str) -> None:
             if result in (Result.WRITTEN, Result.UNCHANGED):
@@ -97,28 +100,68 @@ class Waiting:
             else:
                 self._reports.again(key, now_s)
             if result is Result.WRITTEN:
-                self._tell(pending.events())
+                self._tokens -= 1.0
+                self._tell((Event(key, EventType.WARNING, reason, told.message),))
 
-        before = kept.workload
-        after = told_on(pending, before)
-        self._writes.status(kept, after, then)
+        self._writes.status(kept, told.on(kept.workload), then)
 
-    def _pending(self, key: WorkloadKey, now_s: float) -> Pending | None:
-        """Why it waits, by the last decision on it, else by one made for the question. None where it waits no more."""
+    def _told(self, key: WorkloadKey, now_s: float) -> "_Told | None":
+        """Why it waits: by its queues, the last decision on it, or one made for the question. None: it does not."""
         engine = self._engine
         waiting = engine.state.queues.get(key)
         if waiting is None:
             return None
-        record = engine.stories.last(key)
-        if record is None or record.rule is Rule.FITS:
-            return engine.explain(key, now_s)
-        gated = record.rule is Rule.PREEMPTION_GATED
         gates = engine.state.config.gates
-        return Pending(info=waiting.info, record=record, gates=gates, preemption_gated=gated)
+        blocked = self._blocked(waiting.local_queue)
+        if blocked is not None:
+            reason, message = blocked
+            info = waiting.info
+
+            def on(workload: Workload) -> Workload:
+                return status.pending(workload, reason, message, pod_sets=info.pod_sets, now_s=now_s, gates=gates)
+
+            return _Told(reason, message, on)
+        record = engine.stories.last(key)
+        pending = (
+            engine.explain(key, now_s)
+            if record is None or record.rule is Rule.FITS
+            else Pending(
+                info=waiting.info,
+                record=record,
+                gates=gates,
+                preemption_gated=record.rule is Rule.PREEMPTION_GATED,
+            )
+        )
+        if pending is None:
+            return None
+        return _Told(pending.reason, sentence(pending.record), partial(told_on, pending))
+
+    def _blocked(self, key: LocalQueueKey) -> tuple[PendingReason, str] | None:
+        """What of its queues keeps it from being tried."""
+        cluster = self._engine.state.cluster
+        local = cluster.local_queues.get(key)
+        if local is None:
+            return PendingReason.MISCONFIGURED, f"There is no LocalQueue {key}"
+        name = ClusterQueueName(local.spec.cluster_queue)
+        problems = self._engine.inactive(name) if name in cluster.queues else ()
+        found = local_queue_problem(local, cluster, queue_active=not problems)
+        if found is None:
+            return None
+        if found.reason == "ClusterQueueDoesNotExist":
+            return PendingReason.MISCONFIGURED, found.message
+        return PendingReason.SUSPENDED, f"{found.message}: {problems[0].message}" if problems else found.message
 
     def _shown(self, reason: PendingReason) -> str:
         observable = self._engine.state.config.gates.on("UnadmittedWorkloadsObservability")
         return reason.value if observable else reason.coarse
+
+
+class _Told(NamedTuple):
+    """Why a workload waits; ``on`` puts it into its status."""
+
+    reason: PendingReason
+    message: str
+    on: Callable[[Workload], Workload]
 
 
 def told_on(pending: Pending, workload: Workload) -> Workload:

@@ -50,6 +50,18 @@ async def test_those_of_a_shape_that_is_never_tried_say_why_as_well() -> None:
             )
 
 
+async def test_what_leads_nowhere_says_so() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2, stopPolicy="Hold")
+        async with scene.controller():
+            scene.workload("a", 1, queue="lq-none")
+            scene.workload("b", 1)
+            await eventually(lambda: scene.condition("a", "QuotaReserved") == "False/Misconfigured")
+            await eventually(lambda: scene.condition("b", "QuotaReserved") == "False/Suspended")
+            scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
+            await scene.until_admitted("b")
+
+
 async def test_a_workload_that_waits_a_moment_is_not_written_for_that() -> None:
     patient = config(CONFIG.replace("after: 0s", "after: 1h"))
     async with stage() as scene:

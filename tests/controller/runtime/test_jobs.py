@@ -90,6 +90,10 @@ async def test_a_restart_does_not_stop_what_runs() -> None:
         async with scene.controller(core_only=False):
             job(scene, "a")
             await eventually(lambda: seen(scene, "a")["spec"]["suspend"] is False)
+        for number in range(300):
+            # Known before the job's own workload is: meanwhile the job seems to have none.
+            scene.workload(f"before-{number}", 1)
+            scene.finish(f"before-{number}")
         before = len(scene.server.seen("PATCH", "jobs/a"))
         async with scene.controller(core_only=False):
             job(scene, "b")

@@ -30,7 +30,7 @@ async def test_a_new_process_goes_on_where_the_old_one_stood() -> None:
         assert len(scene.server.seen("PATCH", "workloads/a")) - before <= 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_killed_at_any_moment_nothing_is_lost_and_no_quota_exceeded(seed: int) -> None:
     """Each life ends without a word: writes that are under way may arrive or not."""
     rng = random.Random(seed)

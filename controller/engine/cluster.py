@@ -3,7 +3,7 @@
 One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from controller.engine.config import EngineConfig
@@ -21,8 +21,9 @@ from controller.engine.resources import (
     LocalQueueKey,
     WorkloadKey,
 )
+from controller.engine.topology.placement import Topologies
 from controller.engine.undo import Trial, UndoLog
-from controller.engine.workload import PodSetRequests
+from controller.engine.workload import TopologyUsage
 from controller.objects.core import LimitRange, Namespace
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
@@ -49,9 +50,11 @@ class Cluster:
         self.config = config or EngineConfig()
         self.undo = UndoLog()
         self.quota = QuotaTree(self.undo)
-        self.placement: Placement = placement or Everywhere()
+        self.placement: Placement = placement or _placement(self.undo, self.config)
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
         self.topologies: dict[str, Topology] = {}
+        self._topological: set[FlavorName] = set()
+        """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -102,11 +105,16 @@ class Cluster:
         self.quota.remove_cohort(name)
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
-        self.flavors[FlavorName(flavor.metadata.name)] = flavor
+        name = FlavorName(flavor.metadata.name)
+        self.flavors[name] = flavor
+        self.placement.set_flavor(flavor)
+        if flavor.spec.topology_name is not None and name not in self._topological:
+            self._count_on(name)
         self.generation += 1
 
     def remove_flavor(self, name: FlavorName) -> None:
         if self.flavors.pop(name, None) is not None:
+            self.placement.remove_flavor(name)
             self.generation += 1
 
     def set_check(self, check: AdmissionCheck) -> None:
@@ -119,10 +127,12 @@ class Cluster:
 
     def set_topology(self, topology: Topology) -> None:
         self.topologies[topology.metadata.name] = topology
+        self.placement.set_topology(topology)
         self.generation += 1
 
     def remove_topology(self, name: str) -> None:
         if self.topologies.pop(name, None) is not None:
+            self.placement.remove_topology(name)
             self.generation += 1
 
     def set_local_queue(self, queue: LocalQueue) -> None:
@@ -169,7 +179,7 @@ class Cluster:
         """Something is told anew of a workload that holds quota. Where it takes what it took, the sums stand."""
         known = self.holders[holder.key]
         alike = known.cluster_queue == holder.cluster_queue and known.usage == holder.usage
-        if alike and [*_placed(known)] == [*_placed(holder)]:
+        if alike and [*self._placed(known)] == [*self._placed(holder)]:
             self._exchange(known, holder)
             self.undo.record(self._exchange, holder, known)
         else:
@@ -179,16 +189,14 @@ class Cluster:
     def charge(self, holder: Holder) -> None:
         """The sums alone, for trials: quota and topology."""
         self.quota.add_usage(holder.cluster_queue, holder.usage)
-        for flavor, pod_set in _placed(holder):
-            if pod_set.topology is not None:
-                self.placement.add(flavor, pod_set.topology)
+        for flavor, usage in self._placed(holder):
+            self.placement.add(flavor, usage)
 
     def release(self, holder: Holder) -> None:
         """The reverse of ``charge``."""
         self.quota.remove_usage(holder.cluster_queue, holder.usage)
-        for flavor, pod_set in _placed(holder):
-            if pod_set.topology is not None:
-                self.placement.remove(flavor, pod_set.topology)
+        for flavor, usage in self._placed(holder):
+            self.placement.remove(flavor, usage)
 
     def validate(self) -> None:
         """Recompute what is kept; DriftError or QuotaDriftError names the first differences."""
@@ -202,8 +210,38 @@ class Cluster:
                     sums[fr] = sums.get(fr, 0) + amount
             if {fr: amount for fr, amount in sums.items() if amount} != state.node.used():
                 raise DriftError(f"{name}: charged {state.node.used()}, its workloads hold {sums}")
+        try:
+            self.placement.validate([place for holder in self.holders.values() for place in self._placed(holder)])
+        except AssertionError as error:
+            raise DriftError(str(error)) from error
         if len(self.holders) != sum(len(state.holders) for state in self.queues.values()):
             raise DriftError("a workload holds quota in no queue")
+
+    def on_nodes(self, flavors: Iterable[FlavorName]) -> FlavorName | None:
+        """Of the flavors of one pod set the one whose nodes it runs on: no two of them have a topology."""
+        names = tuple(flavors)
+        return next((name for name in names if name in self._topological), names[0] if names else None)
+
+    def _placed(self, holder: Holder) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+        for pod_set in holder.info.pod_sets:
+            flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
+            if pod_set.topology is not None and flavor is not None:
+                yield flavor, pod_set.topology
+
+    def _count_on(self, flavor: FlavorName) -> None:
+        """The flavor turns out to have a topology: who was told before it is counted there from now on."""
+        told = [
+            holder
+            for holder in self.holders.values()
+            if any(one.topology is not None and flavor in one.flavors.values() for one in holder.info.pod_sets)
+        ]
+        for holder in told:
+            for place in self._placed(holder):
+                self.placement.remove(*place)
+        self._topological.add(flavor)
+        for holder in told:
+            for place in self._placed(holder):
+                self.placement.add(*place)
 
     def _forget(self, holder: Holder) -> None:
         del self.holders[holder.key]
@@ -224,8 +262,5 @@ class Cluster:
             observer.added(holder)
 
 
-def _placed(holder: Holder) -> Iterable[tuple[FlavorName, PodSetRequests]]:
-    """Each placed pod set with the flavor whose nodes it runs on: all its resources that have a topology share one."""
-    for pod_set in holder.info.pod_sets:
-        if pod_set.topology is not None and pod_set.flavors:
-            yield next(iter(pod_set.flavors.values())), pod_set
+def _placement(undo: UndoLog, config: EngineConfig) -> Placement:
+    return Topologies(undo, config.gates) if config.gates.on("TopologyAwareScheduling") else Everywhere()

@@ -8,7 +8,7 @@ from controller.engine.enginestate import EngineState
 from controller.engine.queuestate import QueueState
 from controller.engine.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
 from controller.engine.workloadevents import WorkloadEvents
-from controller.objects.core import LimitRange, Namespace, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
@@ -126,6 +126,29 @@ class ClusterEvents:
     def remove_topology(self, name: str) -> None:
         self._state.cluster.remove_topology(name)
         self._wake_all()
+
+    # -- nodes and what runs on them outside queues --------------------------------------------------------------------
+
+    def set_node(self, given: Node) -> bool:
+        """Whether it is of any account to a topology."""
+        return self._offer(self._state.cluster.placement.set_node(given))
+
+    def remove_node(self, name: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_node(name))
+
+    def set_pod(self, given: Pod) -> bool:
+        return self._offer(self._state.cluster.placement.set_pod(given))
+
+    def remove_pod(self, key: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_pod(key))
+
+    def _offer(self, flavors: frozenset[FlavorName]) -> bool:
+        """These flavors' nodes offer something else now."""
+        for flavor in sorted(flavors):
+            self._wake_users(flavor)
+        return bool(flavors)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     def set_check(self, given: AdmissionCheck) -> None:
         known = self._state.cluster.checks.get(given.metadata.name)

@@ -189,10 +189,19 @@ class Cycle:
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
             return queue.node.fits(usage) and self._places_free(entry.assignment)
-        return fits_without(self._cluster, gone, queue.name, usage, _places(entry.assignment))
+        return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
+
+    def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+        """Where pods go, by the flavor whose nodes these are."""
+        for pod_set in assignment.pod_sets:
+            if pod_set.topology is None:
+                continue
+            flavor = self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
+            if flavor is not None:
+                yield flavor, pod_set.topology
 
     def _places_free(self, assignment: Assignment) -> bool:
-        return all(self._cluster.placement.fits(flavor, place) for flavor, place in _places(assignment))
+        return self._cluster.placement.fits(tuple(self._places(assignment)))
 
     def _charge(self, entry: Entry) -> None:
         """For the rest of the cycle."""
@@ -200,7 +209,7 @@ class Cycle:
         self._add_places(entry.assignment)
 
     def _add_places(self, assignment: Assignment) -> None:
-        for flavor, place in _places(assignment):
+        for flavor, place in self._places(assignment):
             self._cluster.placement.add(flavor, place)
 
     def _reserve(self, entry: Entry) -> None:
@@ -238,10 +247,3 @@ def _own(queue: QueueState, entry: Entry, fr: FlavorResource, amount: Amount) ->
         return max(0, min(amount, nominal - used))
     limit = quota.borrowing_limit if quota is not None else None
     return amount if limit is None else min(amount, nominal + limit - used)
-
-
-def _places(assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
-    """Where pods go, by the flavor whose nodes these are."""
-    for pod_set in assignment.pod_sets:
-        if pod_set.topology is not None and pod_set.choices:
-            yield next(iter(pod_set.choices.values())).flavor, pod_set.topology

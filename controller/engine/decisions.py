@@ -121,6 +121,12 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
             found.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
         return tuple(found)
 
+    def refused_events(self) -> tuple[Event, ...]:
+        """What there is to tell when the write was refused: of a lost node, that it is not replaced yet."""
+        if self.reason != reasons.NODE_FAILURES:
+            return ()
+        return (Event(self.key, EventType.WARNING, "SecondPassFailed", sentence(self.record)),)
+
 
 class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
     """An elastic slice ends: the one that stood in for it was admitted. To be written after that admission alone."""

@@ -41,7 +41,7 @@ from controller.engine.resources import (
 from controller.engine.stories import Stories
 from controller.engine.usagehistory import Record as UsageRecord
 from controller.engine.workloadevents import WorkloadEvents
-from controller.objects.core import LimitRange, Namespace, Node, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.workload import Workload
@@ -90,8 +90,12 @@ class Engine:
             case ResourceFlavor():
                 self._cluster.set_flavor(given)
                 self._retell(self.shares.flavor(given) if self.shares is not None else (), now_s)
-            case Node() if self.shares is not None:
-                self._retell(self.shares.node(given), now_s)
+            case Node():
+                told = self._cluster.set_node(given)
+                self._retell(self.shares.node(given) if self.shares is not None else (), now_s)
+                return told or self.shares is not None
+            case Pod():
+                return self._cluster.set_pod(given)
             case Topology():
                 self._cluster.set_topology(given)
             case AdmissionCheck():
@@ -121,12 +125,17 @@ class Engine:
             LimitRange: lambda: cluster.remove_limit_range(namespace, name, now_s),
             RuntimeClass: lambda: cluster.remove_runtime_class(name, now_s),
         }
+        told = False
+        if kind is Node:
+            told = cluster.remove_node(name)
+        elif kind is Pod:
+            told = cluster.remove_pod(f"{namespace}/{name}")
         dropper = droppers.get(kind)
         if dropper is not None:
             dropper()
         if self.shares is not None:
             self._retell(self.shares.gone(kind, name), now_s)
-        return dropper is not None or (kind is Node and self.shares is not None)
+        return told or dropper is not None or (kind is Node and self.shares is not None)
 
     def _drop_workload(self, key: WorkloadKey, now_s: float) -> None:
         self._workloads.remove(key, now_s)

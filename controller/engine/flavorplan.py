@@ -4,7 +4,7 @@ It depends on the ClusterQueue, its flavors and the shape of the pod sets alone,
 ``Plans.of`` answers from memory until something of the cluster's objects changes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason
@@ -29,6 +29,7 @@ _NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/mu
 _REMEMBERED: Final = 4096
 
 
+_ANSWERS: Final = 64
 class FlavorOption:
     """One flavor of a resource group for one pod set (or group of them). ``problem`` takes it out at any usage."""
 
@@ -110,15 +111,19 @@ class Shortcut:
 
 
 class Plan:
-    __slots__ = ("counts_pods", "on_nodes", "sets", "shortcut")
+    __slots__ = ("asking", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
 
-    def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool) -> None:
+    def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool, implied: bool, asking: frozenset[int]) -> None:
         self.sets = sets
         self.counts_pods = counts_pods
         """The queue gives a quota on pods."""
-        self.on_nodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
+        self.implied = implied
+        """All flavors of the queue have a topology: who asks for nothing is placed all the same."""
+        self.asking = asking
+        """The pod sets that ask for a topology."""
+        self.on_nodes: OnNodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
         """By pod set; empty where nothing needs a place."""
-        self.shortcut = Shortcut.of(sets)
+        self.shortcut = None if asking else Shortcut.of(sets)
 
 
 class Plans:
@@ -141,6 +146,10 @@ class Plans:
             self._by_shape.clear()
             self._by_identity.clear()
             self._generation = self._cluster.generation
+OnNodes = Mapping[int, frozenset[FlavorName]]
+"""For the pod set at each index the flavors on which its pods must be placed."""
+
+
         info, queue = incoming.info, incoming.queue
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
@@ -179,14 +188,22 @@ class Plans:
                 asked[PODS] = None
             resources = tuple(asked)
             pod_sets = [specs[index] for index in members]
-            groups = tuple(
-                GroupPlan(wanted, tuple(self._options(queue, group, wanted, pod_sets, names, implied=implied)))
-                for number, group in enumerate(queue.groups)
-                if (wanted := tuple(name for name in resources if queue.group_of.get(name) == number))
-            )
+            groups = []
+            for number, group in enumerate(queue.groups):
+                wanted = tuple(name for name in resources if queue.group_of.get(name) == number)
+                # One that asks for nothing of the group runs wherever the others do.
+                takers = [
+                    specs[index]
+                    for index in members
+                    if PODS in wanted or not info.pod_sets[index].requests.keys().isdisjoint(wanted)
+                ]
+                if wanted:
+                    options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
+                    groups.append(GroupPlan(wanted, tuple(options)))
             undeclared = tuple(name for name in resources if name not in queue.group_of)
-            sets.append(SetPlan(members, groups, undeclared))
-        return Plan(tuple(sets), counts_pods=counts_pods)
+            sets.append(SetPlan(members, tuple(groups), undeclared))
+        asking = frozenset(index for index, one in enumerate(specs) if self._topology and asks(one))
+        return Plan(tuple(sets), counts_pods=counts_pods, implied=implied, asking=asking)
 
     def _options(
         self,
@@ -206,7 +223,7 @@ class Plans:
             elif flavor is None:
                 problem = f"there is no flavor {name}"
             else:
-                problem = self._problem(flavor, pod_sets, implied=implied)
+                problem = self._problem(flavor, pod_sets, binding, implied=implied)
             option = FlavorOption(name, index, last=index == last, problem=problem)
             option.cells = tuple(
                 (one, fr, queue.node.cells[fr]) for one in wanted for fr in [FlavorResource(name, one)]
@@ -217,20 +234,31 @@ class Plans:
                 option.delayed = option.topology and _made_later(self._cluster, queue, name)
             yield option
 
-    def _problem(self, flavor: ResourceFlavor, pod_sets: list[PodSet], *, implied: bool) -> str | None:
+    def _problem(
+        self, flavor: ResourceFlavor, pod_sets: list[PodSet], binding: list[PodSet], *, implied: bool
+    ) -> str | None:
+        """``binding`` are the pod sets whose nodes the flavor would decide."""
         for pod_set in pod_sets:
             problem = match_problem(pod_set, flavor)
-            if problem is None and self._topology:
-                problem = self._cluster.placement.mismatch(pod_set, flavor)
-                if problem is None and not implied and flavor.spec.topology_name and not _asks_topology(pod_sets):
-                    problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
             if problem is not None:
                 return problem
+        for pod_set in binding if self._topology else ():
+            problem = self._cluster.placement.mismatch(pod_set, flavor)
+            if problem is None and not implied and flavor.spec.topology_name and not _asks_topology(pod_sets):
+                problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
+            if problem is not None:
+                return problem
+        takers: list[PodSet],
         return None
 
 
 def _shape(pod_set: PodSet) -> object:
     """What decides which flavors a pod set may use, hashable."""
+        # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
+        decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
+            self._cluster, [name for one in queue.groups for name in one.flavors]
+        )
+        binding = takers if decides else []
     spec = pod_set.template.spec
     affinity: NodeSelector | None = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
@@ -251,7 +279,12 @@ def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:
 
 
 def _asks_topology(pod_sets: list[PodSet]) -> bool:
-    return any(pod_set.topology_request is not None for pod_set in pod_sets)
+    return any(map(asks, pod_sets))
+
+
+def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:
+    known = map(cluster.flavors.get, names)
+    return any(one is not None and one.spec.topology_name is not None for one in known)
 
 
 def _all_have_topology(cluster: Cluster, queue: QueueState) -> bool:

@@ -126,7 +126,7 @@ class Run:
         """The answer; ``bookmark`` instead of an own one."""
         chosen = [self._chosen[index] for index in sorted(self._chosen)]
         reason = self._reason
-        if self._plan.on_nodes and not self._refused:
+        if (self._plan.on_nodes or self._plan.asking) and not self._refused:
             chosen, reason = self._placed(chosen)
         return Assignment(
             pod_sets=tuple(chosen),
@@ -200,10 +200,11 @@ class Run:
             self._usage[fr] = min(self._usage.get(fr, 0) + amount, UNLIMITED)
 
     def _placed(self, chosen: list[PodSetChoice]) -> tuple[list[PodSetChoice], NoFitReason]:
-        on_nodes = self._plan.on_nodes
-        chosen = conflicts(chosen, on_nodes)
-        wanted = requests(self._incoming, chosen, on_nodes)
-        if not wanted or any(one.refused for one in chosen):
+        chosen = conflicts(chosen, self._plan)
+        if any(one.refused for one in chosen):
+            return chosen, NoFitReason.NONE
+        wanted = requests(self._incoming, chosen, self._plan)
+        if not wanted:
             return chosen, NoFitReason.NONE
         return place(self._setting.cluster, wanted, chosen)
 

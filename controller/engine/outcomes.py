@@ -85,6 +85,8 @@ class Outcomes:
         state.second.pop(entry.key, None)
         placed = placed_holder(holder, entry.places)
         state.cluster.replace_holder(placed)
+        if entry.rule is Rule.NODE_LOST:
+            return self._lost(holder, record)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(
@@ -98,6 +100,21 @@ class Outcomes:
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
+    def _lost(self, holder: Holder, record: Record) -> Evicted:
+        """It goes: part of its pods have no node any more, and no other takes them."""
+        nodes = ", ".join(one.name for one in holder.info.workload.status.unhealthy_nodes)
+        message = f"Lost {nodes}; {record.detail}"
+        self._tell(holder)
+        return Evicted(
+            holder=holder,
+            reason=reasons.NODE_FAILURES,
+            preemption=None,
+            by=None,
+            message=message,
+            after=evicted(holder.info.workload, reasons.NODE_FAILURES, message, now_s=record.at_s),
+            record=record,
+        )
+
     def _evict(self, entry: Entry, record: Record) -> Iterator[Decision]:
         """Those who had been told before are on their way: they are told once."""
         if not entry.targets:
@@ -109,13 +126,16 @@ class Outcomes:
         for target in entry.targets:
             if target.holder.evicted:
                 continue
-            told = msgspec.structs.replace(target.holder, evicted=True)
-            state.cluster.replace_holder(told)
-            state.told.add(told.key)
-            state.touch()
+            self._tell(target.holder)
             yield _eviction(entry, target, by, record)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, holder: Holder) -> None:
+        told = msgspec.structs.replace(holder, evicted=True)
+        self._state.cluster.replace_holder(told)
+        self._state.told.add(told.key)
+        self._state.touch()
 
     def _wait(self, entry: Entry, record: Record, *, again: bool) -> Decision:
         """``again``: the same came of it the last time."""
@@ -150,7 +170,10 @@ class Outcomes:
         if isinstance(decision, Evicted):
             if decision.by is not None:
                 self._state.preemption.history.taken_back(decision.by.key, decision.key)
-            return self._untell(decision.key)
+            untold = self._untell(decision.key)
+            if untold and decision.reason == reasons.NODE_FAILURES:
+                self._state.second[decision.key] = (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S)
+            return untold
         if isinstance(decision, SliceReplaced):
             return self._unend(decision)
         return False

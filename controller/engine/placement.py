@@ -11,7 +11,8 @@ import msgspec
 
 from controller.engine.resources import Amount, FlavorName, ResourceName
 from controller.engine.workload import TopologyUsage
-from controller.objects.queues import ResourceFlavor
+from controller.objects.core import Node, Pod
+from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
 
@@ -22,8 +23,14 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     flavor: FlavorName
     single_pod: Mapping[ResourceName, Amount]
+    implied: bool = False
+    """It asks for nothing, and its queue has only flavors with a topology: anywhere will do."""
     previous: TopologyUsage | None = None
     """Where it runs now, when only what was lost is to be replaced."""
+    lost: str | None = None
+    """The node whose pods are to be placed anew."""
+    stays: bool = False
+    """Its pods cannot run elsewhere: whatever was lost, the places stay."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -40,7 +47,28 @@ class NotPlaced(msgspec.Struct, frozen=True):
 
 
 class Placement(Protocol):
-    """Changes are noted in the engine's undo log, so that quota and topology are undone together."""
+    """Changes are noted in the engine's undo log, so that quota and topology are undone together.
+
+    What the cluster's objects change is not: it happens outside of trials.
+    """
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None: ...
+
+    def remove_flavor(self, name: FlavorName) -> None: ...
+
+    def set_topology(self, topology: Topology) -> None: ...
+
+    def remove_topology(self, name: str) -> None: ...
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        """The flavors whose nodes offer something else now; so do the next three."""
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
+        """A pod that runs somewhere without having been placed here takes room."""
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
 
     def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
         """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
@@ -51,16 +79,50 @@ class Placement(Protocol):
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
         """All or nothing. ``on_empty``: as if nothing that may be preempted were running."""
 
-    def fits(self, flavor: FlavorName, usage: TopologyUsage) -> bool:
-        """Whether this room is still free."""
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        """Whether ``place`` would find places now, without finding them."""
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        """Whether all this room is free at once."""
 
     def add(self, flavor: FlavorName, usage: TopologyUsage) -> None: ...
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None: ...
 
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
+
+
+def no_topology(flavor: ResourceFlavor) -> str:
+    return f"flavor {flavor.metadata.name} names no topology and the pod set asks for one"
+
 
 class Everywhere:
     """No topology: nothing needs a place, and what has one (from before its topology went) blocks nobody."""
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        """Nothing is kept."""
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        """Nothing is kept."""
+
+    def set_topology(self, topology: Topology) -> None:
+        """Nothing is kept."""
+
+    def remove_topology(self, name: str) -> None:
+        """Nothing is kept."""
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
 
     def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return False
@@ -70,17 +132,23 @@ class Everywhere:
         if asked is not None and flavor.spec.topology_name is None:
             levels = (asked.required, asked.preferred, asked.pod_set_slice_required_topology)
             if asked.unconstrained or any(level is not None for level in levels):
-                return f"flavor {flavor.metadata.name} names no topology and the pod set asks for one"
+                return no_topology(flavor)
         return None
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:  # noqa: ARG002
         return Placed({})
 
-    def fits(self, flavor: FlavorName, usage: TopologyUsage) -> bool:  # noqa: ARG002
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        return isinstance(self.place(requests, on_empty=False), Placed)
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True
 
     def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
         """Nothing is counted."""
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+        """Nothing is counted."""
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Nothing is counted."""

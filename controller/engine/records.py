@@ -30,6 +30,7 @@ class Rule(StrEnum):
     BETTER_VARIANT_ADMITTED = "a better variant runs"
     VARIANT_NOT_ACCEPTABLE = "the flavor is worse than the last acceptable one"
     NOT_PLACED = "no place for its pods yet"
+    NODE_LOST = "a node is lost and no other takes its pods"
     WRITE_FAILED = "the API server did not take it"
     HELD_BACK = "it would delay the head of a queue"
 

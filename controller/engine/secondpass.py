@@ -11,39 +11,46 @@ import msgspec
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.gates import FeatureGates
-from controller.engine.placement import NotPlaced, PlacementRequest
-from controller.engine.podrequests import pod_requests, whole_amount
+from controller.engine.placement import Placed, PlacementRequest
 from controller.engine.queuestate import Holder
 from controller.engine.records import Rule
 from controller.engine.resources import FlavorName
 from controller.engine.status import topology_assignment
-from controller.engine.workload import TopologyUsage
+from controller.engine.topology.ask import asks
+from controller.engine.topology.replacement import stays
+from controller.engine.topologystep import single_pod
+from controller.engine.workload import PodSetRequests, TopologyUsage
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 
 
-def wants_second_pass(workload: Workload, *, checks_ready: bool) -> bool:
+def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
     """Holds quota, and places are lost, or are outstanding and the checks they wait for are ready."""
     admission = workload.status.admission
     if admission is None:
         return False
-    if workload.status.unhealthy_nodes:
+    if workload.status.unhealthy_nodes and gates.on("TASFailedNodeReplacement"):
         return True
     return checks_ready and any(one.delayed_topology_request == "Pending" for one in admission.pod_set_assignments)
 
 
 def place_again(entry: Entry, cluster: Cluster) -> None:
-    """Decide on an entry that holds quota: PLACED with its places, or NOT_PLACED."""
+    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which makes it go.
+
+    What it has kept stays charged meanwhile, so that the new places are found beside the old ones.
+    """
     holder = entry.holder
     if holder is None:
         raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
-    with cluster.trial():
-        cluster.release(holder)
-        found = cluster.placement.place(_requests(holder), on_empty=False)
-    if isinstance(found, NotPlaced):
-        entry.decide(Rule.NOT_PLACED, f"pod set {found.pod_set}: {found.problem}")
-    else:
+    found = cluster.placement.place(_requests(holder, cluster), on_empty=False)
+    if isinstance(found, Placed):
         entry.places = found.topologies
         entry.decide(Rule.PLACED)
+        return
+    gives_up = holder.info.workload.status.unhealthy_nodes and cluster.config.gates.on(
+        "TASFailedNodeReplacementFailFast"
+    )
+    rule = Rule.NODE_LOST if gives_up else Rule.NOT_PLACED
+    entry.decide(rule, f"pod set {found.pod_set}: {found.problem}")
 
 
 def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates: FeatureGates) -> Admission:
@@ -65,24 +72,66 @@ def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder
     return msgspec.structs.replace(holder, info=msgspec.structs.replace(holder.info, pod_sets=pod_sets))
 
 
-def _requests(holder: Holder) -> list[PlacementRequest]:
-    """One for each pod set that waits for its places; for all of them where a node was lost."""
-    workload = holder.info.workload
+def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
+    """One for each pod set that waits for its places, or that had pods on the node that was lost."""
+    workload, gates = holder.info.workload, cluster.config.gates
     admission = workload.status.admission
-    waiting = {
+    lost = workload.status.unhealthy_nodes[0].name if workload.status.unhealthy_nodes else None
+    outstanding = {
         one.name
         for one in (admission.pod_set_assignments if admission is not None else ())
-        if one.delayed_topology_request == "Pending" or (workload.status.unhealthy_nodes and one.topology_assignment)
+        if one.delayed_topology_request == "Pending"
     }
-    sets: dict[str, PodSet] = {one.name: one for one in workload.spec.pod_sets}
+    pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
+    sets = {one.name: one for one in workload.spec.pod_sets}
     found = []
     for one in holder.info.pod_sets:
-        flavor: FlavorName | None = next(iter(one.flavors.values()), None)
-        if one.name not in waiting or one.name not in sets or flavor is None:
+        flavor = _on_nodes(one, cluster)
+        concerned = one.name in outstanding if lost is None else _runs_on(one.topology, lost)
+        if not concerned or one.name not in sets or flavor is None:
             continue
-        pod_set = sets[one.name]
-        single = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod_set.template.spec).items()}
         found.append(
-            PlacementRequest(pod_set=pod_set, count=one.count, flavor=flavor, single_pod=single, previous=one.topology)
+            PlacementRequest(
+                pod_set=_updated(sets[one.name], workload),
+                count=one.count,
+                flavor=flavor,
+                single_pod=single_pod(sets[one.name]),
+                implied=not asks(sets[one.name]),
+                previous=one.topology if lost is not None else None,
+                lost=lost,
+                stays=pinned,
+            )
         )
     return found
+
+
+def _on_nodes(pod_set: PodSetRequests, cluster: Cluster) -> FlavorName | None:
+    """The flavor whose topology the set runs on."""
+    for name in pod_set.flavors.values():
+        flavor = cluster.flavors.get(name)
+        if flavor is not None and flavor.spec.topology_name is not None:
+            return name
+    return None
+
+
+def _runs_on(places: TopologyUsage | None, node: str) -> bool:
+    return places is not None and any(one.values[-1] == node for one in places.domains)
+
+
+def _updated(pod_set: PodSet, workload: Workload) -> PodSet:
+    """With the node selectors and tolerations that the admission checks want its pods to have."""
+    updates = [
+        update
+        for check in workload.status.admission_checks
+        for update in check.pod_set_updates
+        if update.name == pod_set.name
+    ]
+    if not updates:
+        return pod_set
+    spec = pod_set.template.spec
+    selector, tolerations = dict(spec.node_selector), list(spec.tolerations)
+    for update in updates:
+        selector |= update.node_selector
+        tolerations += update.tolerations
+    spec = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return msgspec.structs.replace(pod_set, template=msgspec.structs.replace(pod_set.template, spec=spec))

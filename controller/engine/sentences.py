@@ -30,6 +30,7 @@ _SAYS = {
     Rule.BETTER_VARIANT_ADMITTED: "A variant of the same job on a better flavor holds quota: {detail}",
     Rule.VARIANT_NOT_ACCEPTABLE: "ClusterQueue {queue} takes no variant on flavor {detail} while another one runs",
     Rule.NOT_PLACED: "No place for its pods yet: {detail}",
+    Rule.NODE_LOST: "A node is lost and no other takes its pods: {detail}",
     Rule.HELD_BACK: "It fits, and would delay {detail}",
     Rule.WRITE_FAILED: "The admission could not be written: {detail}",
     Rule.PREEMPTION_GATED: "Others would have to go for it, and its preemption gates are closed: {detail}",

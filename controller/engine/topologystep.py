@@ -11,6 +11,7 @@ import msgspec
 
 from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.cluster import Cluster
+from controller.engine.flavorplan import OnNodes, Plan
 from controller.engine.incoming import Incoming
 from controller.engine.placement import NotPlaced, PlacementRequest
 from controller.engine.podrequests import pod_requests, whole_amount
@@ -18,30 +19,33 @@ from controller.engine.resources import FlavorName, ResourceName
 from controller.engine.workload import TopologyUsage
 from controller.objects.workload import PodSet
 
-OnNodes = Mapping[int, frozenset[FlavorName]]
-"""For the pod set at each index the flavors on which its pods must be placed."""
-
 _replace: Final = msgspec.structs.replace
 
 
-def conflicts(chosen: Sequence[PodSetChoice], on_nodes: OnNodes) -> list[PodSetChoice]:
-    """A pod set runs on the nodes of one topology: one that was given several is refused."""
-    return [_unless_torn(one, sorted(_flavors(one, index, on_nodes))) for index, one in enumerate(chosen)]
+def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
+    """A pod set runs on the nodes of one topology: with several, or with none where it asks, it is refused."""
+    return [
+        _unless_torn(one, sorted(_flavors(one, index, plan.on_nodes)), asks=index in plan.asking)
+        for index, one in enumerate(chosen)
+    ]
 
 
-def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName]) -> PodSetChoice:
+def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
+    if asks and not flavors and not one.refused:
+        problem = "it asks for a topology and none of its flavors names one"
+        return _replace(one, refused=True, choices={}, problems=(*one.problems, problem))
     if len(flavors) <= 1:
         return one
     problem = f"its resources are on several flavors with a topology: {', '.join(flavors)}"
     return _replace(one, refused=True, problems=(*one.problems, problem))
 
 
-def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], on_nodes: OnNodes) -> list[PlacementRequest]:
+def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> list[PlacementRequest]:
     """What must be placed; pod sets whose topology waits for a check are left out."""
     specs = incoming.info.workload.spec.pod_sets
     found = []
     for index, one in enumerate(chosen):
-        for flavor in _flavors(one, index, on_nodes):
+        for flavor in _flavors(one, index, plan.on_nodes):
             if not one.delayed_topology:
                 previous = _previous(incoming, one.name)
                 found.append(
@@ -50,6 +54,7 @@ def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], on_nodes: OnNod
                         count=one.count,
                         flavor=flavor,
                         single_pod=single_pod(specs[index]),
+                        implied=plan.implied and index not in plan.asking,
                         previous=previous,
                     )
                 )
@@ -73,7 +78,9 @@ def place(
 
 
 def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
-    return [_replace(one, topology=placed[one.name]) if one.name in placed else one for one in chosen]
+    """A set of no pods has no places."""
+    found = {name: usage for name, usage in placed.items() if usage.domains}
+    return [_replace(one, topology=found[one.name]) if one.name in found else one for one in chosen]
 
 
 def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:

@@ -7,7 +7,7 @@ from controller.engine.assignment import Assignment
 from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming
 from controller.engine.nodes import Node
-from controller.engine.placement import Placed, PlacementRequest
+from controller.engine.placement import PlacementRequest
 from controller.engine.podrequests import pod_requests, whole_amount
 from controller.engine.resources import Amount, FlavorResource
 
@@ -37,7 +37,7 @@ class Room(NamedTuple):
         return True
 
     def placed(self) -> bool:
-        return not self.places or isinstance(self.cluster.placement.place(self.places, on_empty=False), Placed)
+        return not self.places or self.cluster.placement.has_room(self.places)
 
 
 def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Room:
@@ -64,5 +64,6 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 count=choice.count,
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
+                implied=implied,
             )
             break

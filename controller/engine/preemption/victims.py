@@ -53,6 +53,4 @@ def fits_without(
         for holder in gone:
             if cluster.holders.get(holder.key) is not None:
                 cluster.release(holder)
-        return cluster.quota.cluster_queue(queue).fits(usage) and all(
-            cluster.placement.fits(flavor, place) for flavor, place in places
-        )
+        return cluster.quota.cluster_queue(queue).fits(usage) and cluster.placement.fits(tuple(places))

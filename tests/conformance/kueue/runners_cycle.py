@@ -17,7 +17,7 @@ from controller.engine.config import (
     QuotaCheckStrategy,
     WaitForPodsReady,
 )
-from controller.engine.decisions import Decisions, Event
+from controller.engine.decisions import Decisions, Event, Evicted
 from controller.engine.engine import Engine
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.shares import PreemptionStrategy
@@ -34,6 +34,7 @@ _KINDS = (
     "resourceFlavors",
     "topologies",
     "nodes",
+    "pods",
     "admissionChecks",
     "cohorts",
     "clusterQueues",
@@ -100,7 +101,9 @@ class Api:
         for decision in decisions.made:
             after = decision.status()
             if self.error is not None:
-                self.engine.failed(decision, self.now_s, self.error)
+                self.engine.failed(decision, self.now_s, str(self.error))
+                if isinstance(decision, Evicted) and "not found" not in str(self.error):
+                    self.events += decision.refused_events()
                 continue
             self.writes += 1
             self.events += decision.events()
@@ -212,6 +215,37 @@ def schedule(case: Case) -> Difference | None:
     )
 
 
+@runner("scheduler-TestScheduleForTAS")
+def schedule_on_nodes(case: Case) -> Difference | None:
+    """A second later, so that second passes are due."""
+    api = Api(case)
+    api.now_s += 1.0
+    return _on_nodes(case, api)
+
+
+@runner("scheduler-TestScheduleForTASCohorts")
+@runner("scheduler-TestScheduleForTASPreemption")
+def schedule_on_shared_nodes(case: Case) -> Difference | None:
+    api = Api(case)
+    return _on_nodes(case, api) or compare_workloads(case.expect["wantWorkloads"], api)
+
+
+def _on_nodes(case: Case, api: Api) -> Difference | None:
+    """What was admitted before and runs well is not looked at."""
+    running = {
+        key
+        for key, workload in api.workloads.items()
+        if is_true(workload.status.conditions, "Admitted") and not workload.status.unhealthy_nodes
+    }
+    api.cycle()
+    reserved = {key: admission for key, admission in api.reservations().items() if key not in running}
+    return (
+        first_difference(wanted_admissions(case.expect["wantNewAssignments"]), reserved, "newAssignments")
+        or compare_left(case, api)
+        or compare_events(case, api)
+    )
+
+
 @runner("scheduler-TestScheduleForAFS")
 def schedule_by_usage(case: Case) -> Difference | None:
     """``deleteQueue`` goes from the API alone: the engine is not told, as the peer's queues are not."""
@@ -290,6 +324,6 @@ def second_pass(case: Case) -> Difference | None:
         "wantTopologyAssigned": any(one.topology_assignment is not None for one in sets),
         "wantDelayedTopologyRequest": next((one.delayed_topology_request for one in sets), None),
         "wantNotOnNode": next((name for name in lost if name not in places), ""),
-        "wantPendingPenalty": api.engine.state.usage.penalised(local_queue, WorkloadKey(workload.key)) or None,
+        "wantPendingPenalty": api.engine.state.usage.penalised(local_queue, WorkloadKey(workload.key)),
     }
     return first_difference(dict(case.expect), {key: found[key] for key in case.expect})

@@ -8,7 +8,7 @@ from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig
 from controller.engine.flavorassigner import FlavorAssigner, Pinned
 from controller.engine.incoming import Incoming
-from controller.engine.placement import NotPlaced, Placed, Placement, PlacementRequest
+from controller.engine.placement import Everywhere, NotPlaced, Placed, Placement, PlacementRequest
 from controller.engine.queuestate import Holder
 from controller.engine.resources import (
     Amount,
@@ -39,7 +39,7 @@ class Recording:
         return self.answers.get(fr, (Possibility.NO_CANDIDATES, 0))
 
 
-class Slots:
+class Slots(Everywhere):
     """A topology of one level with so many slots a flavor; ``taken`` of them are in use by who may be preempted."""
 
     def __init__(self, slots: Mapping[str, int]) -> None:
@@ -65,8 +65,11 @@ class Slots:
             found[one.pod_set.name] = TopologyUsage(levels=("rack",), domains=domains, single_pod=one.single_pod)
         return Placed(found)
 
-    def fits(self, flavor: FlavorName, usage: TopologyUsage) -> bool:
-        return self.taken[flavor] + sum(one.pods for one in usage.domains) <= self.slots[flavor]
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        wanted = dict(self.taken)
+        for flavor, usage in places:
+            wanted[flavor] += sum(one.pods for one in usage.domains)
+        return all(wanted[flavor] <= slots for flavor, slots in self.slots.items())
 
     def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
         self.taken[flavor] += sum(one.pods for one in usage.domains)

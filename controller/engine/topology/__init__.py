@@ -1,0 +1,1 @@
+"""Placement on nodes that form a topology: blocks, racks, hosts. Pure: objects in, domains out."""

@@ -1,0 +1,165 @@
+"""What a pod set asks of a topology, in levels of one tree; and which nodes its pods may run on at all."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.flavormatch import untolerated
+from controller.engine.gates import FeatureGates
+from controller.engine.resources import Amount, ResourceName
+from controller.engine.topology.nodes import PODS, NodeFacts
+from controller.objects.meta import LabelSelectorRequirement
+from controller.objects.pods import NodeSelectorTerm, PodSpec, Toleration
+from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
+
+Each = tuple[tuple[ResourceName, Amount], ...]
+"""What one pod takes where it runs, itself counted under ``pods``; in the order of the names."""
+
+
+class Filter(NamedTuple):
+    """Which nodes are open to a pod, hashable. ``preferred`` only where preferred affinity counts."""
+
+    selector: frozenset[tuple[str, str]] = frozenset()
+    terms: tuple[NodeSelectorTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
+
+    def admits(self, node: NodeFacts) -> bool:
+        if node.taints and untolerated(node.taints, self.tolerations) is not None:
+            return False
+        if any(node.labels.get(name) != value for name, value in self.selector):
+            return False
+        return not self.terms or any(_matches(term, node) for term in self.terms)
+
+    def score(self, node: NodeFacts) -> int:
+        """The sum of the weights of the preferences that the node meets."""
+        return sum(weight for weight, term in self.preferred if _matches(term, node))
+
+
+class Shape(NamedTuple):
+    """What counts depend on: requests that agree in it share one set of counts."""
+
+    each: Each
+    leader: Each
+    """Empty without a leader."""
+    filter: Filter
+    slice_level: int
+    slice_size: int
+    inner: tuple[int, ...]
+    """By level the size of an inner slice layer, 0 where there is none."""
+    empty: bool
+    """As if no placed pod were running."""
+    within: int = -1
+    """The only domain whose nodes count; -1 for all."""
+
+
+class Ask(NamedTuple):
+    """``pods`` pods at ``level``. ``required``: in one domain of it; ``free``: anywhere; else as low as can be."""
+
+    shape: Shape
+    pods: int
+    level: int
+    required: bool
+    free: bool
+
+    @property
+    def leaders(self) -> int:
+        return 1 if self.shape.leader else 0
+
+    @property
+    def slices(self) -> int:
+        return self.pods // self.shape.slice_size
+
+
+NO_REQUEST: Final = PodSetTopologyRequest()
+
+
+def level_label(asked: PodSetTopologyRequest | None, levels: tuple[str, ...]) -> str | None:
+    """The level at which the set is to be placed; None where it asks for no placement."""
+    if asked is None:
+        return None
+    if asked.required is not None:
+        return asked.required
+    if asked.preferred is not None:
+        return asked.preferred
+    if slices_alone(asked):
+        return levels[0]
+    return levels[-1] if asked.unconstrained else None
+
+
+def slices_alone(asked: PodSetTopologyRequest) -> bool:
+    """Slices must be together, and the set as a whole need not be."""
+    return asked.required is None and asked.preferred is None and bool(layers(asked))
+
+
+def layers(asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
+    """Slice layers from the outermost in; a size of 0 was not given."""
+    if asked.podset_slice_required_topology_constraints:
+        return asked.podset_slice_required_topology_constraints
+    if asked.pod_set_slice_required_topology is None:
+        return ()
+    return (SliceConstraint(topology=asked.pod_set_slice_required_topology, size=asked.pod_set_slice_size or 0),)
+
+
+def asks(pod_set: PodSet) -> bool:
+    """Whether the set says where its pods are to be."""
+    return level_label(pod_set.topology_request, ("any",)) is not None
+
+
+def unknown_level(asked: PodSetTopologyRequest, levels: tuple[str, ...], gates: FeatureGates) -> str | None:
+    """A level that is asked for and that the topology does not have."""
+    wanted = [level_label(asked, levels)]
+    every = layers(asked)
+    wanted += [one.topology for one in (every if gates.on("TASMultiLayerTopology") else every[:1])]
+    return next((one for one in wanted if one is not None and one not in levels), None)
+
+
+def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:
+    each = {name: amount for name, amount in single_pod.items() if amount > 0}
+    each[PODS] = each.get(PODS, 0) + 1
+    return tuple(sorted(each.items()))
+
+
+def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences: bool) -> Filter:
+    """``tolerations`` are those that the flavor adds; ``preferences``: preferred node affinity counts."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
+    return Filter(
+        selector=frozenset(spec.node_selector.items()),
+        terms=required.node_selector_terms if required is not None else (),
+        tolerations=(*spec.tolerations, *tolerations),
+        preferred=tuple((one.weight, one.preference) for one in preferred) if preferences else (),
+    )
+
+
+def _matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
+    """An empty term matches nothing, as in kube-scheduler; ``metadata.name`` is the one field there is."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(_holds(one, node.labels.get(one.key)) for one in term.match_expressions) and all(
+        one.key == "metadata.name" and _holds(one, node.name) for one in term.match_fields
+    )
+
+
+def _holds(one: LabelSelectorRequirement, value: str | None) -> bool:
+    match one.operator:
+        case "In":
+            return value in one.values
+        case "NotIn":
+            return value not in one.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _compared(value, one.values, int.__gt__)
+        case "Lt":
+            return _compared(value, one.values, int.__lt__)
+    return False
+
+
+def _compared(value: str | None, bounds: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:
+    try:
+        return value is not None and len(bounds) == 1 and holds(int(value), int(bounds[0]))
+    except ValueError:
+        return False

@@ -1,0 +1,247 @@
+"""Balanced placement (gate TASBalancedPlacement): a preferred level's pods spread evenly over few of its domains.
+
+Looked at are the sets of siblings at the preferred level. The threshold is the most that the least loaded domain can be
+given while no more domains are used than greedily; domains that hold less are left out. Of the sets that give the
+highest threshold the one of fewest domains is taken. Where nothing comes of it, best fit decides. Source: KEP-2724.
+"""
+
+from math import log2
+from typing import Final, NamedTuple
+
+from controller.engine.topology.ask import Ask
+from controller.engine.topology.counts import Counts
+from controller.engine.topology.search import Search, Take
+
+_MAX_STEPS: Final = 20_000
+"""Beyond this the knapsack would take seconds: best fit decides."""
+
+
+class _Number:
+    """Counts of one domain, to be pruned on trial."""
+
+    __slots__ = ("leaders", "pods", "pods_with", "slices", "slices_with")
+
+    def __init__(self, counts: Counts, domain: int) -> None:
+        self.pods = counts.pods[domain]
+        self.slices = counts.slices[domain]
+        self.pods_with = counts.pods_with[domain]
+        self.slices_with = counts.slices_with[domain]
+        self.leaders = counts.leaders[domain]
+
+
+class _Greedy(NamedTuple):
+    """How many domains the greedy choice takes, and the last of them with and without the leader."""
+
+    domains: int
+    last_led: int | None
+    last: int | None
+
+
+class Balanced:
+    def __init__(self, counts: Counts, ask: Ask) -> None:
+        self._counts = counts
+        self._tree = counts.tree
+        self._ask = ask
+
+    def run(self) -> list[Take] | None:
+        """Leaves with their pods; None where balance is out of reach."""
+        ask, shape = self._ask, self._ask.shape
+        best: tuple[int, int, _Trial] | None = None
+        for siblings in self._sibling_sets():
+            found = self._threshold(siblings, 0 if best is None else best[0])
+            if found is not None and (best is None or (found[0], -found[1]) > (best[0], -best[1])):
+                best = found
+        if best is None or best[0] <= 0:
+            return None
+        threshold, _, trial = best
+        domains, level = trial.domains, ask.level
+        if ask.level < shape.slice_level:
+            fewest = trial.fewest(domains, by_entropy=True)
+            if fewest is None:
+                return None
+            domains = [child for domain in fewest for child in self._tree.children[domain]]
+            level += 1
+        takes = trial.spread(domains, threshold)
+        return None if takes is None else trial.descend(level, takes)
+
+    def _sibling_sets(self) -> list[list[int]]:
+        if self._ask.level == 0:
+            return [self._tree.at_level[0]]
+        return [self._tree.children[domain] for domain in self._tree.at_level[self._ask.level - 1]]
+
+    def _threshold(self, siblings: list[int], least: int) -> "tuple[int, int, _Trial] | None":
+        """Threshold, number of domains, and what is left of the siblings; None if they cannot hold everything."""
+        ask = self._ask
+        trial = _Trial(self._counts, ask, siblings)
+        lower = siblings
+        if ask.level < ask.shape.slice_level:
+            lower = [child for domain in siblings for child in self._tree.children[domain]]
+        greedy = trial.greedy(lower)
+        if greedy is None:
+            return None
+        threshold = ask.slices // greedy.domains if greedy.domains else 0
+        if greedy.last_led is not None:
+            threshold = min(threshold, trial.of(greedy.last_led).slices_with)
+        if greedy.last is not None:
+            threshold = min(threshold, trial.of(greedy.last).slices)
+        lowered = threshold
+        if ask.leaders and greedy.last is not None:
+            lowered = min(threshold, trial.of(greedy.last).slices_with)
+        if threshold < least:
+            return None
+        trial.prune(threshold)
+        pruned = trial.greedy(siblings)
+        if pruned is None and lowered < threshold and lowered > 0 and lowered >= least:
+            # The leader takes room on a domain that just held the threshold.
+            threshold = lowered
+            trial = _Trial(self._counts, ask, siblings)
+            trial.prune(threshold)
+            pruned = trial.greedy(siblings)
+        return None if pruned is None else (threshold, pruned.domains, trial)
+
+
+class _Trial:
+    """One set of siblings with what is below them, pruned."""
+
+    def __init__(self, counts: Counts, ask: Ask, siblings: list[int]) -> None:
+        self.domains = siblings
+        self._counts = counts
+        self._tree = counts.tree
+        self._ask = ask
+        self._numbers: dict[int, _Number] = {}
+
+    def of(self, domain: int) -> _Number:
+        number = self._numbers.get(domain)
+        if number is None:
+            number = self._numbers[domain] = _Number(self._counts, domain)
+        return number
+
+    def greedy(self, domains: list[int]) -> _Greedy | None:
+        """None where they cannot hold everything."""
+        left, leaders, number = self._ask.slices, self._ask.leaders, 0
+        last_led = last = None
+        if leaders:
+            ordered = self.ordered(domains, led=True)
+            if not ordered or not self.of(ordered[0]).leaders:
+                return None
+            last_led, number = ordered[0], 1
+            left -= self.of(last_led).slices_with
+            domains = ordered[1:]
+        for domain in self.ordered(domains, led=False):
+            if left <= 0 or not self.of(domain).slices:
+                break
+            number += 1
+            last = domain
+            left -= self.of(domain).slices
+        return None if left > 0 else _Greedy(number, last_led, last)
+
+    def ordered(self, domains: list[int], *, led: bool) -> list[int]:
+        def rank(domain: int) -> tuple[object, ...]:
+            one, score = self.of(domain), -self._counts.scores[domain]
+            if led:
+                return -one.leaders, score, -one.slices_with, one.pods_with, self._tree.path[domain]
+            return score, -one.slices, one.pods, self._tree.path[domain]
+
+        return sorted(domains, key=rank)
+
+    # -- pruning -----------------------------------------------------------------------------------------------------
+
+    def prune(self, threshold: int) -> None:
+        for domain in self.domains:
+            for child in self._tree.children[domain]:
+                self._prune_one(child, threshold)
+        for domain in self.domains:
+            self._sum(domain)
+            self._prune_one(domain, threshold)
+
+    def _prune_one(self, domain: int, threshold: int) -> None:
+        one = self.of(domain)
+        if one.slices < threshold:
+            self._clear(domain, leader_only=False)
+        elif self._ask.leaders and one.leaders and one.slices_with < threshold:
+            self._clear(domain, leader_only=True)
+
+    def _clear(self, domain: int, *, leader_only: bool) -> None:
+        one = self.of(domain)
+        one.pods_with = one.slices_with = one.leaders = 0
+        if not leader_only:
+            one.pods = one.slices = 0
+        for child in self._tree.children[domain]:
+            self._clear(child, leader_only=leader_only)
+
+    def _sum(self, domain: int) -> None:
+        shape, one = self._ask.shape, self.of(domain)
+        children = [self.of(child) for child in self._tree.children[domain]]
+        if not children:
+            return
+        one.pods = sum(child.pods for child in children)
+        one.slices = sum(child.slices for child in children)
+        hosts = [child for child in children if child.leaders or not shape.leader]
+        one.leaders = max(child.leaders for child in children)
+        one.pods_with = one.pods - min(child.pods - child.pods_with for child in hosts) if hosts else 0
+        one.slices_with = one.slices - min(child.slices - child.slices_with for child in hosts) if hosts else 0
+        if self._tree.level[domain] == shape.slice_level:
+            one.slices = one.pods // shape.slice_size
+            one.slices_with = one.pods_with // shape.slice_size
+
+    # -- choosing ----------------------------------------------------------------------------------------------------
+
+    def fewest(self, domains: list[int], *, by_entropy: bool) -> list[int] | None:
+        """As few domains as the greedy choice takes, with the least room to spare: the knapsack over what is left."""
+        greedy = self.greedy(domains)
+        if greedy is None or greedy.domains * len(domains) > _MAX_STEPS:
+            return None
+        size = self._ask.shape.slice_size
+        # By number of domains: (leaders left, pods left) -> the first choice of domains that comes to it.
+        states: list[dict[tuple[int, int], tuple[int, ...]]] = [{} for _ in range(greedy.domains + 1)]
+        states[0][self._ask.leaders, self._ask.slices * size] = ()
+        for domain in self._by_entropy(domains) if by_entropy else sorted(domains, key=self._tree.path.__getitem__):
+            one = self.of(domain)
+            for taken in range(greedy.domains, 0, -1):
+                for (leaders, pods), chosen in sorted(states[taken - 1].items()):
+                    if leaders <= 0 and pods <= 0:
+                        continue
+                    if leaders > 0 and one.leaders:
+                        states[taken].setdefault((leaders - one.leaders, pods - one.pods_with), (*chosen, domain))
+                    if one.slices:
+                        states[taken].setdefault((leaders, pods - one.pods), (*chosen, domain))
+        enough = [(pods, chosen) for (leaders, pods), chosen in states[-1].items() if not leaders and pods <= 0]
+        return list(max(enough)[1]) if enough else None
+
+    def _by_entropy(self, domains: list[int]) -> list[int]:
+        """Emptiest first; among equals those whose own children are loaded most evenly."""
+
+        def rank(domain: int) -> tuple[object, ...]:
+            one = self.of(domain)
+            return -one.leaders, -one.slices_with, -self._entropy(domain), self._tree.path[domain]
+
+        return sorted(domains, key=rank)
+
+    def _entropy(self, domain: int) -> float:
+        pods = [self.of(child).pods for child in self._tree.children[domain]]
+        total = sum(pods)
+        return -sum(one / total * log2(one / total) for one in pods if one) if total else 0.0
+
+    def spread(self, domains: list[int], threshold: int) -> list[Take] | None:
+        """The threshold to each, what is over to the emptiest."""
+        chosen = self.fewest(domains, by_entropy=False)
+        if chosen is None or self._ask.slices < len(chosen) * threshold:
+            return None
+        over = self._ask.slices - len(chosen) * threshold
+        leaders, takes = self._ask.leaders, []
+        for domain in self.ordered(chosen, led=True):
+            one = self.of(domain)
+            extra = min((one.slices_with if leaders else one.slices) - threshold, over)
+            takes.append(Take(domain, (threshold + extra) * self._ask.shape.slice_size, 1 if leaders else 0))
+            over -= extra
+            leaders = 0
+        return takes if not over else None
+
+    def descend(self, level: int, takes: list[Take]) -> list[Take]:
+        """On what was not pruned."""
+        counts = self._counts.copy()
+        for domain, one in self._numbers.items():
+            counts.pods[domain], counts.slices[domain] = one.pods, one.slices
+            counts.pods_with[domain], counts.slices_with[domain] = one.pods_with, one.slices_with
+            counts.leaders[domain] = one.leaders
+        return Search(counts, self._ask, least=False).descend(level, takes, pooled=False)

@@ -1,0 +1,277 @@
+"""How many pods of one shape fit, for every domain of a tree: counted once, then kept up to date.
+
+A leaf takes as many pods as its scarcest resource allows, a domain above the sum of its children; at the slice level
+whole slices are counted, above it their sums; what a child holds beyond whole inner slices does not count above it.
+With a leader every domain has a second pair of counts: those beside the leader, put where it costs least.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from controller.engine.topology.ask import Each, Shape
+from controller.engine.topology.tree import Path, Tree
+from controller.engine.topology.usage import Sums
+
+SCALE: Final = 1 << 32
+"""Ranks put slices above pods: no domain holds as many pods."""
+
+Ranked = tuple[int, Path, int]
+"""Rank, path and number of a domain; the smaller goes first."""
+
+
+class Counts:
+    """Lists are indexed by domain. Read after ``sync``, and not written by others."""
+
+    __slots__ = (
+        "_eligible",
+        "_epoch",
+        "_orders",
+        "_read",
+        "_shape_of_tree",
+        "_stamps",
+        "leaders",
+        "pods",
+        "pods_with",
+        "scores",
+        "shape",
+        "slices",
+        "slices_with",
+        "tree",
+    )
+
+    def __init__(self, tree: Tree, shape: Shape) -> None:
+        self.tree = tree
+        self.shape = shape
+        self.pods: list[int] = []
+        self.slices: list[int] = []
+        # Without a leader "beside the leader" is the same, and so is the list.
+        self.pods_with: list[int] = [] if shape.leader else self.pods
+        self.slices_with: list[int] = [] if shape.leader else self.slices
+        self.leaders: list[int] = []
+        """1 where the leader fits somewhere in the domain."""
+        self.scores: list[int] = []
+        """Sums of preferred affinity."""
+        self._eligible: list[bool] = []
+        self._stamps: list[int] = []
+        self._orders: dict[tuple[int, bool, bool], list[Ranked]] = {}
+        self._epoch = -1
+        self._read = 0
+        self._shape_of_tree = -1
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def sync(self) -> "Counts":
+        """Take in what has changed since the last time."""
+        tree = self.tree
+        if self._shape_of_tree != tree.shape:
+            self._grow()
+        if self._epoch != tree.epoch:
+            self._rebuild()
+        elif self._read < len(tree.journal):
+            dirty = dict.fromkeys(tree.journal[self._read :])
+            if 8 * len(dirty) > len(tree.at_level[-1]):
+                self._rebuild()
+            else:
+                self._update(dirty)
+        self._epoch, self._read = tree.epoch, len(tree.journal)
+        return self
+
+    def rank(self, domain: int, *, led: bool, least: bool) -> int:
+        """The smaller goes first. ``led``: a leader is to be put; ``least``: fullest first instead of emptiest."""
+        slices, pods = (self.slices_with, self.pods_with) if led else (self.slices, self.pods)
+        rank = (slices[domain] if least else -slices[domain]) * SCALE + pods[domain]
+        if self.shape.filter.preferred:
+            rank -= self.scores[domain] * SCALE * SCALE
+        if led:
+            rank -= self.leaders[domain] * SCALE * SCALE * SCALE
+        return rank
+
+    def ordered(self, domains: list[int], *, led: bool = False, least: bool) -> list[int]:
+        """By rank; ``domains`` are given in the order of their paths, which breaks ties."""
+        return sorted(domains, key=lambda domain: self.rank(domain, led=led, least=least))
+
+    def order(self, level: int, *, led: bool, least: bool) -> list[Ranked]:
+        """All domains of a level by rank, kept in order from the first time on."""
+        key = (level, led, least)
+        kept = self._orders.get(key)
+        if kept is None:
+            paths = self.tree.path
+            kept = [
+                (self.rank(domain, led=led, least=least), paths[domain], domain) for domain in self.tree.at_level[level]
+            ]
+            kept.sort(key=_first)
+            self._orders[key] = kept
+        return kept
+
+    def eligible(self) -> int:
+        """Leaves that pods of this shape may use, full or not."""
+        return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf])
+
+    def copy(self) -> "Counts":
+        """The same numbers, to be changed at will; not kept up to date."""
+        other = Counts(self.tree, self.shape)
+        for name in ("pods", "slices", "pods_with", "slices_with", "leaders", "scores", "_stamps", "_eligible"):
+            setattr(other, name, list(getattr(self, name)))
+        return other
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        missing = len(self.tree.parent) - len(self.pods)
+        kept = {id(one): one for one in (self.pods, self.slices, self.pods_with, self.slices_with)}
+        for one in (*kept.values(), self.leaders, self.scores):
+            one.extend([0] * missing)
+        self._stamps.extend([-1] * missing)
+        self._eligible.extend([False] * missing)
+        self._orders.clear()
+        self._shape_of_tree = self.tree.shape
+
+    def _rebuild(self) -> None:
+        self._orders.clear()
+        for leaf in self.tree.at_level[-1]:
+            self._count(leaf)
+        for level in range(self.tree.depth - 2, -1, -1):
+            for domain in self.tree.at_level[level]:
+                self._sum(domain)
+
+    def _update(self, dirty: Iterable[int]) -> None:
+        level = self.tree.depth - 1
+        parent = self.tree.parent
+        changed = [leaf for leaf in dirty if self._changed(leaf, self._count)]
+        while level > 0 and changed:
+            level -= 1
+            changed = [
+                one for one in dict.fromkeys(parent[below] for below in changed) if self._changed(one, self._sum)
+            ]
+
+    def _changed(self, domain: int, recount: Callable[[int], None]) -> bool:
+        """Recount one domain and keep the orders it stands in."""
+        before = self._numbers(domain)
+        level, path = self.tree.level[domain], self.tree.path[domain]
+        kept = [(key, one) for key, one in self._orders.items() if key[0] == level]
+        ranks = [self.rank(domain, led=led, least=least) for (_, led, least), _ in kept]
+        recount(domain)
+        if self._numbers(domain) == before:
+            return False
+        for ((_, led, least), order), rank in zip(kept, ranks, strict=True):
+            del order[bisect_left(order, (rank, path, domain))]
+            insort(order, (self.rank(domain, led=led, least=least), path, domain))
+        return True
+
+    def _numbers(self, domain: int) -> tuple[int, ...]:
+        return (
+            self.pods[domain],
+            self.slices[domain],
+            self.pods_with[domain],
+            self.slices_with[domain],
+            self.leaders[domain],
+            self.scores[domain],
+        )
+
+    def _count(self, leaf: int) -> None:
+        """Pods in a leaf."""
+        tree, shape = self.tree, self.shape
+        if self._stamps[leaf] != tree.stamps[leaf]:
+            self._judge(leaf)
+        pods = with_leader = leader = 0
+        if self._eligible[leaf]:
+            free = tree.free[leaf]
+            used = tree.assumed[leaf] if shape.empty else tree.used[leaf]
+            pods = _fitting(shape.each, free, used)
+            if shape.leader:
+                leader = 1 if _fitting(shape.leader, free, used) else 0
+                if leader:
+                    free = dict(free)
+                    for name, amount in shape.leader:
+                        free[name] = free.get(name, 0) - amount
+                with_leader = _fitting(shape.each, free, used)
+        self.pods[leaf] = pods
+        if shape.leader:
+            self.pods_with[leaf] = with_leader
+            self.leaders[leaf] = leader
+        if shape.slice_level == tree.depth - 1:
+            self.slices[leaf] = pods // shape.slice_size
+            if shape.leader:
+                self.slices_with[leaf] = with_leader // shape.slice_size
+
+    def _judge(self, leaf: int) -> None:
+        tree, shape = self.tree, self.shape
+        nodes = tree.nodes[leaf].values()
+        self._stamps[leaf] = tree.stamps[leaf]
+        open_ = bool(nodes) and (shape.within < 0 or tree.ancestor(leaf, tree.level[shape.within]) == shape.within)
+        if open_ and tree.by_host:
+            open_ = all(shape.filter.admits(node) for node in nodes)
+            if shape.filter.preferred:
+                self.scores[leaf] = sum(shape.filter.score(node) for node in nodes) if open_ else 0
+        self._eligible[leaf] = open_
+
+    def _sum(self, domain: int) -> None:
+        """Pods and slices of a domain above the leaves, from its children."""
+        tree, shape = self.tree, self.shape
+        children, level = tree.children[domain], tree.level[domain]
+        inner = shape.inner[level + 1]
+        pods, slices = self.pods, self.slices
+        if inner:
+            total = sum(pods[child] // inner * inner for child in children)
+        else:
+            total = sum([pods[child] for child in children])
+        pods[domain] = total
+        if level == shape.slice_level:
+            slices[domain] = total // shape.slice_size
+        elif level < shape.slice_level:
+            slices[domain] = sum([slices[child] for child in children])
+        if shape.leader:
+            self._sum_beside(domain, children, inner)
+        if shape.filter.preferred:
+            self.scores[domain] = sum(self.scores[child] for child in children)
+
+    def _sum_beside(self, domain: int, children: list[int], inner: int) -> None:
+        """The same with the leader in the child that loses least by it."""
+        level, shape = self.tree.level[domain], self.shape
+        pods_lost: list[int] = []
+        slices_lost: list[int] = []
+        for child in children:
+            if self.leaders[child]:
+                before, beside = self.pods[child], self.pods_with[child]
+                if inner:
+                    before, beside = before // inner * inner, beside // inner * inner
+                pods_lost.append(before - beside)
+                slices_lost.append(self.slices[child] - self.slices_with[child])
+        self.leaders[domain] = 1 if pods_lost else 0
+        self.pods_with[domain] = self.pods[domain] - min(pods_lost) if pods_lost else 0
+        if level == shape.slice_level:
+            self.slices_with[domain] = self.pods_with[domain] // shape.slice_size
+        elif level < shape.slice_level:
+            self.slices_with[domain] = self.slices[domain] - min(slices_lost) if slices_lost else 0
+
+    def validate(self) -> None:
+        """Compare with counts made anew; AssertionError for a difference."""
+        fresh = Counts(self.tree, self.shape).sync()
+        for domain in range(len(self.tree.parent)):
+            if fresh._numbers(domain) != self._numbers(domain):  # noqa: SLF001
+                raise AssertionError(
+                    f"{self.tree.path[domain]}: kept {self._numbers(domain)}, counted {fresh._numbers(domain)}"  # noqa: SLF001
+                )
+        for (level, led, least), order in self._orders.items():
+            if order != fresh.order(level, led=led, least=least):
+                raise AssertionError(f"the order of {self.tree.levels[level]} has drifted")
+
+
+def _first(ranked: Ranked) -> int:
+    return ranked[0]
+
+
+def _fitting(each: Each, free: Sums, used: Sums) -> int:
+    """Whole pods in what is free; none where some resource is overdrawn."""
+    fewest = -1
+    for name, amount in each:
+        left = free.get(name, 0)
+        if used:
+            left -= used.get(name, 0)
+        if left < amount:
+            return 0
+        fits = left // amount
+        if fewest < 0 or fits < fewest:
+            fewest = fits
+    return fewest

@@ -1,0 +1,89 @@
+"""An elastic workload's new slice (gate ElasticJobsViaWorkloadSlicesWithTAS): pods that run stay where they are.
+
+More pods: only those that are new are placed, beside the old ones. Fewer: the last domains of the old assignment give
+way. Where the old places are not there any more everything is placed anew. Source: KEP-77.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from controller.engine.placement import PlacementRequest
+from controller.engine.topology.ask import layers
+from controller.engine.topology.finder import Finder
+from controller.engine.topology.replacement import merged
+from controller.engine.topologyencoding import Domain
+from controller.engine.workload import TopologyUsage
+
+Assume = Callable[[TopologyUsage, int], None]
+"""Charge (1) or give back (-1) for the while."""
+
+
+class Resized(NamedTuple):
+    """All places of a pod set, by its name."""
+
+    name: str
+    whole: TopologyUsage
+
+
+def resize(
+    finder: Finder, workers: PlacementRequest, leader: PlacementRequest | None, assume: Assume, *, empty: bool
+) -> list[Resized] | str | None:
+    """None where the old places are of no use; a sentence where the new pods find none."""
+    old = workers.previous
+    old_leader = leader.previous if leader is not None else None
+    if old is None or _gone(finder, old) or (old_leader is not None and _gone(finder, old_leader)):
+        return None
+    before = sum(one.pods for one in old.domains)
+    every = layers(workers.pod_set.topology_request) if workers.pod_set.topology_request is not None else ()
+    size = every[0].size if every else 1
+    if size > 1 and (before % size or workers.count % size):
+        return None
+    kept = [] if leader is None or old_leader is None else [Resized(leader.pod_set.name, old_leader)]
+    if workers.count <= before and (leader is None or old_leader is not None):
+        return [Resized(workers.pod_set.name, _first(old, workers.count)), *kept]
+    return _grow(finder, workers, leader if old_leader is None else None, before, kept, assume, empty=empty)
+
+
+def _grow(
+    finder: Finder,
+    workers: PlacementRequest,
+    leader: PlacementRequest | None,
+    before: int,
+    kept: list[Resized],
+    assume: Assume,
+    *,
+    empty: bool,
+) -> list[Resized] | str | None:
+    old = workers.previous
+    if old is None or workers.count < before:
+        return None
+    running = [old, *(one.whole for one in kept)]
+    for usage in running:
+        assume(usage, 1)
+    try:
+        more = msgspec.structs.replace(workers, count=workers.count - before, previous=None)
+        found = finder.find(more, leader, empty=empty)
+    finally:
+        for usage in running:
+            assume(usage, -1)
+    if isinstance(found, str):
+        return found
+    whole = merged(finder.tree, old.domains, found.pop(workers.pod_set.name))
+    return [Resized(workers.pod_set.name, whole), *kept, *(Resized(name, usage) for name, usage in found.items())]
+
+
+def _gone(finder: Finder, usage: TopologyUsage) -> bool:
+    return any(finder.tree.leaf(one.values) is None for one in usage.domains)
+
+
+def _first(usage: TopologyUsage, count: int) -> TopologyUsage:
+    """The assignment cut off after ``count`` pods."""
+    domains: list[Domain] = []
+    for one in usage.domains:
+        taken = min(one.pods, count)
+        if taken:
+            domains.append(Domain(one.values, taken))
+        count -= taken
+    return msgspec.structs.replace(usage, domains=tuple(domains))

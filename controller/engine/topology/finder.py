@@ -1,0 +1,157 @@
+"""Pod sets in, topology assignments out: one flavor's tree asked for one pod set, or for a leader with its workers."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from controller.engine.gates import FeatureGates
+from controller.engine.placement import PlacementRequest
+from controller.engine.topology.ask import (
+    Ask,
+    Shape,
+    each_of,
+    filter_of,
+    layers,
+    level_label,
+    slices_alone,
+)
+from controller.engine.topology.balanced import Balanced
+from controller.engine.topology.counts import Counts
+from controller.engine.topology.search import Search, Shortage, Take
+from controller.engine.topology.sentences import shortage_sentence
+from controller.engine.topology.tree import Tree
+from controller.engine.topologyencoding import Domain
+from controller.engine.workload import TopologyUsage
+
+_SHAPES_KEPT: Final = 32
+"""At 10,000 nodes the counts of one shape take about 2 MiB."""
+
+
+class Finder:
+    """Counts by request shape over one tree, the least recently asked for forgotten first."""
+
+    def __init__(self, tree: Tree, gates: FeatureGates) -> None:
+        self.tree = tree
+        self._gates = gates
+        self._counts: OrderedDict[Shape, Counts] = OrderedDict()
+        self._mixed = gates.on("TASProfileMixed")
+        self._layered = gates.on("TASMultiLayerTopology")
+        self._preferences = gates.on("TASRespectNodeAffinityPreferred")
+        self._balanced = gates.on("TASBalancedPlacement")
+
+    def find(
+        self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
+    ) -> dict[str, TopologyUsage] | str:
+        """Assignments by pod set, or why there are none. ``within``: only the nodes of this domain."""
+        ask = self.ask(workers, leader, empty=empty, within=within)
+        if isinstance(ask, str):
+            return ask
+        counts = self._counts_of(ask.shape)
+        found = self._run(counts, ask)
+        if isinstance(found, Shortage):
+            return shortage_sentence(found, ask, counts)
+        assignments = {workers.pod_set.name: self._usage(workers, [(one.domain, one.pods) for one in found])}
+        if leader is not None:
+            led = [(one.domain, 1) for one in found if one.leaders]
+            assignments[leader.pod_set.name] = self._usage(leader, led)
+        return assignments
+
+    def has_room(self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool) -> bool:
+        """Whether ``find`` would find something."""
+        ask = self.ask(workers, leader, empty=empty)
+        return not isinstance(ask, str) and self._search(self._counts_of(ask.shape), ask).room()
+
+    def ask(
+        self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
+    ) -> Ask | str:
+        """The request in levels of this tree; a sentence where it does not suit it."""
+        tree, asked = self.tree, workers.pod_set.topology_request
+        label = level_label(asked, tree.levels)
+        if label is None and workers.implied:
+            label = tree.levels[-1]
+        if label is None:
+            return "the pod set asks for no level"
+        level = tree.level_of(label)
+        if level is None:
+            return f"topology {tree.topology} has no level {label}"
+        every = layers(asked) if asked is not None else ()
+        slice_level = tree.depth - 1 if not every else tree.level_of(every[0].topology)
+        if slice_level is None:
+            return f"topology {tree.topology} has no level {every[0].topology}, at which slices are asked for"
+        if level > slice_level:
+            return f"slices are asked for at {every[0].topology}, above the pod set's own level {label}"
+        size = every[0].size if every else 1
+        if size < 1:
+            return f"slices are asked for at {every[0].topology} and no slice size is given"
+        if workers.count % size:
+            return f"{workers.count} pods cannot be cut into slices of {size}"
+        inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth
+        if isinstance(inner, str):
+            return inner
+        shape = Shape(
+            each=each_of(workers.single_pod),
+            leader=each_of(leader.single_pod) if leader is not None else (),
+            filter=filter_of(workers.pod_set.template.spec, tree.tolerations, preferences=self._preferences),
+            slice_level=slice_level,
+            slice_size=size,
+            inner=inner,
+            empty=empty,
+            within=within,
+        )
+        required = asked is not None and asked.required is not None
+        free = workers.implied or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
+        return Ask(shape=shape, pods=workers.count, level=level, required=required, free=free)
+
+    def validate(self) -> None:
+        self.tree.validate()
+        for counts in self._counts.values():
+            counts.sync().validate()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _inner(self, workers: PlacementRequest, slice_level: int, size: int) -> tuple[int, ...] | str:
+        """By level the size of the slice layer that holds there, below the outermost."""
+        asked = workers.pod_set.topology_request
+        sizes = [0] * self.tree.depth
+        above = slice_level
+        for layer in layers(asked)[1:] if asked is not None else ():
+            level = self.tree.level_of(layer.topology)
+            if level is None:
+                return f"topology {self.tree.topology} has no level {layer.topology}, at which slices are asked for"
+            if level <= above:
+                return f"the slice layer at {layer.topology} must lie below {self.tree.levels[above]}"
+            if layer.size < 1 or size % layer.size:
+                return f"slices of {size} cannot be cut into slices of {layer.size} at {layer.topology}"
+            for one in range(above + 1, level + 1):
+                sizes[one] = layer.size
+            above, size = level, layer.size
+        return tuple(sizes)
+
+    def _counts_of(self, shape: Shape) -> Counts:
+        counts = self._counts.get(shape)
+        if counts is None:
+            counts = Counts(self.tree, shape)
+            if shape.within < 0:
+                self._counts[shape] = counts
+                if len(self._counts) > _SHAPES_KEPT:
+                    self._counts.popitem(last=False)
+        else:
+            self._counts.move_to_end(shape)
+        return counts.sync()
+
+    def _search(self, counts: Counts, ask: Ask) -> Search:
+        return Search(counts, ask, least=ask.free and self._mixed)
+
+    def _run(self, counts: Counts, ask: Ask) -> list[Take] | Shortage:
+        if self._balanced and not ask.required and not ask.free:
+            balanced = Balanced(counts, ask).run()
+            if balanced is not None:
+                return balanced
+        return self._search(counts, ask).run()
+
+    def _usage(self, request: PlacementRequest, pods: Sequence[tuple[int, int]]) -> TopologyUsage:
+        """In the order of the paths."""
+        tree = self.tree
+        taken = sorted((tree.path[leaf], leaf, count) for leaf, count in pods if count)
+        domains = tuple(Domain(tree.values(leaf), count) for _, leaf, count in taken)
+        return TopologyUsage(levels=tree.shown_levels, domains=domains, single_pod=request.single_pod)

@@ -1,0 +1,135 @@
+"""What is known of nodes before any workload is placed: labels, taints, and what foreign pods leave free.
+
+A node takes pods while it is Ready and schedulable. Of its allocatable resources the requests of pods are subtracted
+that run on it and were not placed by this engine: DaemonSets, pods of other schedulers. Source: KEP-2724.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from controller.engine.podrequests import amounts, pod_requests, whole_amount
+from controller.engine.resources import Amount, ResourceName
+from controller.objects.core import Node, Pod
+from controller.objects.meta import is_true
+from controller.objects.pods import Taint
+
+PODS: Final = ResourceName("pods")
+
+_TOPOLOGY_ANNOTATIONS: Final = (
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+_WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
+_POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class NodeFacts:
+    """One node as placement sees it. ``free`` may be negative where foreign pods take more than there is."""
+
+    __slots__ = ("free", "labels", "name", "taints", "usable")
+
+    def __init__(self, node: Node, foreign: Mapping[ResourceName, Amount]) -> None:
+        self.name = node.metadata.name
+        self.labels: Mapping[str, str] = node.metadata.labels
+        self.taints: tuple[Taint, ...] = node.spec.taints
+        self.usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
+        self.free: dict[ResourceName, Amount] = amounts(node.status.allocatable)
+        for name, amount in foreign.items():
+            self.free[name] = self.free.get(name, 0) - amount
+
+    def same_as(self, other: "NodeFacts") -> bool:
+        return (
+            self.usable == other.usable
+            and self.labels == other.labels
+            and self.taints == other.taints
+            and self.free == other.free
+        )
+
+
+class NodeBook:
+    """Nodes and foreign pods, in whatever order they are told."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, tuple[str, Mapping[ResourceName, Amount]]] = {}
+        self._foreign: dict[str, dict[ResourceName, Amount]] = {}
+
+    def set_node(self, node: Node) -> tuple[NodeFacts | None, NodeFacts | None]:
+        """The facts before and after; both None where nothing changed that placement looks at."""
+        name = node.metadata.name
+        self._nodes[name] = node
+        return self._refresh(name)
+
+    def remove_node(self, name: str) -> NodeFacts | None:
+        self._nodes.pop(name, None)
+        return self.facts.pop(name, None)
+
+    def set_pod(self, pod: Pod) -> tuple[str, ...]:
+        """The nodes on which foreign pods take other amounts now."""
+        key = pod.key
+        counted = self._pods.get(key)
+        now = _taken(pod)
+        if counted == now:
+            return ()
+        changed = []
+        if counted is not None:
+            changed.append(self._count(*counted, sign=-1))
+            del self._pods[key]
+        if now is not None:
+            changed.append(self._count(*now, sign=1))
+            self._pods[key] = now
+        return tuple(dict.fromkeys(changed))
+
+    def remove_pod(self, key: str) -> tuple[str, ...]:
+        counted = self._pods.pop(key, None)
+        return () if counted is None else (self._count(*counted, sign=-1),)
+
+    def refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
+        """After its foreign pods changed."""
+        return self._refresh(name) if name in self._nodes else (None, None)
+
+    def _count(self, node: str, taken: Mapping[ResourceName, Amount], *, sign: int) -> str:
+        sums = self._foreign.setdefault(node, {})
+        for name, amount in taken.items():
+            total = sums.get(name, 0) + sign * amount
+            if total:
+                sums[name] = total
+            else:
+                sums.pop(name, None)
+        if not sums:
+            del self._foreign[node]
+        return node
+
+    def _refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
+        before = self.facts.get(name)
+        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}))
+        if before is not None and before.same_as(now):
+            return None, None
+        self.facts[name] = now
+        return before, now
+
+
+def _taken(pod: Pod) -> tuple[str, Mapping[ResourceName, Amount]] | None:
+    """Where a foreign pod runs and what it takes; None for one that takes nothing, or was placed by the engine."""
+    node = pod.spec.node_name
+    if not node or pod.status.phase in _OVER or placed_here(pod):
+        return None
+    taken = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod.spec).items()}
+    taken[PODS] = taken.get(PODS, 0) + 1
+    return node, taken
+
+
+def placed_here(pod: Pod) -> bool:
+    """Whether the pod belongs to a workload whose places are counted by its topology assignment."""
+    annotations, labels = pod.metadata.annotations, pod.metadata.labels
+    if any(name in annotations for name in _TOPOLOGY_ANNOTATIONS):
+        return True
+    if _WORKLOAD_ANNOTATION in annotations and _POD_SET_LABEL in labels:
+        return True
+    return any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)

@@ -1,0 +1,264 @@
+"""The placement port over real topologies: a tree for each flavor that names one, kept up to date node by node."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from controller.engine.gates import FeatureGates
+from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
+from controller.engine.resources import FlavorName
+from controller.engine.topology.ask import asks, each_of, unknown_level
+from controller.engine.topology.elastic import resize
+from controller.engine.topology.finder import Finder
+from controller.engine.topology.nodes import NodeBook, NodeFacts
+from controller.engine.topology.replacement import replace
+from controller.engine.topology.tree import Tree
+from controller.engine.topology.usage import Sums, UsageBook
+from controller.engine.undo import UndoLog
+from controller.engine.workload import TopologyUsage
+from controller.objects.core import Node, Pod
+from controller.objects.queues import ResourceFlavor, Topology
+from controller.objects.workload import PodSet
+
+Group = list[PlacementRequest]
+
+
+class Topologies:
+    """Trees follow flavors, topologies and nodes in whatever order these are told; usage outlives them all."""
+
+    def __init__(self, undo: UndoLog, gates: FeatureGates) -> None:
+        shared = gates.on("TASHandleOverlappingFlavors")
+        self._undo = undo
+        self._gates = gates
+        self._flavors: dict[FlavorName, ResourceFlavor] = {}
+        self._topologies: dict[str, Topology] = {}
+        self._nodes = NodeBook()
+        self._used = UsageBook(shared=shared)
+        self._assumed = UsageBook(shared=shared)
+        self._finders: dict[FlavorName, Finder] = {}
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        name = FlavorName(flavor.metadata.name)
+        known = self._flavors.get(name)
+        self._flavors[name] = flavor
+        if known is None or known.spec != flavor.spec:
+            self._grow(name)
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        self._flavors.pop(name, None)
+        self._fell(name)
+
+    def set_topology(self, topology: Topology) -> None:
+        known = self._topologies.get(topology.metadata.name)
+        self._topologies[topology.metadata.name] = topology
+        if known is None or known.spec != topology.spec:
+            self._regrow(topology.metadata.name)
+
+    def remove_topology(self, name: str) -> None:
+        self._topologies.pop(name, None)
+        self._regrow(name)
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        before, now = self._nodes.set_node(node)
+        return self._told(node.metadata.name, now) if before is not None or now is not None else frozenset()
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:
+        return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
+        return self._refresh(self._nodes.set_pod(pod))
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]:
+        return self._refresh(self._nodes.remove_pod(key))
+
+    def tree(self, flavor: FlavorName) -> Tree | None:
+        """For reading; None where the flavor names no topology, or one that is not there."""
+        finder = self._finders.get(flavor)
+        return None if finder is None else finder.tree
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        return flavor.spec.topology_name is not None and (implied or asks(pod_set))
+
+    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
+        if pod_set.topology_request is None or not asks(pod_set):
+            return None
+        if flavor.spec.topology_name is None:
+            return no_topology(flavor)
+        finder = self._finders.get(FlavorName(flavor.metadata.name))
+        if finder is None:
+            return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
+        missing = unknown_level(pod_set.topology_request, finder.tree.levels, self._gates)
+        return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
+        """Pod sets in their order, each beside those before it; those of one group together."""
+        book = self._assumed if on_empty else self._used
+        charged: list[tuple[FlavorName, TopologyUsage]] = []
+        placed: dict[str, TopologyUsage] = {}
+        groups = list(_groups(requests))
+        try:
+            for at, group in enumerate(groups):
+                found = self._place(group, on_empty=on_empty)
+                if isinstance(found, NotPlaced):
+                    return found
+                placed.update((name, whole) for name, whole, _ in found)
+                if at < len(groups) - 1:
+                    for _, _, new in found:
+                        book.change(group[0].flavor, new, 1)
+                        charged.append((group[0].flavor, new))
+        finally:
+            for flavor, usage in charged:
+                book.change(flavor, usage, -1)
+        return Placed(placed)
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        groups = list(_groups(requests))
+        if len(groups) == 1 and groups[0][0].lost is None:
+            workers, leader = _roles(groups[0])
+            finder = self._finders.get(workers.flavor)
+            return finder is not None and finder.has_room(workers, leader, empty=False)
+        return isinstance(self.place(requests, on_empty=False), Placed)
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        wanted: dict[tuple[FlavorName, int], Sums] = {}
+        for flavor, usage in places:
+            finder = self._finders.get(flavor)
+            if finder is None:
+                return False
+            each = each_of(usage.single_pod)
+            for values, pods in usage.domains:
+                leaf = finder.tree.leaf(values)
+                if leaf is None:
+                    return False
+                sums = wanted.setdefault((flavor, leaf), {})
+                for name, amount in each:
+                    sums[name] = sums.get(name, 0) + amount * pods
+        return all(self._free(*where, sums) for where, sums in wanted.items())
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+        self._used.change(flavor, usage, 1)
+        self._undo.record(self._used.change, flavor, usage, -1)
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+        self._used.change(flavor, usage, -1)
+        self._undo.record(self._used.change, flavor, usage, 1)
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Recompute everything; ``held`` is what those that hold quota take. AssertionError for a difference."""
+        fresh = UsageBook(shared=self._gates.on("TASHandleOverlappingFlavors"))
+        for flavor, usage in held:
+            fresh.change(flavor, usage, 1)
+        if fresh.totals() != self._used.totals():
+            raise AssertionError(f"topology usage: kept {self._used.totals()}, held {fresh.totals()}")
+        if self._assumed.totals():
+            raise AssertionError(f"usage was assumed and not taken back: {self._assumed.totals()}")
+        self.validate_trees()
+
+    def validate_trees(self) -> None:
+        for finder in self._finders.values():
+            finder.validate()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _place(self, group: Group, *, on_empty: bool) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NotPlaced:
+        """For each pod set its name, all its places, and what of them is new."""
+        finder = self._finders.get(group[0].flavor)
+        if finder is None:
+            return NotPlaced(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
+        if any(request.lost is not None for request in group):
+            return self._replace(finder, group)
+        workers, leader = _roles(group)
+        if workers.previous is not None and self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS"):
+            book, flavor = (self._assumed if on_empty else self._used), workers.flavor
+            resized = resize(
+                finder, workers, leader, lambda usage, sign: book.change(flavor, usage, sign), empty=on_empty
+            )
+            if isinstance(resized, str):
+                return NotPlaced(group[0].pod_set.name, resized)
+            if resized is not None:
+                return [(one.name, one.whole, one.whole) for one in resized]
+        found = finder.find(workers, leader, empty=on_empty)
+        if isinstance(found, str):
+            return NotPlaced(group[0].pod_set.name, found)
+        return [(name, usage, usage) for name, usage in found.items()]
+
+    def _replace(self, finder: Finder, group: Group) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NotPlaced:
+        """Each pod set by itself: only what was lost moves."""
+        made: list[tuple[str, TopologyUsage, TopologyUsage]] = []
+        try:
+            for request in group:
+                if request.previous is None or request.lost is None:
+                    continue
+                if request.stays:
+                    nothing = msgspec.structs.replace(request.previous, domains=())
+                    made.append((request.pod_set.name, request.previous, nothing))
+                    continue
+                found = replace(finder, request, request.previous, request.lost)
+                if isinstance(found, str):
+                    return NotPlaced(request.pod_set.name, found)
+                self._used.change(request.flavor, found.moved, 1)
+                made.append((request.pod_set.name, found.whole, found.moved))
+        finally:
+            for _, _, moved in made:
+                self._used.change(group[0].flavor, moved, -1)
+        return made
+
+    def _free(self, flavor: FlavorName, leaf: int, wanted: Sums) -> bool:
+        tree = self._finders[flavor].tree
+        free, used = tree.free[leaf], tree.used[leaf]
+        return all(free.get(name, 0) - used.get(name, 0) >= amount for name, amount in wanted.items())
+
+    def _refresh(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
+        found: frozenset[FlavorName] = frozenset()
+        for name in nodes:
+            before, now = self._nodes.refresh(name)
+            if before is not None or now is not None:
+                found |= self._told(name, now)
+        return found
+
+    def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
+        return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
+
+    def _regrow(self, topology: str) -> None:
+        for name, flavor in self._flavors.items():
+            if flavor.spec.topology_name == topology:
+                self._grow(name)
+
+    def _grow(self, name: FlavorName) -> None:
+        self._fell(name)
+        spec = self._flavors[name].spec
+        topology = self._topologies.get(spec.topology_name) if spec.topology_name is not None else None
+        if topology is None or not topology.spec.levels:
+            return
+        levels = [one.node_label for one in topology.spec.levels]
+        tree = Tree(name, topology.metadata.name, levels, spec.node_labels, spec.tolerations, self._used, self._assumed)
+        for node, facts in self._nodes.facts.items():
+            tree.set_node(node, facts)
+        self._finders[name] = Finder(tree, self._gates)
+
+    def _fell(self, name: FlavorName) -> None:
+        finder = self._finders.pop(name, None)
+        if finder is not None:
+            finder.tree.close()
+
+
+def _groups(requests: Sequence[PlacementRequest]) -> Iterator[Group]:
+    """Requests by flavor and pod set group, in the order of each one's first."""
+    found: dict[object, Group] = {}
+    for at, request in enumerate(requests):
+        asked = request.pod_set.topology_request
+        name = asked.pod_set_group_name if asked is not None else None
+        found.setdefault((request.flavor, at if name is None else name), []).append(request)
+    yield from found.values()
+
+
+def _roles(group: Group) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """Workers and their leader: of two pod sets the smaller leads, the second of equals."""
+    if len(group) == 1:
+        return group[0], None
+    first, second = group[0], group[1]
+    return (second, first) if second.count > first.count else (first, second)

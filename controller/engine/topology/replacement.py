@@ -1,0 +1,121 @@
+"""A new place for the pods of a node that is lost; everybody else stays where they are.
+
+The pods go where the request still holds: into the same domain where one was required, into the slice that the loss
+left incomplete where slices are, and anywhere otherwise. Only one lost node is looked at. Source: KEP-2724.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.engine.placement import PlacementRequest
+from controller.engine.topology.ask import NO_REQUEST, layers, level_label
+from controller.engine.topology.finder import Finder
+from controller.engine.topology.tree import Tree
+from controller.engine.topologyencoding import Domain
+from controller.engine.workload import TopologyUsage
+from controller.objects.workload import PodSetTopologyRequest, Workload
+
+_replace = msgspec.structs.replace
+
+
+_GROUP: Final = "kueue.x-k8s.io/is-group-workload"
+
+
+def stays(workload: Workload) -> bool:
+    """Whether it is one single pod: a pod cannot move, and its workload does not outlive it."""
+    owners = workload.metadata.owner_references
+    alone = len(owners) == 1 and owners[0].kind == "Pod" and owners[0].api_version == "v1"
+    return alone and workload.metadata.annotations.get(_GROUP) != "true"
+
+
+class Replaced(NamedTuple):
+    """``whole`` is the assignment as it is now, ``moved`` the part of it that is new."""
+
+    whole: TopologyUsage
+    moved: TopologyUsage
+
+
+def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, lost: str) -> Replaced | str:
+    """``previous`` without the pods on ``lost``, and these placed anew; or why they cannot be."""
+    tree = finder.tree
+    kept = tuple(one for one in previous.domains if one.values[-1] != lost)
+    missing = sum(one.pods for one in previous.domains if one.values[-1] == lost)
+    gone = next((one for one in kept if tree.leaf(one.values) is None), None)
+    if gone is not None:
+        return f"{'/'.join(gone.values)} is lost as well as {lost}: only one lost node is replaced"
+    asked = request.pod_set.topology_request or NO_REQUEST
+    within = _within(finder, request, asked, kept, missing)
+    if isinstance(within, str):
+        return within
+    reduced = _replace(
+        request, count=missing, pod_set=_replace(request.pod_set, topology_request=_reduced(asked, missing, within))
+    )
+    found = finder.find(reduced, None, empty=False, within=within)
+    if isinstance(found, str):
+        return found
+    moved = found[request.pod_set.name]
+    if not moved.domains:
+        return f"no pods run on {lost}"
+    return Replaced(merged(finder.tree, kept, moved), moved)
+
+
+def _within(
+    finder: Finder, request: PlacementRequest, asked: PodSetTopologyRequest, kept: tuple[Domain, ...], missing: int
+) -> int | str:
+    """The domain that must take the pods, -1 where any may."""
+    tree = finder.tree
+    label = level_label(asked, tree.levels) or (tree.levels[-1] if request.implied else None)
+    level = tree.level_of(label) if label is not None else None
+    if level is None or not kept:
+        return -1
+    every = layers(asked)
+    broken = next((one for one in reversed(every) if one.size and missing % one.size), None)
+    if every and every[0].size and missing % every[0].size and broken is not None:
+        slice_level = tree.level_of(broken.topology)
+        return -1 if slice_level is None else _incomplete(finder, kept, missing, broken.size, slice_level)
+    if asked.required is None:
+        return -1
+    leaf = tree.leaf(kept[0].values)
+    return -1 if leaf is None else tree.ancestor(leaf, level)
+
+
+def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: int, level: int) -> int:
+    """The first domain of the level whose pods the missing ones make into whole slices."""
+    pods: dict[int, int] = {}
+    for one in kept:
+        leaf = finder.tree.leaf(one.values)
+        if leaf is not None:
+            domain = finder.tree.ancestor(leaf, level)
+            pods[domain] = pods.get(domain, 0) + one.pods
+    return next((domain for domain, count in pods.items() if (count + missing) % size == 0), -1)
+
+
+def _reduced(asked: PodSetTopologyRequest, missing: int, within: int) -> PodSetTopologyRequest:
+    """The request of the missing pods: where they only fill up a slice, in the largest whole inner slices they make."""
+    every = layers(asked)
+    if not every or not every[0].size or missing % every[0].size == 0 or within < 0:
+        return asked
+    whole = next((one for one in reversed(every) if one.size and missing % one.size == 0), None)
+    anywhere = asked.required is None and asked.preferred is None and whole is None
+    return _replace(
+        asked,
+        unconstrained=True if anywhere else asked.unconstrained,
+        podset_slice_required_topology_constraints=(),
+        pod_set_slice_required_topology=whole.topology if whole is not None else None,
+        pod_set_slice_size=whole.size if whole is not None else None,
+    )
+
+
+def merged(tree: Tree, kept: tuple[Domain, ...], moved: TopologyUsage) -> TopologyUsage:
+    """One assignment of those who stay and those who moved, in the order of the paths."""
+    pods: dict[tuple[str, ...], int] = {}
+    for one in (*kept, *moved.domains):
+        pods[one.values] = pods.get(one.values, 0) + one.pods
+
+    def place(values: tuple[str, ...]) -> tuple[str, ...]:
+        leaf = tree.leaf(values)
+        return values if leaf is None else tree.path[leaf]
+
+    domains = tuple(Domain(values, pods[values]) for values in sorted(pods, key=place))
+    return TopologyUsage(levels=moved.levels, domains=domains, single_pod=moved.single_pod)

@@ -1,0 +1,234 @@
+"""Which domains take the pods: first a level and its domains, then down, on as few domains as possible.
+
+Best fit takes the domain with most slices first, and for what is left the tightest that holds it; least free capacity
+takes the fullest first. Down to the slice level the children of all chosen domains are one pool; below it each domain
+passes on its own share. Source: KEP-2724.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from controller.engine.topology.ask import Ask
+from controller.engine.topology.counts import SCALE, Counts
+
+Numbers = Callable[[int], int]
+
+
+class Take(NamedTuple):
+    """``pods`` pods in a domain, and the leader if ``leaders`` is 1."""
+
+    domain: int
+    pods: int
+    leaders: int
+
+
+class Shortage(NamedTuple):
+    """Nothing found: at most ``slices`` slices have room, in one domain of ``level`` or, if ``spread``, in all."""
+
+    level: int
+    slices: int
+    spread: bool
+    leader: bool = False
+    """The leader finds no room."""
+
+
+class Search:
+    """One request on counts that are up to date. ``least``: fullest first."""
+
+    def __init__(self, counts: Counts, ask: Ask, *, least: bool) -> None:
+        self.counts = counts
+        self.ask = ask
+        self.least = least
+        self.scored = bool(counts.shape.filter.preferred)
+        self.paths = counts.tree.path
+
+    def run(self) -> list[Take] | Shortage:
+        """Leaves with their pods, in no particular order."""
+        found = self._choose(self.ask.level)
+        if isinstance(found, Shortage):
+            return found
+        level, domains = found
+        return self.descend(level, self._share_slices(domains))
+
+    def room(self) -> bool:
+        """Whether ``run`` would find something: the choice of domains settles it."""
+        return not isinstance(self._choose(self.ask.level), Shortage)
+
+    # -- the level and its domains -----------------------------------------------------------------------------------
+
+    def _choose(self, level: int) -> tuple[int, list[int]] | Shortage:
+        ask = self.ask
+        if not self.counts.tree.at_level[level]:
+            return Shortage(level, 0, spread=False)
+        one = self._one_domain(level)
+        if one is not None:
+            return level, [one]
+        if ask.required:
+            return self._short(level)
+        if level > 0 and not ask.free:
+            return self._choose(level - 1)
+        return self._several(level)
+
+    def _short(self, level: int) -> Shortage:
+        slices = self.counts.slices
+        if not self.ask.leaders and not self.scored and not self.least:
+            return Shortage(level, slices[self.counts.order(level, led=False, least=False)[0][2]], spread=False)
+        largest = max(slices[domain] for domain in self.counts.tree.at_level[level])
+        return Shortage(level, largest, spread=False, leader=largest >= self.ask.slices)
+
+    def _one_domain(self, level: int) -> int | None:
+        """The domain of this level that takes everything, the tightest or the fullest such."""
+        counts, need = self.counts, self.ask.slices
+        led = bool(self.ask.leaders)
+        order = counts.order(level, led=led, least=self.least)
+        if led or self.scored:
+            return self._one_of([domain for _, _, domain in order])
+        if self.least:
+            at = bisect_left(order, (need * SCALE,))
+            return order[at][2] if at < len(order) else None
+        after = bisect_left(order, ((1 - need) * SCALE,))
+        if after == 0:
+            return None
+        tightest = counts.slices[order[after - 1][2]]
+        return order[bisect_left(order, (-tightest * SCALE,))][2]
+
+    def _one_of(self, domains: list[int]) -> int | None:
+        counts, need, leaders = self.counts, self.ask.slices, self.ask.leaders
+        for at, domain in enumerate(domains):
+            if counts.leaders[domain] >= leaders and counts.slices_with[domain] >= need:
+                if self.least:
+                    return domain
+                return self._tightest(domains[at:], counts.slices_with.__getitem__, need, leaders)
+            if not self.least and not self.scored:
+                # The emptiest does not hold it.
+                return None
+            if not self.least and not self.ask.required:
+                # Preferences come before size, and only what is required looks beyond the first.
+                return None
+        return None
+
+    def _several(self, level: int) -> tuple[int, list[int]] | Shortage:
+        """Domains of one level that together take everything."""
+        ask, counts = self.ask, self.counts
+        left, leaders = ask.slices, ask.leaders
+        chosen: list[int] = []
+        domains = [domain for _, _, domain in counts.order(level, led=bool(leaders), least=self.least)]
+        if leaders:
+            domains = self._leader_first(domains, left, counts.slices.__getitem__, counts.slices_with.__getitem__)
+            domain = domains[0]
+            if not counts.leaders[domain]:
+                return Shortage(level, sum(counts.slices[one] for one in domains), spread=True, leader=True)
+            if not self.least and counts.slices_with[domain] >= left:
+                domain = self._tightest(domains, counts.slices_with.__getitem__, left, leaders)
+            chosen.append(domain)
+            left -= counts.slices_with[domain]
+            # Where a tighter one than the first was chosen nothing is left, so no other is needed.
+            domains = counts.ordered(sorted(domains[1:], key=self.paths.__getitem__), least=self.least)
+        slices = counts.slices
+        start = 0
+        if self.least and not self.scored:
+            start = next((at for at, domain in enumerate(domains) if slices[domain]), len(domains))
+        for at in range(start, len(domains)):
+            if left <= 0:
+                break
+            domain = domains[at]
+            if not self.least and slices[domain] >= left:
+                domain = self._tightest(domains[at:], slices.__getitem__, left, 0)
+            chosen.append(domain)
+            left -= slices[domain]
+        if left > 0:
+            return Shortage(level, ask.slices - left, spread=True)
+        return level, chosen
+
+    # -- down --------------------------------------------------------------------------------------------------------
+
+    def _share_slices(self, domains: list[int]) -> list[Take]:
+        counts, size = self.counts, self.ask.shape.slice_size
+        return self.share(
+            domains, self.ask.slices, self.ask.leaders, size, counts.slices.__getitem__, counts.slices_with.__getitem__
+        )
+
+    def descend(self, level: int, takes: list[Take], *, pooled: bool = True) -> list[Take]:
+        """From the domains of ``level`` to leaves. Not ``pooled``: each keeps to its share from the start."""
+        counts, shape, tree = self.counts, self.ask.shape, self.counts.tree
+        while pooled and level < min(tree.depth - 1, shape.slice_level):
+            level += 1
+            above = sorted((take.domain for take in takes), key=self.paths.__getitem__)
+            pool = [child for domain in above for child in tree.children[domain]]
+            takes = self._share_slices(counts.ordered(pool, least=self.least))
+        while level < tree.depth - 1:
+            level += 1
+            size = shape.slice_size if level <= shape.slice_level else shape.inner[level] or 1
+            below: list[Take] = []
+            for take in takes:
+                below += self._pass_on(take, level, size)
+            takes = below
+        return takes
+
+    def _pass_on(self, take: Take, level: int, size: int) -> list[Take]:
+        counts = self.counts
+        children = counts.ordered(counts.tree.children[take.domain], least=self.least)
+        if size == 1:
+            return self.share(
+                children, take.pods, take.leaders, 1, counts.pods.__getitem__, counts.pods_with.__getitem__
+            )
+        if level <= self.ask.shape.slice_level:
+            own, beside = counts.slices, counts.slices_with
+            return self.share(children, take.pods // size, take.leaders, size, own.__getitem__, beside.__getitem__)
+        whole = {child: counts.pods[child] // size for child in children}
+        whole_with = {child: counts.pods_with[child] // size for child in children}
+        return self.share(children, take.pods // size, take.leaders, size, whole.__getitem__, whole_with.__getitem__)
+
+    def share(
+        self, domains: Sequence[int], units: int, leaders: int, size: int, own: Numbers, beside: Numbers
+    ) -> list[Take]:
+        """Units (pods, or slices of ``size``) over the domains in their order, the last on the tightest that holds it.
+
+        ``own`` is what a domain holds, ``beside`` what it holds beside the leader. The domains hold everything.
+        """
+        if leaders:
+            domains = self._leader_first(list(domains), units, own, beside)
+        takes: list[Take] = []
+        left = units
+        for at, first in enumerate(domains):
+            domain = first
+            if leaders and self.counts.leaders[domain]:
+                if not self.least and beside(domain) >= left:
+                    domain = self._tightest(domains[at:], beside, left, leaders)
+                held = min(beside(domain), left)
+                takes.append(Take(domain, held * size, 1))
+                leaders = 0
+            else:
+                if leaders:
+                    held = min(beside(domain), left)
+                else:
+                    if not self.least and own(domain) >= left:
+                        domain = self._tightest(domains[at:], own, left, 0)
+                    held = min(own(domain), left)
+                takes.append(Take(domain, held * size, 0))
+            left -= held
+            if left <= 0 and not leaders:
+                break
+        return takes
+
+    def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:
+        """The first domain in which the leader leaves room for everybody else comes first."""
+        total = sum(map(own, domains))
+        for at, domain in enumerate(domains):
+            if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:
+                return [domain, *domains[:at], *domains[at + 1 :]]
+        return domains
+
+    def _tightest(self, domains: Sequence[int], holds: Numbers, need: int, leaders: int) -> int:
+        """The first of those that hold just enough; the first of all if none does."""
+        best, fewest = domains[0], -1
+        for domain in domains:
+            if self.scored and self.counts.scores[domain] != self.counts.scores[domains[0]]:
+                break
+            if self.counts.leaders[domain] < leaders:
+                continue
+            held = holds(domain)
+            if held >= need and (fewest < 0 or held < fewest):
+                best, fewest = domain, held
+        return best

@@ -1,0 +1,24 @@
+"""Why pods found no place: what was looked for, and the largest block there is."""
+
+from controller.engine.topology.ask import Ask
+from controller.engine.topology.counts import Counts
+from controller.engine.topology.search import Shortage
+
+
+def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
+    tree, size = counts.tree, ask.shape.slice_size
+    unit = "pod" if size == 1 else f"slice of {size} pods"
+    wanted = f"{ask.slices} {_plural(unit, ask.slices)}"
+    where = "on the nodes of" if found.spread else f"in one domain of {tree.levels[found.level]} of"
+    largest = f"at most {found.slices} {'fit' if found.slices != 1 else 'fits'}"
+    if found.leader:
+        largest = "their leader fits nowhere beside them"
+    able, all_ = counts.eligible(), tree.node_count()
+    nodes = f"; {all_ - able} of {all_} nodes are closed to these pods" if tree.by_host and able < all_ else ""
+    return f"no room for {wanted} {where} topology {tree.topology}: {largest}{nodes}"
+
+
+def _plural(unit: str, number: int) -> str:
+    if number == 1:
+        return unit
+    return f"{unit}s" if unit == "pod" else unit.replace("slice", "slices", 1)

@@ -1,0 +1,194 @@
+"""The domains of one flavor's nodes, level by level, and what is free in the lowest of them.
+
+Domains are numbered and never renumbered: a node that comes adds what is missing of its path, one that goes leaves an
+empty leaf behind. What changes in a leaf is written to a journal, which those who keep sums over the tree read.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.topology.nodes import NodeFacts
+from controller.engine.topology.usage import Key, Sums, UsageBook
+from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.objects.pods import Toleration
+
+Path = tuple[str, ...]
+"""The labels' values from the highest level down."""
+
+_JOURNAL_SLACK: Final = 1024
+
+
+class Tree:
+    """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone."""
+
+    def __init__(
+        self,
+        flavor: FlavorName,
+        topology: str,
+        levels: Sequence[str],
+        labels: Mapping[str, str],
+        tolerations: tuple[Toleration, ...],
+        book: UsageBook,
+        assumed: UsageBook,
+    ) -> None:
+        self.flavor = flavor
+        self.topology = topology
+        self.levels = tuple(levels)
+        self.by_host = bool(levels) and levels[-1] == HOSTNAME_LABEL
+        self.tolerations = tolerations
+        self.depth = len(self.levels)
+        self.parent: list[int] = []
+        """-1 for the domains of the highest level."""
+        self.level: list[int] = []
+        self.path: list[Path] = []
+        self.children: list[list[int]] = []
+        """In the order of their paths."""
+        self.at_level: list[list[int]] = [[] for _ in self.levels]
+        """In the order of their paths."""
+        self.free: list[Sums] = []
+        self.used: list[Sums] = []
+        self.assumed: list[Sums] = []
+        """What counts even on an empty cluster: the pod sets of one workload that were placed just now."""
+        self.nodes: list[dict[str, NodeFacts]] = []
+        self.stamps: list[int] = []
+        """Moves on with each change of a leaf's nodes, usage left aside."""
+        self.journal: list[int] = []
+        self.epoch = 0
+        """Moves on when the journal starts anew: whoever has not read it to its end must count everything."""
+        self.shape = 0
+        """Moves on with each new domain."""
+        self._labels = dict(labels)
+        self._book = book
+        self._assumed = assumed
+        self._keys: list[Key | None] = []
+        self._by_path: dict[Path, int] = {}
+        self._leaves: dict[Path, int] = {}
+        self._homes: dict[str, int] = {}
+
+    @property
+    def shown_levels(self) -> tuple[str, ...]:
+        """The levels an assignment names: the host alone tells where it is."""
+        return self.levels[-1:] if self.by_host else self.levels
+
+    def values(self, leaf: int) -> Path:
+        """The values of ``shown_levels``."""
+        return self.path[leaf][-1:] if self.by_host else self.path[leaf]
+
+    def leaf(self, values: Path) -> int | None:
+        """The leaf of an assignment's domain, if there are usable nodes in it."""
+        leaf = self._leaves.get(values[-1:] if self.by_host else values)
+        return leaf if leaf is not None and self.nodes[leaf] else None
+
+    def level_of(self, label: str) -> int | None:
+        return self.levels.index(label) if label in self.levels else None
+
+    def ancestor(self, domain: int, level: int) -> int:
+        while self.level[domain] > level:
+            domain = self.parent[domain]
+        return domain
+
+    def node_count(self) -> int:
+        return len(self._homes)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def set_node(self, name: str, facts: NodeFacts | None) -> bool:
+        """The node as it is now, None for one that is gone. Whether that is of any account here."""
+        path = self._path(facts) if facts is not None else None
+        home = self._homes.get(name)
+        if home is not None and (path is None or self.path[home] != path):
+            del self._homes[name]
+            del self.nodes[home][name]
+            self._recount(home)
+        if path is None or facts is None:
+            return home is not None
+        leaf = self._leaf(path)
+        self._homes[name] = leaf
+        self.nodes[leaf][name] = facts
+        self._recount(leaf)
+        return True
+
+    def close(self) -> None:
+        """The tree is used no more."""
+        for leaf, key in enumerate(self._keys):
+            if key is not None:
+                self._book.unwatch(key, self.touch, leaf)
+                self._assumed.unwatch(key, self.touch, leaf)
+
+    def touch(self, leaf: int) -> None:
+        """What is used in this leaf has changed."""
+        self.journal.append(leaf)
+        if len(self.journal) > 4 * len(self._leaves) + _JOURNAL_SLACK:
+            self.journal.clear()
+            self.epoch += 1
+
+    def validate(self) -> None:
+        """Recompute what is kept of leaves and their order; AssertionError for a difference."""
+        for leaf in self._leaves.values():
+            if self.free[leaf] != _sum(one.free for one in self.nodes[leaf].values()):
+                raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
+        for level, domains in enumerate(self.at_level):
+            if domains != sorted(domains, key=self.path.__getitem__) or any(self.level[d] != level for d in domains):
+                raise AssertionError(f"{self.flavor}: the domains of {self.levels[level]} are out of order")
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _path(self, facts: NodeFacts) -> Path | None:
+        labels = facts.labels
+        if not facts.usable or any(labels.get(name) != value for name, value in self._labels.items()):
+            return None
+        path = tuple(labels.get(level, "") for level in self.levels)
+        return path if all(level in labels for level in self.levels) else None
+
+    def _leaf(self, path: Path) -> int:
+        known = self._by_path.get(path)
+        if known is not None:
+            return known
+        parent = -1
+        for level in range(self.depth):
+            prefix = path[: level + 1]
+            domain = self._by_path.get(prefix)
+            parent = self._new(prefix, parent) if domain is None else domain
+        return parent
+
+    def _new(self, path: Path, parent: int) -> int:
+        domain, level = len(self.parent), len(path) - 1
+        self.parent.append(parent)
+        self.level.append(level)
+        self.path.append(path)
+        self.children.append([])
+        self.free.append({})
+        self.nodes.append({})
+        self.stamps.append(0)
+        self._by_path[path] = domain
+        insort(self.at_level[level], domain, key=self.path.__getitem__)
+        if parent >= 0:
+            insort(self.children[parent], domain, key=self.path.__getitem__)
+        if level == self.depth - 1:
+            values = path[-1:] if self.by_host else path
+            self._leaves[values] = domain
+            key = self._book.key(self.flavor, self.levels, values)
+            self._keys.append(key)
+            self.used.append(self._book.watch(key, self.touch, domain))
+            self.assumed.append(self._assumed.watch(key, self.touch, domain))
+        else:
+            self._keys.append(None)
+            self.used.append({})
+            self.assumed.append({})
+        self.shape += 1
+        return domain
+
+    def _recount(self, leaf: int) -> None:
+        self.free[leaf] = _sum(one.free for one in self.nodes[leaf].values())
+        self.stamps[leaf] += 1
+        self.touch(leaf)
+
+
+def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> Sums:
+    total: Sums = {}
+    for one in many:
+        for name, amount in one.items():
+            total[name] = total.get(name, 0) + amount
+    return total

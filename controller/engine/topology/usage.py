@@ -1,0 +1,74 @@
+"""What placed pods take, by domain. Flavors over the same nodes share one entry, so each sees the other's usage.
+
+With hostname as the lowest level a domain is a node, whatever flavor it was given by; otherwise it is the path of one
+flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted by flavor as well.
+"""
+
+from collections.abc import Callable
+
+from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.topology.nodes import PODS
+from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.engine.workload import TopologyUsage
+
+Key = tuple[str, tuple[str, ...]]
+"""Flavor ("" where all flavors share the domain) and the domain's values."""
+
+Sums = dict[ResourceName, Amount]
+Watcher = Callable[[int], None]
+
+
+class UsageBook:
+    """Sums are never replaced, only changed in place: trees hold on to those of their leaves."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        self._sums: dict[Key, Sums] = {}
+        self._watchers: dict[Key, tuple[tuple[Watcher, int], ...]] = {}
+
+    def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> Key:
+        if levels and levels[-1] == HOSTNAME_LABEL:
+            return "" if self._shared else flavor, values[-1:]
+        return flavor, values
+
+    def watch(self, key: Key, told: Watcher, leaf: int) -> Sums:
+        """The sums of a domain; ``told(leaf)`` is called after each change."""
+        self._watchers[key] = (*self._watchers.get(key, ()), (told, leaf))
+        return self._sums.setdefault(key, {})
+
+    def unwatch(self, key: Key, told: Watcher, leaf: int) -> None:
+        left = tuple(one for one in self._watchers.get(key, ()) if one != (told, leaf))
+        if left:
+            self._watchers[key] = left
+            return
+        self._watchers.pop(key, None)
+        if not self._sums.get(key):
+            self._sums.pop(key, None)
+
+    def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
+        """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
+        each = dict(usage.single_pod)
+        each[PODS] = each.get(PODS, 0) + 1
+        items = tuple((name, sign * amount) for name, amount in each.items() if amount)
+        sums_of, watchers_of = self._sums, self._watchers
+        for values, pods in usage.domains:
+            key = self.key(flavor, usage.levels, values)
+            sums = sums_of.get(key)
+            if sums is None:
+                sums = sums_of[key] = {}
+            for name, amount in items:
+                total = sums.get(name, 0) + amount * pods
+                if total:
+                    sums[name] = total
+                else:
+                    sums.pop(name, None)
+            watchers = watchers_of.get(key)
+            if watchers is not None:
+                for told, leaf in watchers:
+                    told(leaf)
+            elif not sums:
+                del sums_of[key]
+
+    def totals(self) -> dict[Key, Sums]:
+        """For checks: every domain on which something is taken."""
+        return {key: dict(sums) for key, sums in self._sums.items() if sums}

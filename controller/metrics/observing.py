@@ -5,7 +5,6 @@ from typing import Any
 from controller.engine import reasons
 from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.engine.engine import Engine
-from controller.engine.lifecycle import Step
 from controller.engine.resources import ClusterQueueName
 from controller.metrics.book import Book
 from controller.objects.meta import Condition, epoch_s, find_condition
@@ -57,7 +56,7 @@ class Counting:
 
     # -- what stands -------------------------------------------------------------------------------------------------
 
-    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None:
+    def carried_out(self, decision: Decision, after: Workload) -> None:
         match decision:
             case Admitted(second_pass=False):
                 self._reserved(after)
@@ -65,10 +64,6 @@ class Counting:
                 self._book.count("kueue_preempted_workloads_total", by.cluster_queue, preemption.value)
             case SliceReplaced(holder=holder):
                 self._book.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
-        self.changed(before, after)
-
-    def stepped(self, before: Workload, step: Step) -> None:
-        self.changed(before, step.after)
 
     def changed(self, before: Workload | None, after: Workload) -> None:
         """Conditions that have come true since ``before``; None: nobody saw it happen, so it does not count."""

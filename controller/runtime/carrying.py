@@ -25,7 +25,7 @@ REFUSED_PAUSE_S = 5.0
 class Listener(Protocol):
     """Who counts and tells people. Called when a decision stands: it has been written."""
 
-    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None: ...
+    def carried_out(self, decision: Decision, after: Workload) -> None: ...
 
     def events(self, events: tuple[Event, ...]) -> None: ...
 
@@ -89,12 +89,11 @@ class Carrier:
         return True
 
     def _write(self, kept: Kept, decision: Decision) -> None:
-        before = kept.workload
-        after = outcome_on(decision, before)
+        after = outcome_on(decision, kept.workload)
 
         def then(result: Result, why: str) -> None:
             if result in (Result.WRITTEN, Result.UNCHANGED):
-                self._listener.carried_out(decision, before, after)
+                self._listener.carried_out(decision, after)
                 return
             if result is Result.REFUSED:
                 # Its quota stays charged for the pause: nobody else is decided on again for nothing.

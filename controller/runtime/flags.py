@@ -27,7 +27,7 @@ usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address
   --log-level LEVEL        debug, info, warning or error (default info)
 
 Each flag has an environment variable: TESSERA_CONFIG, TESSERA_METRICS_ADDRESS, TESSERA_LEADER_ELECT=false ...
-Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration, 3 leadership was lost.
+Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
 """
 _NAMED: Final = ("config", "kubeconfig", "metrics-address", "web-address", "only", "namespace", "identity", "log-level")
 _LEVELS: Final = ("debug", "info", "warning", "error")

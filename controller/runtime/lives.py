@@ -33,7 +33,7 @@ class Lives:
         ledger: Ledger,
         writes: WorkloadWrites,
         *,
-        stepped: Callable[[Workload, Step], None],
+        stepped: Callable[[Step], None],
     ) -> None:
         self._config = config.engine
         self._engine = engine
@@ -80,7 +80,7 @@ class Lives:
 
         def then(result: Result, _: str) -> None:
             if result is Result.WRITTEN:
-                self._stepped(before, step)
+                self._stepped(step)
             elif result is Result.REFUSED:
                 self._note(key, now_s + _REFUSED_PAUSE_S)
 

@@ -39,7 +39,7 @@ _CONNECTIONS: Final = 12
 
 
 class Process:
-    """``run`` until ``stop`` is set: 0, or 3 when leadership was lost."""
+    """``run`` until ``stop`` is set. Raises what it cannot go on after: OSError for an address that is taken, say."""
 
     def __init__(
         self,

@@ -45,12 +45,11 @@ class _Watching:
     def cycled(self, decisions: Decisions, seconds: float) -> None:
         self._counting.cycled(decisions, seconds)
 
-    def carried_out(self, decision: Decision, before: Workload, after: Workload) -> None:
-        self._counting.carried_out(decision, before, after)
+    def carried_out(self, decision: Decision, after: Workload) -> None:
+        self._counting.carried_out(decision, after)
         self.events(decision.events())
 
-    def stepped(self, before: Workload, step: Step) -> None:
-        self._counting.stepped(before, step)
+    def stepped(self, step: Step) -> None:
         self.events(step.events)
 
     def seen(self, before: Workload | None, after: Workload) -> None:

@@ -59,8 +59,8 @@ _read_workload = reader(Workload)
 
 
 class WorkloadWrites:
-    """``changed`` hears of every state that a write or a reading after a conflict brought, ``freed`` of every write's
-    end, after whoever asked for it has heard.
+    """``changed`` hears of every state that a write, or a reading after a conflict, brought, and of the one before it;
+    ``freed`` of every write's end, after whoever asked for it has heard.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WorkloadWrites:
         writer: Writer,
         ledger: Ledger,
         *,
-        changed: Callable[[Workload], None],
+        changed: Callable[[Workload, Workload], None],
         gone: Callable[[WorkloadKey, str], None],
         freed: Callable[[WorkloadKey, Result], None],
     ) -> None:
@@ -122,8 +122,9 @@ class WorkloadWrites:
             case Written(object=answer):
                 kept.writing = False
                 version = answer.metadata.resource_version if answer is not None else ""
+                before = kept.workload
                 if self._ledger.wrote(key, after, version) is not None:
-                    self._changed(kept.workload)
+                    self._changed(before, kept.workload)
                 then(Result.WRITTEN, "")
             case Conflicted(error=error):
                 task = asyncio.get_running_loop().create_task(self._read(kept, key, str(error), then))
@@ -161,8 +162,9 @@ class WorkloadWrites:
             self._gone(key, kept.uid)
             then(Result.GONE, why)
             return
+        before = kept.workload
         if self._ledger.observe(found) is not None:
-            self._changed(found)
+            self._changed(before, found)
         then(Result.LOST, why)
 
     def close(self) -> None:

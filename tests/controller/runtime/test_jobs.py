@@ -53,7 +53,7 @@ def says(scene: Stage, name: str, type_: str) -> str:
 async def test_a_job_is_started_when_its_workload_is_admitted_and_finished_with_it() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)
-        async with scene.controller(core_only=False):
+        async with scene.controller(core_only=False) as process:
             job(scene, "a")
             await eventually(lambda: seen(scene, "a")["spec"]["suspend"] is False)
             assert says(scene, "a", "Admitted") == "True/Admitted"
@@ -63,6 +63,9 @@ async def test_a_job_is_started_when_its_workload_is_admitted_and_finished_with_
             done = {"type": "Complete", "status": "True", "lastTransitionTime": stamp()}
             scene.server.merge(JOBS, "a", {"status": {"conditions": [done], "succeeded": 1}}, namespace="team")
             await eventually(lambda: says(scene, "a", "Finished") == "True/Succeeded")
+            for name in ("finished", "admitted"):
+                series = f'kueue_{name}_workloads_total{{cluster_queue="cq",priority_class="",'
+                await eventually(lambda series=series: series in process.exposition())  # type: ignore[misc]
             await eventually(lambda: seen(scene, "b")["spec"]["suspend"] is False)
             wanted = {("Job", "CreatedWorkload"), ("Job", "Started"), ("Workload", "Admitted")}
             await eventually(

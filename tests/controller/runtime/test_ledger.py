@@ -72,7 +72,7 @@ async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as
                 client,
                 writer,
                 ledger,
-                changed=lambda workload: told.append(("changed", len(workload.status.conditions))),
+                changed=lambda _, after: told.append(("changed", len(after.status.conditions))),
                 gone=lambda *_: told.append(("gone", None)),
                 freed=lambda *_: told.append(("freed", None)),
             )

@@ -8,6 +8,7 @@ from controller.engine.queues.pending import PendingWorkload, RequeueReason
 from controller.engine.queuestate import Holder
 from controller.engine.records import Record, Rule
 from controller.engine.resources import WorkloadKey
+from controller.engine.status import waits_for_victims
 from controller.engine.workload import TopologyUsage
 
 NOTHING = Assignment(pod_sets=(), mode=Mode.NO_FIT, usage={})
@@ -72,8 +73,9 @@ class Entry:
 
     @property
     def preemptor(self) -> bool:
-        """Others were told to go for it in an earlier cycle."""
-        return self.pending is not None and self.pending.sticky
+        """Others were told to go for it in an earlier cycle: what was decided here, or what its conditions say."""
+        pending = self.pending
+        return pending is not None and (pending.sticky or waits_for_victims(pending.info.workload))
 
     @property
     def requeue(self) -> RequeueReason:

@@ -7,7 +7,7 @@ and, where others would have to go for it, its victims. Victims for the full num
 from collections.abc import Mapping
 from typing import Protocol
 
-from controller.engine.assignment import Assignment, Bookmark, Mode
+from controller.engine.assignment import Assignment, Bookmark, Mode, RepresentativeMode
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import Pinned
@@ -139,10 +139,19 @@ class Nominator:
         self, incoming: Incoming, bookmark: Bookmark | None, counts: Mapping[str, int] | None, now_s: float
     ) -> tuple[Assignment, tuple[Target, ...]]:
         made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, cycle=self.cycle)
-        # Where one flavor-resource alone has no candidates, all of them together have none.
-        if made.mode not in (Mode.PREEMPT, Mode.RECLAIM):
+        if made.representative is not RepresentativeMode.PREEMPT or self._answered(made):
             return made, ()
         return made, self.targets(incoming, made, now_s)
+
+    def _answered(self, made: Assignment) -> bool:
+        """Whether the oracle was asked just what a search for victims would be, and found nobody.
+
+        Two contested flavor-resources are another question: a ClusterQueue gives while it borrows either of them. With
+        fair sharing so is one among others, which count in the preemptor's share.
+        """
+        if made.mode is not Mode.NO_CANDIDATES or len(made.preempting()) != 1:
+            return False
+        return self._cluster.config.fair_sharing is None or len(made.usage) == 1
 
 
 _FAILED = ("Retry", "Rejected")

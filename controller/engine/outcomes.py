@@ -26,6 +26,7 @@ class Outcomes:
         self._beyond = beyond
         self._state = state
         self._stories = stories
+        self._keeps_progress = state.config.gates.on("FlavorFungibilityPreserveScanProgress")
 
     def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
         """Evictions and admissions in the order they were decided, then everybody who waits."""
@@ -142,7 +143,7 @@ class Outcomes:
         pending = entry.pending
         if pending is None:
             raise ValueError(f"{entry.key} is not pending")
-        if entry.rule in _FLAVOR_STANDS:
+        if entry.rule in _FLAVOR_STANDS or (entry.rule in _OVERTAKEN and not self._keeps_progress):
             pending.bookmark = None
         # A variant that loses to another once more would stand at the head for as long as that one runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
@@ -217,6 +218,8 @@ class Outcomes:
 
 # The flavor is found, and only its time has not come: the next try begins with all flavors.
 _FLAVOR_STANDS = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
+# Others of the same cycle were in the way, and nothing is said of the flavor.
+_OVERTAKEN = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS})
 _LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})
 
 

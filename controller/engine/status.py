@@ -235,6 +235,13 @@ def blocked_on_preemption_gates(workload: Workload, now_s: float) -> Workload:
     )
 
 
+def waits_for_victims(workload: Workload) -> bool:
+    """Whether its conditions say that others are on their way out for it."""
+    reserved = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
+    waits = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
+    return reserved is not None and reserved.status == "False" and reserved.reason == waits
+
+
 def closed_preemption_gates(workload: Workload) -> tuple[str, ...]:
     """Those of ``spec.preemptionGates`` that nobody has opened."""
     opened = {gate.name for gate in workload.status.preemption_gates if gate.position == "Open"}

@@ -4,6 +4,7 @@
 set, usage a flavor. Nothing here looks at a clock: times are those that the object carries.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -27,6 +28,7 @@ from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 _OWN_KEY = WorkloadKey("")
 
@@ -193,10 +195,10 @@ def effective_priority(workload: Workload, gates: FeatureGates) -> int:
     """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost."""
     priority = workload.spec.priority or 0
     if gates.on("PriorityBoost"):
-        try:
-            priority += int(workload.metadata.annotations.get(PRIORITY_BOOST, "0"))
-        except ValueError:  # refused on the way in; one that came in before the rule boosts nothing
-            return priority
+        # What is no int32 is refused on the way in; one that came in before the rule boosts nothing.
+        boost = workload.metadata.annotations.get(PRIORITY_BOOST, "0")
+        if _INTEGER.fullmatch(boost) and -(2**31) <= int(boost) < 2**31:
+            priority += int(boost)
     return priority
 
 

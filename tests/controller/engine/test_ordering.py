@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
+from controller.engine import status
 from controller.engine.assignment import Assignment, Mode
 from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig, FairSharing
@@ -10,6 +13,7 @@ from controller.engine.gates import FeatureGates
 from controller.engine.intake import Shapes, holder_of
 from controller.engine.limitrange import LimitSummary
 from controller.engine.ordering import classical_order, fair_order
+from controller.engine.reasons import PendingReason
 from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
 from controller.objects.queues import ClusterQueue, Cohort
 from tests.controller.engine.world import cluster_queue, cohort, workload
@@ -78,6 +82,20 @@ def test_a_preemptor_goes_first_where_the_gate_says_so() -> None:
     assert waits.pending is not None
     waits.pending.sticky = True
     assert names(classical_order([high, waits], it.config.gates)) == ["waits", "high"]
+
+
+def test_who_says_that_it_waits_for_victims_is_a_preemptor_though_nothing_here_remembers_it() -> None:
+    it = cluster(cluster_queue("a", 4), cluster_queue("b", 4), gates={"PrioritizePreemptorWorkloads": True})
+    for reason, expected in (
+        ("WaitingForPreemptedWorkloads", ["waits", "high"]),
+        ("WaitingForQuota", ["high", "waits"]),
+    ):
+        high, waits = entry(it, "a", "high", priority=9), entry(it, "b", "waits")
+        assert waits.pending is not None
+        info = waits.pending.info
+        said = status.unreserved(info.workload, PendingReason(reason), "waits", now_s=0.0, gates=it.config.gates)
+        waits.pending.info = msgspec.structs.replace(info, workload=said)
+        assert names(classical_order([high, waits], it.config.gates)) == expected
 
 
 def test_fair_order_prefers_who_stays_within_quota_whatever_it_borrows_elsewhere() -> None:

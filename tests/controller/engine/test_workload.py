@@ -267,7 +267,8 @@ def test_priority_boost_counts_behind_its_gate_alone() -> None:
     on = FeatureGates({"PriorityBoost": True})
     assert effective_priority(workload(priority=10, metadata=boosted), GATES) == 10
     assert effective_priority(workload(priority=10, metadata=boosted), on) == 5
-    assert effective_priority(workload(metadata={"annotations": {"kueue.x-k8s.io/priority-boost": "x"}}), on) == 0
+    for unfit in ("x", "1_0", " 5", "2147483648"):
+        assert effective_priority(workload(metadata={"annotations": {"kueue.x-k8s.io/priority-boost": unfit}}), on) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""What nomination asks and remembers: victims for several resources together, flavors tried by who was overtaken."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.engine.config import EngineConfig, FairSharing
+from controller.engine.decisions import Evicted
+from controller.engine.gates import FeatureGates
+from controller.engine.resources import WorkloadKey
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import KubernetesObject
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+PREEMPTION = {
+    "withinClusterQueue": "LowerPriority",
+    "reclaimWithinCohort": "LowerPriority",
+    "borrowWithinCohort": {"policy": "LowerPriority"},
+}
+
+
+def both(name: str, cpu: int, memory: int) -> KubernetesObject:
+    """A ClusterQueue of a common cohort with quota on cpu and memory."""
+    quotas = [{"name": "cpu", "nominalQuota": str(cpu)}, {"name": "memory", "nominalQuota": str(memory)}]
+    group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": quotas}]}
+    spec = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group], "preemption": PREEMPTION}
+    return decode_object({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
+
+
+def asks(name: str, queue: str, requests: Mapping[str, str], priority: int) -> KubernetesObject:
+    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": dict(requests)}}]}}
+    spec = {"queueName": queue, "priority": priority, "podSets": [{"name": "main", "count": 1, "template": template}]}
+    metadata = {"name": name, "namespace": "ns", "uid": name}
+    return decode_object({"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_queue_that_borrows_one_contested_resource_gives_the_other_as_well(*, fair: bool) -> None:
+    """Of cpu alone nobody holds more than is theirs; who borrows memory is asked for both."""
+    world = World(EngineConfig(fair_sharing=FairSharing() if fair else None))
+    world.put(flavor(), both("a", 4, 4), both("b", 4, 4), local_queue("a"), local_queue("b"))
+    world.put(asks("holds", "b", {"cpu": "4", "memory": "6"}, 0))
+    world.cycle()
+    world.put(asks("wants", "a", {"cpu": "5", "memory": "4"}, 10))
+    made = world.cycle().made
+    assert [one.key for one in made if isinstance(one, Evicted)] == ["ns/holds"]
+
+
+@pytest.mark.parametrize(("keeps", "tried"), [(True, ({"gpu": 0},)), (False, None)])
+def test_who_was_overtaken_begins_anew_unless_scan_progress_is_kept(*, keeps: bool, tried: object) -> None:
+    gates = FeatureGates({"FlavorFungibilityPreserveScanProgress": keeps})
+    world = World(EngineConfig(gates=gates))
+    world.put(flavor("default"), flavor("spot"))
+    for name, nominal in (("a", 0), ("b", 0), ("bank", 4)):
+        world.put(cluster_queue(name, nominal, cohort="all", flavors=("default", "spot")), local_queue(name))
+    world.put(workload("first", "b", 3), workload("overtaken", "a", 3, created_s=5))
+    world.cycle()
+    pending = world.engine.state.queues.get(WorkloadKey("ns/overtaken"))
+    assert pending is not None
+    assert (pending.bookmark.tried if pending.bookmark else None) == tried

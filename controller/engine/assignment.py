@@ -10,7 +10,7 @@ import msgspec
 
 from controller.engine.queuestate import Group
 from controller.engine.resources import Amount, FlavorName, FlavorResource, ResourceName
-from controller.engine.workload import TopologyUsage
+from controller.engine.workload import PodSetRequests, TopologyUsage
 
 
 class Mode(IntEnum):
@@ -161,6 +161,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The highest level any resource borrows at; 0: within own quota."""
     no_fit_reason: NoFitReason = NoFitReason.NONE
     bookmark: Bookmark = Bookmark()
+    held: tuple[PodSetRequests, ...] | None = None
+    """Where it is at hand: what the workload will hold, and ``usage`` is the sum of it."""
 
     @property
     def representative(self) -> RepresentativeMode:

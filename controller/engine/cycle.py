@@ -92,7 +92,7 @@ class Cycle:
             return
         if self._variants and self._variant(entry):
             return
-        if entry.assignment.mode is Mode.FIT and not self._places_free(entry.assignment):
+        if self._displaced(entry):
             self._place_anew(entry)
         elif self._overlaps(entry) and self._recomputes() and self._retarget(entry):
             return
@@ -143,7 +143,7 @@ class Cycle:
             assignment = self._nominator.reassign(incoming, flavors)
             targets: tuple[Target, ...] = ()
             if assignment.representative is RepresentativeMode.PREEMPT:
-                targets = self._nominator.targets(incoming, assignment, self._now_s)
+                assignment, targets = self._nominator.aimed(incoming, assignment, self._now_s)
         entry.assignment, entry.targets = assignment, targets
         if targets:
             self._count(entry, "new_targets")
@@ -154,13 +154,26 @@ class Cycle:
         entry.decide(Rule.FITS_AFTER_PREEMPTION)
         return True
 
+    def _displaced(self, entry: Entry) -> bool:
+        """Whether another took the places its pods would have got, now or once its victims are gone."""
+        if entry.assignment.mode is Mode.FIT:
+            return not self._places_free(entry.assignment)
+        places = tuple(self._places(entry.assignment)) if entry.targets and not self._overlaps(entry) else ()
+        if not places:
+            return False
+        with self._cluster.trial():
+            for holder in self._victims_of(entry).and_also(entry.targets):
+                self._cluster.release(holder)
+            return not self._cluster.placement.fits(places)
+
     def _place_anew(self, entry: Entry) -> None:
-        """Another took the places its pods would have got: perhaps there are others on the same flavors."""
+        """Perhaps there are other places on the same flavors, or others who can go."""
         if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
             return
-        assignment = self._nominator.reassign(entry.incoming, pinned_to(entry.assignment))
-        if assignment.mode is Mode.FIT:
-            entry.assignment = assignment
+        entry.assignment = self._nominator.reassign(entry.incoming, pinned_to(entry.assignment))
+        entry.targets = ()
+        if entry.assignment.representative is RepresentativeMode.PREEMPT and not entry.gated:
+            entry.assignment, entry.targets = self._nominator.aimed(entry.incoming, entry.assignment, self._now_s)
 
     def _variant(self, entry: Entry) -> bool:
         """Whether the variants of the same job that hold quota decide it."""
@@ -185,7 +198,7 @@ class Cycle:
 
     def _fits(self, entry: Entry) -> bool:
         """Beside all that was taken in this cycle, with all victims gone, its own included."""
-        gone = self._victims_of(entry).and_also(entry.targets)
+        gone = self._victims_of(entry).and_also(entry.targets) if entry.targets or self._victims else ()
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
             return queue.node.fits(usage) and self._places_free(entry.assignment)

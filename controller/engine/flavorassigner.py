@@ -8,10 +8,10 @@ Sources: KEP-79, KEP-582, KEP-2724.
 
 from collections.abc import Mapping
 
-from controller.engine.assignment import Assignment, Bookmark, Mode, PodSetChoice
+from controller.engine.assignment import Assignment, Bookmark, Mode
 from controller.engine.cluster import Cluster
 from controller.engine.config import QuotaCheckStrategy
-from controller.engine.flavorplan import PODS, Plan, Plans, Shortcut
+from controller.engine.flavorplan import Plan, Plans, Shortcut
 from controller.engine.flavorrun import Pinned, Run, Setting, free_digest
 from controller.engine.flavorscan import Oracle, Rules
 from controller.engine.incoming import Incoming
@@ -102,22 +102,11 @@ def _first_fits(incoming: Incoming, plan: Plan, shortcut: Shortcut, cycle: int |
     """The answer where the first open flavor has room within the queue's own quota; None: it takes a whole run."""
     if incoming.replaces is not None:
         return None
-    pod_set = incoming.info.pod_sets[0]
-    asked = {**pod_set.requests, PODS: pod_set.count} if plan.counts_pods else pod_set.requests
-    usage = {}
-    for name, fr, cell in shortcut.cells:
-        amount = asked[name]
+    answer = shortcut.answer(incoming.info.pod_sets[0], counts_pods=plan.counts_pods)
+    for cell, amount in answer.asked:
         if amount > cell.available() or (cell.parent is not None and cell.usage + amount > cell.subtree_quota):
             return None
-        usage[fr] = amount
     queue = incoming.queue
-    choice = PodSetChoice(
-        name=pod_set.name,
-        count=pod_set.count,
-        requests=asked,
-        choices=shortcut.choices,
-        attempts=shortcut.attempts,
-    )
     number = -1 if cycle is None else cycle
     bookmark = Bookmark(shortcut.tried, queue.node.quota_generation(), "", queue.groups, number)
-    return Assignment(pod_sets=(choice,), mode=Mode.FIT, usage=usage, bookmark=bookmark)
+    return Assignment(pod_sets=answer.chosen, mode=Mode.FIT, usage=answer.usage, bookmark=bookmark, held=answer.held)

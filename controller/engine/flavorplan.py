@@ -7,13 +7,15 @@ It depends on the ClusterQueue, its flavors and the shape of the pod sets alone,
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason
+from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.cells import Cell
 from controller.engine.cluster import Cluster
 from controller.engine.flavormatch import match_problem
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Group, QueueState
 from controller.engine.resources import FlavorName, FlavorResource, ResourceName
+from controller.engine.topology.ask import asks
+from controller.engine.workload import PodSetRequests
 from controller.objects.pods import NodeSelector
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
@@ -27,9 +29,9 @@ PODS: Final = ResourceName("pods")
 _NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
 
 _REMEMBERED: Final = 4096
-
-
 _ANSWERS: Final = 64
+
+
 class FlavorOption:
     """One flavor of a resource group for one pod set (or group of them). ``problem`` takes it out at any usage."""
 
@@ -83,13 +85,33 @@ class SetPlan:
         self.delayed = frozenset(option.name for option in options if option.delayed)
 
 
+class Answer:
+    """What a pod set gets that fits at the first open flavor: the same objects for all workloads of its shape."""
+
+    __slots__ = ("asked", "chosen", "held", "of", "usage")
+
+    def __init__(self, of: PodSetRequests, shortcut: "Shortcut", *, counts_pods: bool) -> None:
+        asked = {**of.requests, PODS: of.count} if counts_pods else of.requests
+        self.of = of
+        self.asked = tuple((cell, asked[name]) for name, _, cell in shortcut.cells)
+        self.usage = {fr: asked[name] for name, fr, _ in shortcut.cells}
+        self.chosen = (
+            PodSetChoice(
+                name=of.name, count=of.count, requests=asked, choices=shortcut.choices, attempts=shortcut.attempts
+            ),
+        )
+        flavors = {name: fr.flavor for name, fr, _ in shortcut.cells}
+        requests = {name: asked[name] for name in flavors}
+        self.held = (PodSetRequests(name=of.name, count=of.count, requests=requests, flavors=flavors),)
+
+
 class Shortcut:
     """For one pod set and one resource group: what to answer when the first open flavor has room of its own.
 
     By far the commonest answer, and the same objects for everybody who gets it.
     """
 
-    __slots__ = ("attempts", "cells", "choices", "tried")
+    __slots__ = ("_answers", "attempts", "cells", "choices", "tried")
 
     def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
         self.cells = option.cells
@@ -98,6 +120,16 @@ class Shortcut:
         self.tried: tuple[Mapping[ResourceName, int], ...] = (
             dict.fromkeys(group.resources, option.fitting.tried_index),
         )
+        # By identity, and kept with what they are of, or the ids would be reused.
+        self._answers: dict[int, Answer] = {}
+
+    def answer(self, pod_set: PodSetRequests, *, counts_pods: bool) -> Answer:
+        known = self._answers.get(id(pod_set))
+        if known is None:
+            if len(self._answers) >= _ANSWERS:
+                self._answers.clear()
+            known = self._answers[id(pod_set)] = Answer(pod_set, self, counts_pods=counts_pods)
+        return known
 
     @classmethod
     def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
@@ -108,6 +140,10 @@ class Shortcut:
         group = sets[0].groups[0]
         option = next((option for option in group.options if option.problem is None), None)
         return None if option is None else cls(group, option)
+
+
+OnNodes = Mapping[int, frozenset[FlavorName]]
+"""For the pod set at each index the flavors on which its pods must be placed."""
 
 
 class Plan:
@@ -146,10 +182,6 @@ class Plans:
             self._by_shape.clear()
             self._by_identity.clear()
             self._generation = self._cluster.generation
-OnNodes = Mapping[int, frozenset[FlavorName]]
-"""For the pod set at each index the flavors on which its pods must be placed."""
-
-
         info, queue = incoming.info, incoming.queue
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
@@ -211,11 +243,17 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
         group: Group,
         wanted: tuple[ResourceName, ...],
         pod_sets: list[PodSet],
+        takers: list[PodSet],
         allowed: frozenset[FlavorName] | None,
         *,
         implied: bool,
     ) -> Iterator[FlavorOption]:
         last = len(group.flavors) - 1
+        # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
+        decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
+            self._cluster, [name for one in queue.groups for name in one.flavors]
+        )
+        binding = takers if decides else []
         for index, name in enumerate(group.flavors):
             flavor = self._cluster.flavors.get(name)
             if allowed is not None and name not in allowed:
@@ -248,17 +286,11 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
                 problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
             if problem is not None:
                 return problem
-        takers: list[PodSet],
         return None
 
 
 def _shape(pod_set: PodSet) -> object:
     """What decides which flavors a pod set may use, hashable."""
-        # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
-        decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
-            self._cluster, [name for one in queue.groups for name in one.flavors]
-        )
-        binding = takers if decides else []
     spec = pod_set.template.spec
     affinity: NodeSelector | None = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.engine import reasons, status
+from controller.engine.assignment import PodSetChoice
 from controller.engine.beyond import Beyond
 from controller.engine.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.enginestate import EngineState
@@ -14,7 +15,7 @@ from controller.engine.incoming import PreemptionReason, Target
 from controller.engine.queues.pending import RequeueReason
 from controller.engine.queuestate import Holder
 from controller.engine.records import Record, Rule
-from controller.engine.resources import WorkloadKey
+from controller.engine.resources import Usage, WorkloadKey
 from controller.engine.secondpass import placed_holder, with_places
 from controller.engine.stories import Stories
 from controller.engine.workload import PodSetRequests, WorkloadInfo, usage_of
@@ -84,10 +85,10 @@ class Outcomes:
             state.second[entry.key] = (record.at_s + next_s, next_s)
             return NotPlaced(holder=holder, record=record)
         state.second.pop(entry.key, None)
-        placed = placed_holder(holder, entry.places)
-        state.cluster.replace_holder(placed)
         if entry.rule is Rule.NODE_LOST:
             return self._lost(holder, record)
+        placed = placed_holder(holder, entry.places)
+        state.cluster.replace_holder(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(
@@ -98,8 +99,6 @@ class Outcomes:
             record=record,
             gates=state.config.gates,
         )
-
-    # -- preemption --------------------------------------------------------------------------------------------------
 
     def _lost(self, holder: Holder, record: Record) -> Evicted:
         """It goes: part of its pods have no node any more, and no other takes them."""
@@ -116,6 +115,8 @@ class Outcomes:
             record=record,
         )
 
+    # -- preemption --------------------------------------------------------------------------------------------------
+
     def _evict(self, entry: Entry, record: Record) -> Iterator[Decision]:
         """Those who had been told before are on their way: they are told once."""
         if not entry.targets:
@@ -130,13 +131,13 @@ class Outcomes:
             self._tell(target.holder)
             yield _eviction(entry, target, by, record)
 
-    # -- waiting -----------------------------------------------------------------------------------------------------
-
     def _tell(self, holder: Holder) -> None:
         told = msgspec.structs.replace(holder, evicted=True)
         self._state.cluster.replace_holder(told)
         self._state.told.add(told.key)
         self._state.touch()
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _wait(self, entry: Entry, record: Record, *, again: bool) -> Decision:
         """``again``: the same came of it the last time."""
@@ -225,25 +226,30 @@ _LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})
 
 def _holder(entry: Entry, now_s: float) -> Holder:
     """What the assignment makes the workload hold: for a slice all of it, not the increase alone."""
-    incoming = entry.incoming
-    pod_sets = []
-    for one in entry.assignment.pod_sets:
-        given = {resource: choice.flavor for resource, choice in one.choices.items()}
-        requests = {resource: one.requests.get(resource, 0) for resource in given}
-        pod_sets.append(
-            PodSetRequests(name=one.name, count=one.count, requests=requests, flavors=given, topology=one.topology)
-        )
-    sets = tuple(pod_sets)
+    incoming, assignment = entry.incoming, entry.assignment
+    sets = assignment.held
+    usage: Usage = assignment.usage
+    if sets is None:
+        sets = tuple(map(_held, assignment.pod_sets))
+        usage = usage_of(sets).assigned
     return Holder(
-        info=WorkloadInfo(workload=incoming.info.workload, cluster_queue=incoming.queue.name, pod_sets=sets),
+        info=WorkloadInfo(
+            workload=incoming.info.workload, cluster_queue=incoming.queue.name, pod_sets=sets, key=incoming.key
+        ),
         cluster_queue=incoming.queue.name,
         local_queue=incoming.local_queue,
-        usage=usage_of(sets).assigned,
+        usage=usage,
         priority=incoming.priority,
         # As its condition will say: what the watch brings back must change nothing.
         reserved_at_s=float(int(now_s)),
         queued_at_s=incoming.queued_at_s,
     )
+
+
+def _held(one: PodSetChoice) -> PodSetRequests:
+    flavors = {resource: choice.flavor for resource, choice in one.choices.items()}
+    requests = {resource: one.requests.get(resource, 0) for resource in flavors}
+    return PodSetRequests(name=one.name, count=one.count, requests=requests, flavors=flavors, topology=one.topology)
 
 
 def _eviction(entry: Entry, target: Target, by: Holder, record: Record) -> Evicted:

@@ -76,7 +76,9 @@ class LabelSelector(Struct, frozen=True, kw_only=True):
     def matches(self, labels: Mapping[str, str]) -> bool:
         if self.match_labels and any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
-        return not self.match_expressions or all(_requirement_matches(requirement, labels) for requirement in self.match_expressions)
+        if not self.match_expressions:
+            return True
+        return all(_requirement_matches(requirement, labels) for requirement in self.match_expressions)
 
 
 def _requirement_matches(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:

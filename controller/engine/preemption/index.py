@@ -45,6 +45,8 @@ class Kind(NamedTuple):
     usage: tuple[tuple[FlavorResource, Amount], ...] = ()
 
 
+_ALL_ALIKE: Final = Kind()
+
 _Timed = tuple[float, WorkloadKey]
 
 
@@ -228,6 +230,8 @@ class HolderIndex:
         return Entry(-(holder.reserved_at_s if since_s is None else since_s), holder.uid, holder.key, holder)
 
     def _kind(self, holder: Holder) -> Kind:
+        if not (self._least_lost or self._protects or self._by_usage):
+            return _ALL_ALIKE
         started = started_at_s(holder) is not None
         gpus, milli_cpus = lost_weight(holder) if self._least_lost and started else (0, 0)
         runs_as = None

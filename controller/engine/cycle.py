@@ -155,16 +155,18 @@ class Cycle:
         return True
 
     def _displaced(self, entry: Entry) -> bool:
-        """Whether another took the places its pods would have got, now or once its victims are gone."""
-        if entry.assignment.mode is Mode.FIT:
-            return not self._places_free(entry.assignment)
-        places = tuple(self._places(entry.assignment)) if entry.targets and not self._overlaps(entry) else ()
-        if not places:
+        """Whether another took the places its pods would have got, now or once its victims are gone, and not quota."""
+        assignment, queue = entry.assignment, entry.incoming.queue
+        if all(one.topology is None for one in assignment.pod_sets):
+            return False
+        if assignment.mode is Mode.FIT:
+            return queue.node.fits(assignment.usage) and not self._places_free(assignment)
+        if not entry.targets or self._overlaps(entry):
             return False
         with self._cluster.trial():
             for holder in self._victims_of(entry).and_also(entry.targets):
                 self._cluster.release(holder)
-            return not self._cluster.placement.fits(places)
+            return queue.node.fits(assignment.usage) and not self._places_free(assignment)
 
     def _place_anew(self, entry: Entry) -> None:
         """Perhaps there are other places on the same flavors, or others who can go."""

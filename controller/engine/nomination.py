@@ -7,6 +7,8 @@ and, where others would have to go for it, its victims. Victims for the full num
 from collections.abc import Mapping
 from typing import Protocol
 
+import msgspec
+
 from controller.engine.assignment import Assignment, Bookmark, Mode, RepresentativeMode
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
@@ -14,10 +16,13 @@ from controller.engine.flavorassigner import Pinned
 from controller.engine.incoming import Incoming, Target
 from controller.engine.limitrange import LimitSummary, ResourceProblem
 from controller.engine.partialadmission import may_reduce, reduce_counts
+from controller.engine.placement import NotPlaced
+from controller.engine.preemption.room import room_for
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import QueueState
 from controller.engine.records import Rule
 from controller.engine.status import closed_preemption_gates
+from controller.engine.topologystep import with_topologies
 from controller.engine.workload import limit_range_problems, resource_problems
 from controller.objects.workload import Workload
 
@@ -94,8 +99,19 @@ class Nominator:
         """Anew, on the state as it is now, with these flavors only."""
         return self._assigner.assign(incoming, allowed=flavors, cycle=self.cycle)
 
-    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
-        return self._preemptor.targets(incoming, assignment, now_s)
+    def aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
+        """The victims, and the assignment with the places that they leave to its pods."""
+        targets = self._preemptor.targets(incoming, assignment, now_s)
+        if not targets or all(one.topology is None for one in assignment.pod_sets):
+            return assignment, targets
+        with self._cluster.trial():
+            for target in targets:
+                self._cluster.release(target.holder)
+            found = self._cluster.placement.place(room_for(self._cluster, incoming, assignment).places, on_empty=False)
+        if isinstance(found, NotPlaced):
+            return assignment, targets
+        sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
+        return msgspec.structs.replace(assignment, pod_sets=sets), targets
 
     def _takes(self, queue: QueueState, namespace: str) -> bool:
         """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
@@ -141,7 +157,7 @@ class Nominator:
         made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, cycle=self.cycle)
         if made.representative is not RepresentativeMode.PREEMPT or self._answered(made):
             return made, ()
-        return made, self.targets(incoming, made, now_s)
+        return self.aimed(incoming, made, now_s)
 
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked just what a search for victims would be, and found nobody.

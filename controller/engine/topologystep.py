@@ -66,15 +66,16 @@ def place(
 ) -> tuple[list[PodSetChoice], NoFitReason]:
     """``chosen`` with their topologies, or with the modes that they have without one."""
     sets = list(chosen)
-    if all(one.mode is Mode.FIT for one in sets):
-        answer = cluster.placement.place(wanted, on_empty=False)
-        if not isinstance(answer, NotPlaced):
-            return with_topologies(sets, answer.topologies), NoFitReason.NONE
+    answer = cluster.placement.place(wanted, on_empty=False)
+    if isinstance(answer, NotPlaced):
         sets = _downgraded(sets, answer, Mode.PREEMPT)
+    elif all(one.mode is Mode.FIT for one in sets):
+        return with_topologies(sets, answer.topologies), NoFitReason.NONE
     answer = cluster.placement.place(wanted, on_empty=True)
     if isinstance(answer, NotPlaced):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
-    return sets, NoFitReason.NONE
+    # What is kept for it while nobody can go; with victims it gets the places that they leave.
+    return with_topologies(sets, answer.topologies), NoFitReason.NONE
 
 
 def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
@@ -104,7 +105,9 @@ def _downgraded(chosen: Sequence[PodSetChoice], failed: NotPlaced, mode: Mode) -
 
 def _lowered(one: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
     choices = {
-        name: FlavorChoice(choice.flavor, mode, choice.borrow, choice.tried_index)
+        name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
+        if choice.mode is Mode.FIT or mode is Mode.NO_FIT
+        else choice
         for name, choice in one.choices.items()
     }
     problems = one.problems if problem in one.problems else (*one.problems, problem)

@@ -12,6 +12,7 @@ RUNNER_MODULES: tuple[str, ...] = (
     "runners_preemption",
     "runners_queues",
     "runners_quota",
+    "runners_topology",
     "runners_workload",
 )
 
@@ -20,6 +21,8 @@ IN_FORCE: tuple[str, ...] = (
     "cache-TestIsBorrowingOn",
     "cache-TestDominantResourceShare",
     "cache-TestClusterQueueUsage",
+    "cache-TestFindTopologyAssignments",
+    "cache-TestFindTopologyAssignmentsMultiLayerReplacement",
     "flavorassigner-TestAssignFlavors",
     "flavorassigner-TestAssignFlavorsWithAllowedFlavors",
     "flavorassigner-TestAssignFlavors_LeaderWorkerSetTASFlavor",
@@ -37,6 +40,9 @@ IN_FORCE: tuple[str, ...] = (
     "scheduler-TestScheduleForAFS",
     "scheduler-TestScheduleForFairSharing",
     "scheduler-TestScheduleForPreserveFlavorScanProgress",
+    "scheduler-TestScheduleForTAS",
+    "scheduler-TestScheduleForTASCohorts",
+    "scheduler-TestScheduleForTASPreemption",
     "scheduler-TestScheduleRecomputePreemptionTargets",
     "scheduler-TestSecondPassDoesNotRepushEntryPenalty",
     "scheduler-TestSecondPassSkipsWaitForPodsReadyBlock",
@@ -49,17 +55,9 @@ IN_FORCE: tuple[str, ...] = (
     "tas-TestV1Beta2FromInternal",
 )
 
-# Suites that place no pods: their cases count whether or not they speak of topology.
-PLACING_NOTHING: tuple[str, ...] = ("workload-TestNewInfo", "tas-TestV1Beta2FromInternal")
-
-
-def topology_later(case: Case) -> bool:
-    """Whether the case waits for pods to be placed for real: passing it without that would prove nothing."""
-    return case.suite not in PLACING_NOTHING and any(tag.startswith("TAS") for tag in case.tags)
-
 
 def in_force(case: Case) -> bool:
-    return case.suite in IN_FORCE and not topology_later(case)
+    return case.suite in IN_FORCE
 
 
 def load_runners() -> None:

@@ -47,7 +47,10 @@ def test_no_place_now_means_preemption_though_quota_is_free() -> None:
     lab, _ = lab_of(taken=2)
     found = ask(lab, 3)
     assert (found.mode, list(found.preempting())) == (Mode.PREEMPT, [fr("racks")])
-    assert found.pod_sets[0].topology is None
+    # The places of an empty cluster: what is kept for it where nobody can go.
+    kept = found.pod_sets[0].topology
+    assert kept is not None
+    assert [one.pods for one in kept.domains] == [3]
     assert found.pod_sets[0].problems == ("no room",)
 
 

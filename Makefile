@@ -33,7 +33,8 @@ demo-down: ## end the demo and remove everything it made
 
 test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
 
-check: lint types fast ## the fast tier: lint, types, imports, unit and property tests
+check: setup ## the fast tier: lint, types, imports, unit and property tests
+	@$(MAKE) --no-print-directory -j2 --output-sync=target fast types lint
 
 lint: setup
 	@echo "check: ruff, import rules"

@@ -50,7 +50,8 @@ class Reader:
         """The key path as people write it: ``nodes[0].gpus``."""
         text = ""
         for key in self.path:
-            text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+            shown = key if isinstance(key, int) or key.isprintable() else repr(key)
+            text += f"[{key}]" if isinstance(key, int) else f".{shown}" if text else str(shown)
         return text or "the whole document"
 
     def fail(self, expected: str) -> NoReturn:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from simulator import client
@@ -144,6 +144,7 @@ keys = st.sampled_from(["gpu", "xid", "gi", "lost", "ecc", "slow", "load", "driv
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
+@example({"\n": None})
 @given(st.dictionaries(keys, values, max_size=4) | values)
 def test_any_value_is_an_order_or_an_input_error(value: object) -> None:
     told = ""

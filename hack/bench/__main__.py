@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, engine, preemption, preferred, writes
+from hack.bench import agent, drain, engine, preemption, preferred, topology, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
@@ -13,6 +13,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "drain": drain.main,
     "preemption": preemption.main,
     "engine": engine.main,
+    "topology": topology.main,
 }
 
 

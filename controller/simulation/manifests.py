@@ -26,7 +26,7 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.simulation.documents import Document, Json
-from controller.simulation.submissions import JOB_KINDS, POD, Composer, Submission, names_queue
+from controller.simulation.submissions import DEFAULT_QUEUE, JOB_KINDS, POD, Composer, Submission, names_queue
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
@@ -214,7 +214,7 @@ def _submissions(
     base_s: float,
     warnings: list[str],
 ) -> list[Submission]:
-    composer = Composer(_settings(config), _lookups(objects), base_s)
+    composer = Composer(_settings(config), _lookups(objects), base_s, _default_queues(objects))
     labels = {one.metadata.name: one.metadata.labels for one in objects if isinstance(one, Namespace)}
     owned = {(job.data["metadata"]["namespace"], job.data["metadata"]["name"]) for job in jobs if job.kind == "Job"}
     found: list[Submission] = []
@@ -237,6 +237,11 @@ def _submissions(
         seen[one.key] = document
         found.append(one)
     return sorted(found, key=lambda one: (one.arrival_s, one.order))
+
+
+def _default_queues(objects: Iterable[KubernetesObject]) -> frozenset[str]:
+    found = (one.metadata for one in objects if isinstance(one, LocalQueue))
+    return frozenset(one.namespace for one in found if one.name == DEFAULT_QUEUE)
 
 
 def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:

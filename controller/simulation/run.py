@@ -301,6 +301,7 @@ class Run:
                 message=message,
                 flavors=tell.flavors(workload),
                 preempted_by=by,
+                placement=tell.placement(workload),
             )
         )
 

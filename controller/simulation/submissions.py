@@ -18,7 +18,7 @@ from controller.jobs.batchjob import BatchJob
 from controller.jobs.kind import JobKind
 from controller.jobs.marks import passed_on, priority_class, queue_name
 from controller.jobs.owners import is_managed
-from controller.jobs.raw import JobError, shown, strings
+from controller.jobs.raw import JobError, labels, shown, strings
 from controller.jobs.settings import JobSettings, Lookups
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
@@ -29,6 +29,7 @@ from yamlfile.parsers import Unfit, go_duration
 ARRIVAL: Final = "tessera.dev/arrival"
 JOB_KINDS: Final[Mapping[tuple[str, str], JobKind]] = {("batch/v1", "Job"): BatchJob()}
 POD: Final = ("v1", "Pod")
+DEFAULT_QUEUE: Final = "default"
 POD_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 
 _TIEBREAK_MAX: Final = 999_999
@@ -48,9 +49,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Composer:
-    """``base_s``: seconds since 1970 of the simulation's start, a whole number."""
+    """``base_s``: seconds since 1970 of the simulation's start, a whole number.
 
-    def __init__(self, settings: JobSettings, lookups: Lookups, base_s: float) -> None:
+    ``default_queues``: namespaces with a LocalQueue ``default``, where jobs without a queue go.
+    """
+
+    def __init__(
+        self, settings: JobSettings, lookups: Lookups, base_s: float, default_queues: frozenset[str] = frozenset()
+    ) -> None:
+        self._default_queues = default_queues
         self._settings = settings
         self._lookups = lookups
         self._base_s = base_s
@@ -75,6 +82,8 @@ class Composer:
             return None if _is_over(decode(given, Workload)) else {k: v for k, v in given.items() if k != "status"}
         job = {**given, "metadata": {**given["metadata"], "uid": f"{order:08d}"}}
         job.pop("status", None)
+        if not queue_name(job) and job["metadata"]["namespace"] in self._default_queues:
+            job["metadata"]["labels"] = {**labels(job), names.QUEUE_NAME: DEFAULT_QUEUE}
         if not is_managed(job, namespace_labels, self._settings):
             return None
         kind = JOB_KINDS.get((given["apiVersion"], given["kind"]))

@@ -8,21 +8,34 @@ from controller.engine.queuestate import QueueState
 from controller.engine.queueusage import quantity_of
 from controller.engine.resources import CPU, Amount, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.shares import share
+from controller.engine.topologyencoding import decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.simulation.timeline import End, QueueEnd, Waits
+from controller.simulation.timeline import End, Place, QueueEnd, Waits
 from controller.simulation.waiting import why
 
 if TYPE_CHECKING:
     from controller.simulation.run import Run
 
 _MILLI = 1000
+_HOSTNAME = "kubernetes.io/hostname"
 
 
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
     """By pod set and resource; empty for a workload that holds no quota."""
     admission = workload.status.admission
     return {} if admission is None else {one.name: dict(one.flavors) for one in admission.pod_set_assignments}
+
+
+def placement(workload: Workload) -> tuple[Place, ...]:
+    """Where the pods of each set go, node by node; empty without a topology, or with one that ends above the nodes."""
+    admission = workload.status.admission
+    return tuple(
+        Place(pod_set=one.name, node=domain.values[-1], pods=domain.pods)
+        for one in (admission.pod_set_assignments if admission is not None else ())
+        if one.topology_assignment is not None and one.topology_assignment.levels[-1:] == (_HOSTNAME,)
+        for domain in decode(one.topology_assignment)
+    )
 
 
 def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s: float) -> str:

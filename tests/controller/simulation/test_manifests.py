@@ -170,3 +170,10 @@ def test_text_that_is_no_manifest_is_refused_in_one_line(text: str, said: str) -
 def test_times_stay_text_and_empty_documents_are_nothing() -> None:
     (found,) = documents("---\n---\napiVersion: v1\nkind: X\nmetadata: {name: n, at: 2026-01-01T00:00:00Z}\n", "f")
     assert (found.number, found.data["metadata"]["at"]) == (2, "2026-01-01T00:00:00Z")
+
+
+def test_a_job_without_a_queue_goes_to_the_default_one_of_its_namespace() -> None:
+    unqueued = job("a")
+    del unqueued["metadata"]["labels"]
+    queues = flavor(), cluster_queue(), local_queue("default", to="main")
+    assert told(run(*queues, unqueued)) == ["0 Admitted a"]

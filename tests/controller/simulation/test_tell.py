@@ -1,0 +1,32 @@
+"""Decisions in the words of the timeline."""
+
+import pytest
+
+from controller.engine.topologyencoding import Domain, encode
+from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
+from controller.simulation.tell import placement
+from controller.simulation.timeline import Place
+
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+
+
+def placed(*levels: str) -> tuple[Place, ...]:
+    domains = [Domain(("r1", "n1")[: len(levels)], 3), Domain(("r1", "n2")[: len(levels)], 1)]
+    chosen = PodSetAssignment(name="main", topology_assignment=encode(levels, domains[: len(levels)]))
+    bare = PodSetAssignment(name="driver")
+    return placement(Workload(status=WorkloadStatus(admission=Admission(pod_set_assignments=(bare, chosen)))))
+
+
+@pytest.mark.parametrize(
+    ("levels", "found"),
+    [
+        ((RACK, HOST), (Place(pod_set="main", node="n1", pods=3), Place(pod_set="main", node="n2", pods=1))),
+        ((RACK,), ()),
+    ],
+)
+def test_a_place_is_a_node(levels: tuple[str, ...], found: tuple[Place, ...]) -> None:
+    assert placed(*levels) == found
+
+
+def test_without_a_topology_there_is_no_place() -> None:
+    assert placement(Workload()) == ()

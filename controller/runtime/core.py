@@ -46,7 +46,7 @@ _SLICE: Final = 64
 """News that are taken in without a pause."""
 _SLICE_S: Final = 0.02
 """How long cycles go on without a pause."""
-_AHEAD: Final = 64
+_AHEAD: Final = 16
 """Writes that may wait while more is decided: a decision made later knows more, and counts who came meanwhile."""
 _CHECK_S: Final = 300.0
 """How often all sums are recomputed."""

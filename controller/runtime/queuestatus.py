@@ -36,11 +36,13 @@ PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
 """What waits for so long is written however busy the server is."""
 _BACKLOG: Final = 4
-_RATE: Final = 10.0
+_RATE: Final = 20.0
+_BUSY_RATE: Final = 4.0
 _BURST: Final = 20.0
 _ROUND_S: Final = 30.0
-"""Writes a second, or as many as it takes to get round all queues in so long: each costs the API server as much as an
-admission does."""
+"""Writes a second while nothing else is written, and beside the writes of workloads; in any case as many as it takes to
+get round all queues in ``_ROUND_S``. Each costs the API server as much as an admission does.
+"""
 
 Usage = dict[FlavorResource, Amount]
 _Key = tuple[Resource, str, str]
@@ -66,7 +68,7 @@ class QueueStatuses:
 
     def next_due_s(self) -> float | None:
         if self._unsent:
-            return self._filled_s + 1.0 / _RATE
+            return self._filled_s + 1.0 / (_BUSY_RATE if self._backlog() else _RATE)
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
     def touch(self) -> None:
@@ -110,7 +112,7 @@ class QueueStatuses:
             self._put(write)
 
     def _fill(self, now_s: float) -> None:
-        rate = max(_RATE, len(self._written) / _ROUND_S)
+        rate = max(_BUSY_RATE if self._backlog() else _RATE, len(self._written) / _ROUND_S)
         self._tokens = min(max(_BURST, rate), self._tokens + max(0.0, now_s - self._filled_s) * rate)
         self._filled_s = now_s
 

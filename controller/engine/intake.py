@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,13 +18,14 @@ from controller.engine.variants import job_of
 from controller.engine.workload import PodSetRequests, WorkloadInfo, adjusted, effective_priority, queue_order_time_s
 from controller.objects.meta import Resources, epoch_s, find_condition, is_true
 from controller.objects.quantity import Quantity
-from controller.objects.workload import PodSet, Workload
+from controller.objects.workload import PodSet, Workload, WorkloadSpec
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 _REMEMBERED = 4096
+T = TypeVar("T")
 _NOWHERE = ClusterQueueName("")
 
 
@@ -63,43 +65,117 @@ def replaced_slice(workload: Workload, config: EngineConfig) -> WorkloadKey | No
     return WorkloadKey(key) if key else None
 
 
+class _Common(NamedTuple):
+    """What workloads of one shape have in common. ``filled`` are the pod sets with the cluster's defaults in them."""
+
+    shape: str
+    given: tuple[PodSet, ...]
+    filled: tuple[PodSet, ...]
+    requests: tuple[PodSetRequests, ...]
+
+
 class Shapes:
-    """What pending workloads of one shape have in common is kept once: their pod sets and what these ask for.
+    """What pending workloads of one shape have in common is made and kept once: their pod sets and what these ask for.
 
     A hundred thousand may wait, and most are alike.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, tuple[PodSet, ...], tuple[PodSetRequests, ...]]] = {}
-        self._names: dict[LocalQueueKey, LocalQueueKey] = {}
+        self._known: dict[tuple[str, str], _Common] = {}
+        self._specs: dict[tuple[int, str], WorkloadSpec] = {}
+        self._values: dict[object, Any] = {}
+
+    def forget(self) -> None:
+        """The defaults have changed."""
+        self._known.clear()
+        self._specs.clear()
 
     def pending_of(
-        self, workload: Workload, config: EngineConfig, *, limits: LimitSummary, overheads: Mapping[str, Resources]
-    ) -> PendingWorkload:
-        """With the namespace's defaults in its templates, which then belong to its shape."""
-        filled = adjusted(workload, overheads=overheads, limits=limits)
-        if filled.spec.pod_sets != workload.spec.pod_sets:
-            workload = filled
+        self,
+        key: WorkloadKey,
+        workload: Workload,
+        config: EngineConfig,
+        *,
+        limits: LimitSummary,
+        overheads: Mapping[str, Resources],
+    ) -> tuple[PendingWorkload, Workload]:
+        """With the namespace's defaults in its templates, which then belong to its shape; and the workload as given.
+
+        Both hold what they have in common with others once.
+        """
         priority = effective_priority(workload, config.gates)
-        shape = shape_of(workload, priority)
-        known = self._known.get(shape)
-        if known is None:
+        place = (shape_of(workload, priority), "" if limits.empty else workload.metadata.namespace)
+        common = self._known.get(place)
+        if common is None:
             if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates)
-            known = self._known[shape] = (shape, workload.spec.pod_sets, info.pod_sets)
-        shape, pod_sets, requests = known
-        workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=pod_sets))
-        local_queue = local_queue_of(workload)
-        if len(self._names) >= _REMEMBERED:
-            self._names.clear()
-        return PendingWorkload(
-            WorkloadInfo(workload=workload, cluster_queue=_NOWHERE, pod_sets=requests),
-            local_queue=self._names.setdefault(local_queue, local_queue),
+                self.forget()
+            filled = adjusted(workload, overheads=overheads, limits=limits)
+            common = self._known[place] = _common(workload, filled, place[0], priority, config)
+        given = self._compact(workload, common.given)
+        info = WorkloadInfo(
+            workload=given
+            if common.filled is common.given
+            else msgspec.structs.replace(given, spec=self._spec(workload.spec, common.filled)),
+            cluster_queue=_NOWHERE,
+            pod_sets=common.requests,
+            key=key,
+        )
+        pending = PendingWorkload(
+            info,
+            local_queue=self._once(local_queue_of(workload)),
             priority=priority,
             queued_at_s=queued_at_s(workload, config),
-            shape=shape,
+            shape=common.shape,
         )
+        return pending, given
+
+    def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> Workload:
+        """An equal workload. Of its parts those that others have as well are the same objects."""
+        replace, once, metadata = msgspec.structs.replace, self._once, workload.metadata
+        owners = tuple(
+            replace(owner, api_version=once(owner.api_version), kind=once(owner.kind))
+            for owner in metadata.owner_references
+        )
+        return replace(
+            workload,
+            api_version=once(workload.api_version),
+            kind=once(workload.kind),
+            metadata=replace(
+                metadata,
+                namespace=once(metadata.namespace),
+                finalizers=once(metadata.finalizers),
+                owner_references=owners,
+            ),
+            spec=self._spec(workload.spec, pod_sets),
+        )
+
+    def _spec(self, given: WorkloadSpec, pod_sets: tuple[PodSet, ...]) -> WorkloadSpec:
+        """``given`` with these pod sets, known by their identity: whoever is kept here keeps them."""
+        known = self._specs.get((id(pod_sets), given.queue_name))
+        spec = msgspec.structs.replace(given, pod_sets=pod_sets)
+        if known == spec:
+            return known
+        if len(self._specs) >= 4 * _REMEMBERED:
+            self._specs.clear()
+        self._specs[id(pod_sets), given.queue_name] = spec
+        return spec
+
+    def _once(self, value: T) -> T:
+        if len(self._values) >= _REMEMBERED:
+            self._values.clear()
+        found: T = self._values.setdefault(value, value)
+        return found
+
+
+def _common(given: Workload, filled: Workload, shape: str, priority: int, config: EngineConfig) -> _Common:
+    changed = filled.spec.pod_sets != given.spec.pod_sets
+    info = WorkloadInfo.of(filled, rules=config.request_rules, gates=config.gates)
+    return _Common(
+        shape=shape_of(filled, priority) if changed else shape,
+        given=given.spec.pod_sets,
+        filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
+        requests=info.pod_sets,
+    )
 
 
 def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:

@@ -29,10 +29,16 @@ class WorkloadEvents:
         """The workload is new or has changed. An echo of what is known changes nothing."""
         state, key = self._state, WorkloadKey(workload.key)
         where = standing(workload, state.config)
-        self._note_outside(workload, where)
         if where is Standing.FINISHED:
             self.remove(key, now_s)
             return
+        known = state.objects.get(key)
+        unchanged = known is not None and known.spec == workload.spec
+        if not unchanged:
+            self._note_outside(workload)
+        elif known is not None:
+            # Conditions come and go; what was asked for stays in memory once.
+            workload = msgspec.structs.replace(workload, spec=known.spec)
         state.objects[key] = workload
         if key in state.assumed:
             if where is Standing.PENDING:
@@ -42,9 +48,9 @@ class WorkloadEvents:
         if where is not Standing.HOLDS:
             state.ended.discard(key)
         if where is Standing.HOLDS:
-            self._hold(workload, now_s)
+            self._hold(key, workload, now_s)
         elif where is Standing.PENDING:
-            self._queue(workload, now_s)
+            self._queue(key, workload, now_s)
         else:
             self._release(key, now_s)
             self._unqueue(key)
@@ -63,14 +69,15 @@ class WorkloadEvents:
 
     def refill(self, now_s: float, *, namespace: str | None = None) -> None:
         """The defaults that pending workloads get have changed, those of one namespace or of all."""
+        self._shapes.forget()
         for pending in list(self._state.queues):
             if namespace is None or pending.info.workload.metadata.namespace == namespace:
-                self._queue(self._state.objects[pending.key], now_s)
+                self._queue(pending.key, self._state.objects[pending.key], now_s)
 
     def adopt(self, name: ClusterQueueName, now_s: float) -> None:
         """The ClusterQueue is there now: those who hold quota in it hold it."""
-        for workload in self._state.stranded.pop(name, {}).values():
-            self._hold(workload, now_s)
+        for key, workload in self._state.stranded.pop(name, {}).items():
+            self._hold(key, workload, now_s)
 
     def strand(self, name: ClusterQueueName, gone: tuple[Holder, ...]) -> None:
         """The ClusterQueue went: those who held quota in it hold nothing until it is back."""
@@ -80,9 +87,8 @@ class WorkloadEvents:
 
     # -- holders -----------------------------------------------------------------------------------------------------
 
-    def _hold(self, workload: Workload, now_s: float) -> None:
+    def _hold(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state, cluster = self._state, self._state.cluster
-        key = WorkloadKey(workload.key)
         if key in state.ended:
             return
         state.queues.remove(key)
@@ -157,14 +163,13 @@ class WorkloadEvents:
 
     # -- pending -----------------------------------------------------------------------------------------------------
 
-    def _queue(self, workload: Workload, now_s: float) -> None:
+    def _queue(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state = self._state
-        key = WorkloadKey(workload.key)
         self._release(key, now_s)
         limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
-        pending = self._shapes.pending_of(workload, state.config, limits=limits, overheads=state.overheads)
-        if pending.info.workload.spec == workload.spec:
-            state.objects[key] = pending.info.workload
+        pending, state.objects[key] = self._shapes.pending_of(
+            key, workload, state.config, limits=limits, overheads=state.overheads
+        )
         known = state.queues.get(key)
         if known is not None and _same(known, pending):
             known.info = pending.info
@@ -181,12 +186,9 @@ class WorkloadEvents:
 
     # -- changes from outside ----------------------------------------------------------------------------------------
 
-    def _note_outside(self, workload: Workload, where: Standing) -> None:
+    def _note_outside(self, workload: Workload) -> None:
         """A new workload or a changed spec may let others evict each other again."""
-        if not self._state.config.beyond.no_eviction_cycles or where is Standing.FINISHED:
-            return
-        known = self._state.objects.get(WorkloadKey(workload.key))
-        if known is None or known.spec != workload.spec:
+        if self._state.config.beyond.no_eviction_cycles:
             self._outside(workload)
 
     def _outside(self, workload: Workload) -> None:

@@ -1,12 +1,16 @@
 """One pending workload in its queue."""
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from controller.engine.assignment import Bookmark
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Holder, QueueState
 from controller.engine.resources import LocalQueueKey, WorkloadKey
 from controller.engine.workload import WorkloadInfo
+
+if TYPE_CHECKING:
+    from controller.engine.queues.clusterqueue import ClusterQueueOrder
 
 OrderKey = tuple[int, int, float, str, str]
 """Sticky first, then more priority, then earlier, then by uid; the key settles what is left."""
@@ -57,6 +61,7 @@ class PendingWorkload:
     """
 
     __slots__ = (
+        "at",
         "bookmark",
         "due_s",
         "entry",
@@ -91,6 +96,8 @@ class PendingWorkload:
         self.sticky = False
         self.place = Place.NOWHERE
         self.popped_epoch = 0
+        self.at: ClusterQueueOrder | None = None
+        """The order it is in; None while it leads nowhere."""
         self.entry: object = None
         """The lane's entry of it, which is how a heap tells what is out of date."""
 

@@ -29,8 +29,6 @@ class PendingQueues:
         self._orders: dict[ClusterQueueName, ClusterQueueOrder] = {}
         self._pending: dict[WorkloadKey, PendingWorkload] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
-        self._at: dict[WorkloadKey, ClusterQueueOrder] = {}
-        """Who is in which order; who leads nowhere is absent."""
         self.on_removed: Callable[[WorkloadKey], None] = lambda _: None
         """Told of every workload that waits no longer, or not as it did."""
         self._woken: dict[int, Node] = {}
@@ -84,7 +82,7 @@ class PendingQueues:
         if self._pending.get(pending.key) is not pending or pending.place is not Place.IN_FLIGHT:
             return
         self._settle()
-        order = self._at.get(pending.key)
+        order = pending.at
         if order is None:
             self._enter(pending, now_s)
             return
@@ -100,7 +98,7 @@ class PendingQueues:
     def local_queue_changed(self, key: LocalQueueKey, now_s: float) -> None:
         """It came, went, was stopped, or leads to another ClusterQueue."""
         for pending in tuple(self._by_local_queue.get(key, {}).values()):
-            if self._at.get(pending.key) is not self._order_of(pending):
+            if pending.at is not self._order_of(pending):
                 self._leave(pending)
                 self._enter(pending, now_s)
 
@@ -112,7 +110,7 @@ class PendingQueues:
         if order is not None and (state is None or not self._rules_stand(order, state)):
             del self._orders[name]
             self._ready.discard(name)
-            for pending in [one for one in self._pending.values() if self._at.get(one.key) is order]:
+            for pending in [one for one in self._pending.values() if one.at is order]:
                 self._leave(pending)
                 self._enter(pending, now_s)
         if state is None:
@@ -122,7 +120,7 @@ class PendingQueues:
                 local_queue = self._cluster.local_queues.get(key)
                 if local_queue is not None and local_queue.spec.cluster_queue == name:
                     for pending in tuple(waiting.values()):
-                        if pending.key not in self._at:
+                        if pending.at is None:
                             self._enter(pending, now_s)
         self.wake(name)
 
@@ -211,7 +209,7 @@ class PendingQueues:
             for pending in (*order.active(), *order.parked()):
                 if pending.key in seen or self._pending.get(pending.key) is not pending:
                     raise QueueDriftError(f"{pending} is in {order.name} and elsewhere, or should be gone")
-                if self._at.get(pending.key) is not order:
+                if pending.at is not order:
                     raise QueueDriftError(f"{pending} is in {order.name} and not known to be")
                 seen[pending.key] = order
         for key, pending in self._pending.items():
@@ -220,7 +218,7 @@ class PendingQueues:
             if self._by_local_queue.get(pending.local_queue, {}).get(key) is not pending:
                 raise QueueDriftError(f"{pending} is lost to its LocalQueue")
             order_of = self._order_of(pending)
-            if pending.place is not Place.IN_FLIGHT and self._at.get(key) is not order_of:
+            if pending.place is not Place.IN_FLIGHT and pending.at is not order_of:
                 raise QueueDriftError(f"{pending} leads to {order_of and order_of.name} and is not there")
         for name, order in self._orders.items():
             if order.first() is not None and name not in self._ready:
@@ -233,7 +231,7 @@ class PendingQueues:
         if order is None:
             pending.place = Place.NOWHERE
             return
-        self._at[pending.key] = order
+        pending.at = order
         if pending.due_s > now_s:
             self._wait(order, pending)
         else:
@@ -247,7 +245,7 @@ class PendingQueues:
             heapq.heappush(self._due, (pending.due_s, pending.key))
 
     def _leave(self, pending: PendingWorkload) -> None:
-        order = self._at.pop(pending.key, None)
+        order, pending.at = pending.at, None
         if order is not None:
             order.remove(pending)
         pending.place = Place.NOWHERE
@@ -256,7 +254,9 @@ class PendingQueues:
         while (due_s := self.next_due_s()) is not None and due_s <= now_s:
             _, key = heapq.heappop(self._due)
             pending = self._pending[key]
-            order = self._at[key]
+            order = pending.at
+            if order is None:
+                continue
             order.remove(pending)
             order.push(pending)
             self._ready.add(order.name)

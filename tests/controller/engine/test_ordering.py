@@ -14,7 +14,7 @@ from controller.engine.intake import Shapes, holder_of
 from controller.engine.limitrange import LimitSummary
 from controller.engine.ordering import classical_order, fair_order
 from controller.engine.reasons import PendingReason
-from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
+from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.queues import ClusterQueue, Cohort
 from tests.controller.engine.world import cluster_queue, cohort, workload
 
@@ -35,8 +35,10 @@ def cluster(*objects: object, gates: Mapping[str, bool] | None = None) -> Cluste
 def entry(
     of: Cluster, queue: str, name: str, gpus: int = 1, *, priority: int = 0, created_s: int = 0, level: int = 0
 ) -> Entry:
-    pending = Shapes().pending_of(
-        workload(name, queue, gpus, priority=priority, created_s=created_s),
+    given = workload(name, queue, gpus, priority=priority, created_s=created_s)
+    pending, _ = Shapes().pending_of(
+        WorkloadKey(given.key),
+        given,
         of.config,
         limits=LimitSummary(),
         overheads={},

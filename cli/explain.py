@@ -90,9 +90,13 @@ async def _explained(asked: Source, workload: Workload) -> Json:
     decision = live["decision"]
     if decision is not None:
         body["reason"], body["sentence"] = decision["reason"], decision["sentence"]
-    if live["state"] in ("Pending", "HeldBack") and (decision is None or decision["rule"] == "fits"):
+    if live["state"] in ("Pending", "HeldBack"):
         local = local or await asked.offline()
-        body["reason"], body["sentence"] = local.why(workload)
+        blocked = local.blocked(workload)
+        if blocked is not None:
+            body["reason"], body["sentence"] = blocked
+        elif decision is None or decision["rule"] == "fits":
+            body["reason"], body["sentence"] = local.why(workload)
     body["wouldAdmit"] = None
     wanted = decision["wouldAdmit"] if decision is not None else None
     if wanted is not None:

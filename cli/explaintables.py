@@ -14,7 +14,7 @@ _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evic
 
 
 def show(body: Json) -> None:
-    print_parts(_headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), _story(body))
+    print_parts(_headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), *_story(body))
 
 
 def _headline(body: Json) -> Text:
@@ -32,8 +32,11 @@ def _place(body: Json) -> Text:
 def _sentence(body: Json) -> Text | None:
     if body["sentence"]:
         return Text(body["sentence"])
-    admitted = next((one for one in body["conditions"] or [] if one["type"] in ("Finished", "Admitted")), None)
-    return Text(admitted["message"]) if admitted is not None and admitted.get("message") else None
+    said = {one["type"]: one.get("message") for one in body["conditions"] or [] if one["status"] == "True"}
+    message = next(
+        (said[type_] for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if said.get(type_)), None
+    )
+    return Text(message) if message is not None else None
 
 
 def _numbers(body: Json) -> list[RenderableType]:
@@ -74,11 +77,11 @@ def _holders(body: Json) -> list[RenderableType]:
     return parts
 
 
-def _story(body: Json) -> RenderableType | None:
+def _story(body: Json) -> list[RenderableType]:
     if not body["story"]:
-        return None
+        return []
     made = table("Story", "when", "queue", "what")
     for one in body["story"]:
         when = dt.datetime.fromtimestamp(one["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         made.add_row(when, one["clusterQueue"], one["sentence"])
-    return made
+    return [Text(""), made]

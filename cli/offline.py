@@ -20,7 +20,7 @@ from controller.objects.workload import Workload
 from controller.runtime.explain import explained, queue_shown, waiting
 from controller.runtime.feeds import ORDER
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
-from controller.simulation.waiting import why
+from controller.simulation.waiting import out_of_reach, why
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource
@@ -87,6 +87,11 @@ class Offline:
 
     def explain(self, workload: Workload) -> Json:
         return explained(self.engine, workload, self.now_s)
+
+    def blocked(self, workload: Workload) -> tuple[str, str] | None:
+        """What keeps it from being tried at all: its queue is stopped, leads nowhere, ..."""
+        found = out_of_reach(self.engine, workload)
+        return None if found is None else (str(found.reason), found.message)
 
     def why(self, workload: Workload) -> tuple[str, str]:
         """Reason code and sentence of one that waits."""

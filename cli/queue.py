@@ -134,13 +134,14 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
     async def work() -> None:
         async with source(where) as asked:
             chosen = await _chosen(asked, name, local)
+            problems = {one["name"]: one["problems"] for one in await asked.queues()}
             queues = []
             for one in chosen:
                 items = await asked.pending(one, limit)
                 if items is None:
                     raise click.ClickException(f"--queue: found {one!r}, expected a ClusterQueue's name")
                 found = [item for item in items if local is None or item["localQueue"] == local]
-                queues.append({"clusterQueue": one, "pending": found})
+                queues.append({"clusterQueue": one, "problems": problems.get(one, []), "pending": found})
             body = {"source": asked.name, "clusterQueues": queues}
             if output == "json":
                 printed(body)

@@ -131,6 +131,6 @@ def show_pending(body: Json) -> None:
                 one["reason"] or "-",
                 one["sentence"] or "Not tried since it came",
             )
-        show(made)
+        show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
     if not shown:
         click.echo("Nobody waits.")

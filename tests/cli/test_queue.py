@@ -192,12 +192,14 @@ async def test_queues_stop_drain_and_resume(shell: Shell) -> None:
 
 
 async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
-    shell.scene.queue()
-    await shell.run("queue", "stop", "cq")
-    shell.scene.workload("w", 1)
-    text = (await shell.run("explain", "w", "--offline")).stdout
-    assert "Suspended" in text
-    assert "The ClusterQueue is stopped (Hold)" in text
+    async with busy(shell):
+        await shell.run("queue", "stop", "cq")
+        for words in (("c",), ("c", "--offline")):
+            text = (await shell.run("explain", *words)).stdout
+            assert text.splitlines()[0] == "team/c: Pending, Suspended"
+            assert "The ClusterQueue is stopped (Hold)" in text
+        text = (await shell.run("queue", "pending")).stdout
+        assert text.splitlines()[-1] == "The ClusterQueue is stopped (Hold)"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class Quota(Struct, frozen=True):
 
 
 NO_QUOTA: Final = Quota(0)
+_NO_BOUND: Final = INFINITE * 2
 
 
 def bounded(amount: Amount) -> Amount:
@@ -97,17 +98,21 @@ class Cell:
 
         Negative where more is used than there is. A limit without a parent to borrow from means nothing.
         """
-        cell, local, least = self, 0, INFINITE * 2
+        # Asked several times in every try: what ``local_available`` and ``spill`` say is written out.
+        cell, local, least = self, 0, _NO_BOUND
         while (parent := cell.parent) is not None:
-            local += cell.local_available()
+            free = cell.local_quota - cell.usage
+            if free > 0:
+                local += free
             if cell.borrowing_limit is not None:
-                least = min(least, local + cell.lent() - cell.spill() + cell.borrowing_limit)
+                bound = local + cell.lent() + min(free, 0) + cell.borrowing_limit
+                least = min(least, bound)
             cell = parent
         return min(least, local + cell.subtree_quota - cell.usage)
 
     def potential(self) -> Amount:
         """What could be used here if nothing were used anywhere."""
-        cell, local, least = self, 0, INFINITE * 2
+        cell, local, least = self, 0, _NO_BOUND
         while (parent := cell.parent) is not None:
             if cell.borrowing_limit is not None:
                 least = min(least, local + cell.subtree_quota + cell.borrowing_limit)

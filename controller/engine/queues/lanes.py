@@ -50,6 +50,9 @@ class Lane:
     def __len__(self) -> int:
         return sum(shape.live for shape in self._shapes.values())
 
+    def __bool__(self) -> bool:
+        return bool(self._shapes)
+
     def push(self, pending: PendingWorkload, *, asleep: bool = False) -> None:
         """Into the order; ``asleep`` says how the first of its shape comes, the others follow it."""
         shape = self._shapes.get(pending.shape)

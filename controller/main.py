@@ -17,7 +17,11 @@ from controller.config.settings import ControllerConfig
 from controller.log import configure
 from controller.runtime.flags import PROGRAM, Asked, Flags, UsageError, parse
 from controller.runtime.process import Process
+from controller.runtime.uninstall import remove_finalizers
+from kube.client import Client
+from kube.config import load as connect
 from kube.errors import ConfigError as ClusterConfigError
+from kube.errors import KubeError
 from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)
@@ -47,6 +51,8 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
         sys.stderr.write(f"{PROGRAM}: {wrong}\n")
         return 2
     configure(flags.log_level)
+    if flags.remove_finalizers:
+        return _remove_finalizers(flags)
     for one in config.without_effect:
         log.warning("%s", one)
     log.info("policy %s, %s", config.policy.value, "the core alone" if flags.core_only else "with jobs and webhooks")
@@ -61,6 +67,22 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     except Exception:
         log.exception("cannot go on")
         return 1
+
+
+def _remove_finalizers(flags: Flags) -> int:
+    async def work() -> None:
+        async with Client(connect(flags.kubeconfig)) as client:
+            await remove_finalizers(client)
+
+    try:
+        asyncio.run(work())
+    except ClusterConfigError as wrong:
+        sys.stderr.write(f"{PROGRAM}: {wrong}\n")
+        return 2
+    except KubeError as failed:
+        log.error("finalizers are left: %s", failed)  # noqa: TRY400 - the traceback says no more
+        return 1
+    return 0
 
 
 async def _serve(config: ControllerConfig, flags: Flags) -> int:

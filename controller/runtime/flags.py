@@ -14,7 +14,7 @@ VERSION: Final = "0.1.0"
 _HELP: Final = """\
 usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address A:P] [--web-address A:P]
                           [--leader-elect | --no-leader-elect] [--only core] [--namespace NAME] [--identity NAME]
-                          [--log-level LEVEL] [--version] [--help]
+                          [--log-level LEVEL] [--remove-finalizers] [--version] [--help]
 
   --config FILE            Kueue's Configuration file (config.kueue.x-k8s.io), or one with our own block `tessera:`
   --kubeconfig FILE        the API server; default: the pod's own service account
@@ -25,6 +25,7 @@ usage: tessera-controller [--config FILE] [--kubeconfig FILE] [--metrics-address
   --namespace NAME         the controller's own namespace (default: the service account's, else tessera-system)
   --identity NAME          who holds the lease (default: the host's name and a random part)
   --log-level LEVEL        debug, info, warning or error (default info)
+  --remove-finalizers      take our finalizer off all objects, and end: when the controller is uninstalled
 
 Each flag has an environment variable: TESSERA_CONFIG, TESSERA_METRICS_ADDRESS, TESSERA_LEADER_ELECT=false ...
 Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
@@ -54,6 +55,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     identity: str | None = None
     log_level: str = "info"
+    remove_finalizers: bool = False
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
@@ -68,7 +70,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
 def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Flag to (value, what to call it in a message)."""
     found = {}
-    for name in (*_NAMED, "leader-elect"):
+    for name in (*_NAMED, "leader-elect", "remove-finalizers"):
         variable = "TESSERA_" + name.upper().replace("-", "_")
         if env.get(variable):
             found[name] = (env[variable], variable)
@@ -85,6 +87,8 @@ def _take(words: list[str], given: dict[str, tuple[str, str]]) -> None:
     name = flag.removeprefix("--")
     if flag.startswith("--") and name == "no-leader-elect" and not equals:
         given["leader-elect"] = ("false", flag)
+    elif word == "--remove-finalizers":
+        given[name] = ("true", flag)
     elif flag.startswith("--") and name == "leader-elect":
         given[name] = (value if equals else "true", flag)
     elif flag.startswith("--") and name in _NAMED:
@@ -109,6 +113,8 @@ def _typed(given: Mapping[str, tuple[str, str]]) -> Flags:
                 settings["web"] = address(value, called)
             case "leader-elect":
                 settings["leader_elect"] = _yes(value, called)
+            case "remove-finalizers":
+                settings["remove_finalizers"] = _yes(value, called)
             case "only":
                 _one_of(value, ("core",), called)
                 settings["core_only"] = True

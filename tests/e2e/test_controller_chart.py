@@ -70,6 +70,18 @@ def test_without_the_controller_there_is_nothing_of_it() -> None:
     assert not [key for key in objects(rendered("controller.enabled=false")) if "controller" in key[1]]
 
 
+def test_an_uninstall_takes_the_finalizers_off_with_rights_of_its_own() -> None:
+    found = objects(rendered())
+    hooks = {key: one for key, one in found.items() if key[1] == f"{NAME}-uninstall"}
+    assert {kind for kind, _ in hooks} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    assert all(one["metadata"]["annotations"]["helm.sh/hook"] == "post-delete" for one in hooks.values())
+    (container,) = hooks["Job", f"{NAME}-uninstall"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["tessera-controller", "--remove-finalizers"]
+    assert not [
+        key for key in objects(rendered("controller.removeFinalizersOnUninstall=false")) if "uninstall" in key[1]
+    ]
+
+
 def test_the_priority_classes_have_the_names_and_values_that_sites_know() -> None:
     found = objects(rendered("controller.priorityClasses.create=true"))
     values = {

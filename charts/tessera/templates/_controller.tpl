@@ -15,3 +15,10 @@
 -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
 {{- end -}}
+
+{{- /* Annotations of what runs at the uninstall; the argument is its place in the order. */ -}}
+{{- define "tessera.uninstallHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-weight: {{ . | quote }}
+{{- end -}}

@@ -9,6 +9,8 @@ from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.runtime.retention import over_s
+from controller.runtime.uninstall import remove_finalizers
+from kube.client import Client
 from kube.testing import eventually
 from tests.controller.runtime.stage import CONFIG, config, stage, stamp
 
@@ -54,6 +56,19 @@ async def test_finished_workloads_are_deleted_when_the_configuration_says_so() -
             await scene.until_admitted("a")
             scene.finish("a")
             await eventually(lambda: scene.server.list_all(WORKLOADS) == [])
+
+
+async def test_at_the_uninstall_no_finalizer_of_ours_stays_and_every_other_does() -> None:
+    async with stage() as scene, Client(scene.server.config) as client:
+        scene.queue()
+        scene.server.merge(CLUSTER_QUEUES, "cq", {"metadata": {"finalizers": ["site/own", IN_USE]}})
+        scene.workload("a")
+        scene.server.merge(WORKLOADS, "a", {"metadata": {"finalizers": [IN_USE]}}, namespace="team")
+        scene.server.unknown = {"topologies"}
+        assert await remove_finalizers(client) == 3
+        assert scene.server.get(CLUSTER_QUEUES, "cq")["metadata"]["finalizers"] == ["site/own"]
+        assert "finalizers" not in scene.server.get(WORKLOADS, "a", namespace="team")["metadata"]
+        assert await remove_finalizers(client) == 0
 
 
 def test_what_is_not_over_stays() -> None:

@@ -1,0 +1,64 @@
+"""What is left to do when the controller goes for good: nobody is there any more to take its finalizers off."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from controller.jobs.names import RESOURCE_IN_USE
+from controller.runtime.finalizers import KINDS
+from controller.runtime.kinds import WORKLOADS
+from controller.runtime.workloadwrites import Stamped
+from kube.client import Client
+from kube.errors import ConflictError, NotFoundError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+async def remove_finalizers(client: Client) -> int:
+    """Take the finalizer off everything; how many objects had it. Raises KubeError."""
+    count = 0
+    for resource in (WORKLOADS, *KINDS):
+        try:
+            listing = await client.list_all(resource, _Head)
+        except NotFoundError:
+            continue  # its CRD is gone, and its objects with it
+        for one in listing.items:
+            if RESOURCE_IN_USE in one.metadata.finalizers:
+                await _remove(client, resource, one.metadata)
+                count += 1
+    log.info("took the finalizer %s off %d objects", RESOURCE_IN_USE, count)
+    return count
+
+
+async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
+    namespace = meta.namespace or None
+    for _ in range(_ATTEMPTS):
+        left = [one for one in meta.finalizers if one != RESOURCE_IN_USE]
+        tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
+        try:
+            await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)
+        except NotFoundError:
+            return
+        except ConflictError:
+            try:
+                meta = (await client.get(resource, meta.name, _Head, namespace=namespace)).metadata
+            except NotFoundError:
+                return
+        else:
+            return

@@ -5,6 +5,8 @@ from typing import Any
 
 import aiohttp
 
+from controller.webhooks.injection import CRDS, PLACEHOLDER
+from controller.webhooks.keeper import SECRETS
 from kube.testing import eventually
 from tests.controller.runtime.stage import HERE, stage
 
@@ -65,3 +67,23 @@ async def test_a_follower_names_who_leads() -> None:
                 status, text = await get(second.listeners[HERE].port, "/api/v1/queues")
                 assert status == 503
                 assert "first" in json.loads(text)["leader"]
+
+
+async def test_every_replica_serves_the_webhook_and_the_crds_are_told() -> None:
+    async with stage() as scene:
+        scene.queue()
+        name = "workloads.kueue.x-k8s.io"
+        webhook = {"clientConfig": PLACEHOLDER.client_config("/convert"), "conversionReviewVersions": ["v1"]}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+        scene.server.create(CRDS, name, {"metadata": {}, "spec": {"conversion": conversion}})
+
+        def told() -> dict[str, Any]:
+            found: dict[str, Any] = scene.server.get(CRDS, name)["spec"]["conversion"]["webhook"]["clientConfig"]
+            return found
+
+        async with scene.controller(core_only=False):
+            await eventually(lambda: "caBundle" in told())
+            assert told()["service"]["name"] == "tessera-controller-webhook"
+            assert told()["service"]["namespace"] == "tessera-system"
+        secret = scene.server.get(SECRETS, "tessera-controller-webhook", namespace="tessera-system")
+        assert {"tls.crt", "tls.key", "ca.crt"} <= set(secret["data"])

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -89,7 +89,7 @@ def simulate_command(
             notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
         for note in notes:
             click.echo(f"note: {note}", err=True)
-        result = simulate(given, settings.engine, until_s=until, progress=_progress())
+        result = simulate(given, settings.engine, until_s=until, progress=patience(time.monotonic))
     except (ConfigError, InputError) as wrong:
         raise WrongInputError(str(wrong)) from None
     if output == "json":
@@ -138,13 +138,13 @@ def _text(file: Path) -> str:
         raise InputError(f"{file}: found bytes that are no UTF-8, expected YAML or JSON") from None
 
 
-def _progress() -> Progress:
+def patience(monotonic: Callable[[], float]) -> Progress:
     """A line on the terminal that is written over, once it takes longer than a person waits without wondering."""
-    started_s = shown_s = time.monotonic()
+    started_s = shown_s = monotonic()
 
     def progress(t: float, done: int, everybody: int) -> None:
         nonlocal shown_s
-        now_s = time.monotonic()
+        now_s = monotonic()
         if now_s - started_s > _QUIET_S and now_s - shown_s > _EVERY_S:
             shown_s = now_s
             end = "\r" if sys.stderr.isatty() else "\n"

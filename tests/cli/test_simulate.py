@@ -8,6 +8,7 @@ import click.testing
 import pytest
 
 from cli.main import tessera
+from cli.simulate import patience
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDER = EXAMPLES / "simulate"
@@ -189,3 +190,12 @@ def test_help_shows_how() -> None:
     assert "Examples:" in text
     assert "tessera simulate --fleet fleet.yaml queues.yaml jobs.yaml" in text
     assert "Exit codes" in text
+
+
+def test_who_waits_for_long_is_told_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = [0.0]
+    progress = patience(lambda: seconds[0])
+    for now, done in ((1.9, 1), (2.1, 2), (2.3, 3), (2.7, 4)):
+        seconds[0] = now
+        progress(60.0 * done, done, 7)
+    assert capsys.readouterr().err == "at 120 s: 2 of 7 jobs have ended\nat 240 s: 4 of 7 jobs have ended\n"

@@ -1,9 +1,11 @@
 """What is read as a scenario: the controller's kinds of both versions, and one line for everything that is wrong."""
 
+import json
 from typing import Any
 
 import pytest
 
+from controller.objects.queues import ClusterQueue
 from controller.simulation.documents import InputError, documents
 from controller.simulation.manifests import scenario
 from tests.controller.simulation.lab import (
@@ -82,7 +84,7 @@ def test_a_list_is_what_it_holds_and_a_workload_of_a_listed_job_counts_once() ->
         {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "1", "controller": True}
     ]
     everything = {"apiVersion": "v1", "kind": "List", "items": [*QUEUES, owned, job("a", 4)]}
-    text = __import__("json").dumps(everything)
+    text = json.dumps(everything)
     settings = config()
     found = scenario(documents(text, "-"), settings)
     assert [one.key for one in found.submissions] == ["ns/a"]
@@ -177,3 +179,20 @@ def test_a_job_without_a_queue_goes_to_the_default_one_of_its_namespace() -> Non
     del unqueued["metadata"]["labels"]
     queues = flavor(), cluster_queue(), local_queue("default", to="main")
     assert told(run(*queues, unqueued)) == ["0 Admitted a"]
+
+
+def test_absent_preemption_policies_are_never_as_in_the_schema() -> None:
+    queue = cluster_queue(preemption={"withinClusterQueue": "LowerPriority", "borrowWithinCohort": {}})
+    (found,) = [one for one in scenario(given(queue), config()).objects if isinstance(one, ClusterQueue)]
+    preemption = found.spec.preemption
+    assert preemption is not None
+    assert (preemption.within_cluster_queue, preemption.reclaim_within_cohort) == ("LowerPriority", "Never")
+    assert preemption.borrow_within_cohort is not None
+    assert preemption.borrow_within_cohort.policy == "Never"
+
+
+def test_a_later_document_replaces_an_earlier_one_of_its_name() -> None:
+    assert (
+        told(run(flavor(), cluster_queue(gpus=1), local_queue(), cluster_queue(gpus=4), job("a", 4)))[0]
+        == "0 Admitted a"
+    )

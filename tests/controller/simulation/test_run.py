@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.simulation.clockwork import sample_times
 from controller.simulation.run import UnsettledError
 from tests.controller.simulation.lab import (
     GPU,
@@ -190,3 +191,47 @@ def test_workloads_that_push_each_other_out_for_ever_are_named() -> None:
     with pytest.raises(UnsettledError, match=named):
         run(*objects, using="fairSharing: {}\n" + KUEUE_POLICY)
     assert run(*objects, using="fairSharing: {}\ntessera: {policy: tessera}\n").final.running
+
+
+def test_jobs_of_two_queues_that_arrive_together_go_in_the_order_of_the_files() -> None:
+    pool = flavor(), cluster_queue("lender", 4, cohort="pool"), *(cluster_queue(q, 0, cohort="pool") for q in "xy")
+    queues = *pool, local_queue("x"), local_queue("y")
+    for first, second in (("a", "b"), ("b", "a")):
+        result = run(*queues, job(first, 4, queue="y"), job(second, 4, queue="x"))
+        assert told(result) == [f"0 Admitted {first}", f"0 Pending {second}"]
+
+
+BY_USAGE = cluster_queue(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+HISTORY = "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 5m}\n"
+
+
+def test_what_runs_in_virtual_time_counts_as_past_usage() -> None:
+    """Anna has run for an hour when she and Ben ask: Ben goes first, and only where usage counts."""
+    world = (flavor(), BY_USAGE, local_queue("anna", to="main"), local_queue("ben", to="main"))
+    jobs = (
+        job("long", 8, queue="anna", runtime="1h"),
+        job("again", 8, queue="anna", arrival="30m", runtime="1m"),
+        job("ben", 8, queue="ben", arrival="31m", runtime="1m"),
+    )
+    admitted = [one for one in told(run(*world, *jobs, using=HISTORY)) if "Admitted" in one]
+    assert admitted == ["0 Admitted long", "3600 Admitted ben", "3660 Admitted again"]
+    assert "3600 Admitted again" in told(run(*world, *jobs))
+
+
+@pytest.mark.parametrize("updated", [{}, {"lastUpdate": "2026-03-01T12:00:00Z"}])
+def test_past_usage_with_and_without_its_time_is_that_of_the_start(updated: dict[str, str]) -> None:
+    used = {
+        "fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": {"consumedResources": {GPU: "5"}, **updated}}
+    }
+    world = (flavor(), BY_USAGE, local_queue("anna", to="main", status=used), local_queue("ben", to="main"))
+    jobs = job("hers", 8, queue="anna", runtime="1m"), job("his", 8, queue="ben", runtime="1m")
+    assert told(run(*world, *jobs, using=HISTORY))[0] == "0 Admitted his"
+    assert told(run(*world, *jobs))[0] == "0 Admitted hers"
+
+
+def test_usage_is_sampled_often_and_never_too_often() -> None:
+    assert list(sample_times(0, 100, 300)) == [30, 60, 90, 100]
+    assert list(sample_times(0, 10, 5)) == [5, 10]
+    assert list(sample_times(7, 7, 5)) == [7]
+    year = list(sample_times(0, 3e7, 300))
+    assert (len(year), year[-1]) == (32, 3e7)

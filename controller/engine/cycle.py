@@ -13,7 +13,6 @@ from controller.engine.beyond import Beyond
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import pinned_to
-from controller.engine.incoming import Target
 from controller.engine.nomination import Nominator
 from controller.engine.ordering import classical_order, fair_order
 from controller.engine.preemption.victims import Victims, fits_without
@@ -140,10 +139,7 @@ class Cycle:
         with self._cluster.trial():
             for holder in self._victims_of(entry):
                 self._cluster.remove_holder(holder.key)
-            assignment = self._nominator.reassign(incoming, flavors)
-            targets: tuple[Target, ...] = ()
-            if assignment.representative is RepresentativeMode.PREEMPT:
-                assignment, targets = self._nominator.aimed(incoming, assignment, self._now_s)
+            assignment, targets = self._nominator.again(incoming, flavors, self._now_s)
         entry.assignment, entry.targets = assignment, targets
         if targets:
             self._count(entry, "new_targets")
@@ -172,10 +168,9 @@ class Cycle:
         """Perhaps there are other places on the same flavors, or others who can go."""
         if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
             return
-        entry.assignment = self._nominator.reassign(entry.incoming, pinned_to(entry.assignment))
-        entry.targets = ()
-        if entry.assignment.representative is RepresentativeMode.PREEMPT and not entry.gated:
-            entry.assignment, entry.targets = self._nominator.aimed(entry.incoming, entry.assignment, self._now_s)
+        flavors = pinned_to(entry.assignment)
+        entry.assignment, targets = self._nominator.again(entry.incoming, flavors, self._now_s)
+        entry.targets = () if entry.gated else targets
 
     def _variant(self, entry: Entry) -> bool:
         """Whether the variants of the same job that hold quota decide it."""

@@ -95,11 +95,11 @@ class Nominator:
         problem = self._problem(workload, pending.shape)
         return (Rule.BAD_REQUESTS, str(problem)) if problem is not None else None
 
-    def reassign(self, incoming: Incoming, flavors: Pinned) -> Assignment:
-        """Anew, on the state as it is now, with these flavors only."""
-        return self._assigner.assign(incoming, allowed=flavors, cycle=self.cycle)
+    def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
+        """As at nomination, fewer pods included, on the state as it is now and with these flavors only."""
+        return self._assign(incoming, None, now_s, flavors)
 
-    def aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
+    def _aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
         """The victims, and the assignment with the places that they leave to its pods."""
         targets = self._preemptor.targets(incoming, assignment, now_s)
         if not targets or all(one.topology is None for one in assignment.pod_sets):
@@ -137,27 +137,32 @@ class Nominator:
         return None
 
     def _assign(
-        self, incoming: Incoming, bookmark: Bookmark | None, now_s: float
+        self, incoming: Incoming, bookmark: Bookmark | None, now_s: float, flavors: Pinned | None = None
     ) -> tuple[Assignment, tuple[Target, ...]]:
-        full = self._attempt(incoming, bookmark, None, now_s)
+        full = self._attempt(incoming, bookmark, None, flavors, now_s)
         if full[0].mode is Mode.FIT or full[1] or incoming.replaces is not None:
             return full
         if not may_reduce(incoming.info, self._cluster.config.gates):
             return full
 
         def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
-            found = self._attempt(incoming, bookmark, counts, now_s)
+            found = self._attempt(incoming, bookmark, counts, flavors, now_s)
             return found if found[0].mode is Mode.FIT or found[1] else None
 
         return reduce_counts(incoming.info, fewer) or full
 
     def _attempt(
-        self, incoming: Incoming, bookmark: Bookmark | None, counts: Mapping[str, int] | None, now_s: float
+        self,
+        incoming: Incoming,
+        bookmark: Bookmark | None,
+        counts: Mapping[str, int] | None,
+        flavors: Pinned | None,
+        now_s: float,
     ) -> tuple[Assignment, tuple[Target, ...]]:
-        made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, cycle=self.cycle)
+        made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
         if made.representative is not RepresentativeMode.PREEMPT or self._answered(made):
             return made, ()
-        return self.aimed(incoming, made, now_s)
+        return self._aimed(incoming, made, now_s)
 
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked just what a search for victims would be, and found nobody.

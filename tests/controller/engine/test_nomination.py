@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from controller.engine.config import EngineConfig, FairSharing
-from controller.engine.decisions import Evicted
+from controller.engine.decisions import Evicted, Pending
 from controller.engine.gates import FeatureGates
+from controller.engine.records import Rule
 from controller.engine.resources import WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
@@ -58,3 +59,17 @@ def test_who_was_overtaken_begins_anew_unless_scan_progress_is_kept(*, keeps: bo
     pending = world.engine.state.queues.get(WorkloadKey("ns/overtaken"))
     assert pending is not None
     assert (pending.bookmark.tried if pending.bookmark else None) == tried
+
+
+def test_whose_victims_go_for_another_is_tried_with_fewer_pods_again() -> None:
+    """The one holder goes for the first; what the second may have at most then fits without anybody more."""
+    world = World()
+    reclaims = {"reclaimWithinCohort": "Any"}
+    world.put(flavor(), cluster_queue("hog", 0, cohort="all"))
+    world.put(*(cluster_queue(name, 2, cohort="all", borrow=0, preemption=reclaims) for name in "ab"))
+    world.put(*map(local_queue, ("hog", "a", "b")))
+    world.put(workload("holds", "hog", 4))
+    world.cycle()
+    world.put(workload("first", "a", 2, created_s=1), workload("second", "b", count=3, least=1, created_s=2))
+    made = {one.key: one.record.rule for one in world.cycle().made if isinstance(one, Pending)}
+    assert made == {"ns/first": Rule.PREEMPTS, "ns/second": Rule.FITS_AFTER_PREEMPTION}

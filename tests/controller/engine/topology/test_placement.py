@@ -1,0 +1,245 @@
+"""What a user asks of a topology, and where the pods then are."""
+
+from typing import Any
+
+import pytest
+
+from controller.engine.placement import NotPlaced
+from controller.engine.resources import FlavorName
+from controller.objects.decode import decode
+from controller.objects.queues import ResourceFlavor
+from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, pod, usage
+
+TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+
+
+def test_required_pods_are_in_one_domain_and_in_the_tightest_that_holds_them() -> None:
+    lab = Lab({"b/r1/a": 8, "b/r1/b": 8, "b/r2/c": 4, "b/r2/d": 2})
+    assert lab.main(ask(6, required=RACK)) == {"c": 4, "d": 2}
+    assert lab.main(ask(7, required=RACK)) == {"a": 7}
+    assert lab.main(ask(17, required=RACK)) is None
+
+
+def test_preferred_pods_climb_and_at_the_top_spread() -> None:
+    lab = Lab(even(2, 2, 2, 2))
+    assert lab.main(ask(4, preferred=RACK)) == {"b0r0h0": 2, "b0r0h1": 2}
+    found = lab.main(ask(6, preferred=RACK))
+    assert found is not None
+    assert {host[:2] for host in found} == {"b0"}
+    spread = lab.main(ask(16, preferred=HOST))
+    assert spread is not None
+    assert (sum(spread.values()), len(spread)) == (16, 8)
+
+
+def test_unconstrained_pods_fill_the_fullest_hosts_first() -> None:
+    lab = Lab({"b/r/a": 8, "b/r/b": 8})
+    lab.hold({"b": 6})
+    assert lab.main(ask(2, unconstrained=True)) == {"b": 2}
+    assert lab.main(ask(1, implied=True)) == {"b": 1}
+    assert Lab({"b/r/a": 8, "b/r/b": 4}, {"TASProfileMixed": False}).main(ask(9, unconstrained=True)) == {
+        "a": 8,
+        "b": 1,
+    }
+
+
+def test_slices_are_never_torn() -> None:
+    lab = Lab({"b/r1/a": 3, "b/r1/b": 3, "b/r2/c": 3, "b/r2/d": 0})
+    sliced: dict[str, Any] = {"podSetSliceRequiredTopology": HOST, "podSetSliceSize": 2}
+    assert lab.main(ask(4, required=RACK, **sliced)) == {"a": 2, "b": 2}
+    assert lab.main(ask(6, required=BLOCK, **sliced)) == {"a": 2, "b": 2, "c": 2}
+    assert lab.main(ask(8, required=BLOCK, **sliced)) is None
+    assert "cannot be cut into slices of 2" in str(lab.place(ask(3, required=BLOCK, **sliced)))
+
+
+def test_slices_alone_may_be_anywhere() -> None:
+    lab = Lab(even(2, 1, 2, 2))
+    found = lab.main(ask(8, podSetSliceRequiredTopology=RACK, podSetSliceSize=4))
+    assert found == {"b0r0h0": 2, "b0r0h1": 2, "b1r0h0": 2, "b1r0h1": 2}
+
+
+def test_layers_of_slices_lie_in_each_other() -> None:
+    layers: list[dict[str, Any]] = [{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}]
+    lab = Lab({"b/r1/a": 3, "b/r1/b": 3, "b/r2/c": 5, "b/r2/d": 1})
+    found = lab.main(ask(8, required=BLOCK, podsetSliceRequiredTopologyConstraints=layers))
+    assert found == {"a": 2, "b": 2, "c": 4}
+    assert "cannot be cut" in str(
+        lab.place(
+            ask(8, required=BLOCK, podsetSliceRequiredTopologyConstraints=[layers[0], {"topology": HOST, "size": 3}])
+        )
+    )
+
+
+def test_a_leader_and_its_workers_share_their_domain_and_the_leader_costs_no_worker_its_place() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r1/b": 4, "b/r1/c": 3, "b/r2/d": 4})
+    group: dict[str, Any] = {"required": RACK, "podSetGroupName": "g"}
+    found = lab.place(ask(1, 1, name="leader", **group), ask(4, 2, name="workers", **group))
+    assert found == {"leader": {"c": 1}, "workers": {"a": 1, "b": 2, "c": 1}}
+
+
+def test_pod_sets_of_one_workload_do_not_get_the_same_room() -> None:
+    lab = Lab({"b/r/a": 4, "b/r/b": 3})
+    two = (ask(3, name="one", required=HOST), ask(3, name="two", required=HOST))
+    assert lab.place(*two) == {"one": {"b": 3}, "two": {"a": 3}}
+    assert lab.place(*two, empty=True) == {"one": {"b": 3}, "two": {"a": 3}}
+    assert isinstance(lab.place(*two, ask(2, name="three", required=HOST), empty=True), str)
+    lab.topologies.validate([])
+
+
+def test_an_empty_cluster_is_one_without_placed_pods_and_with_foreign_ones() -> None:
+    lab = Lab({"b/r/a": 4})
+    lab.hold({"a": 3})
+    lab.topologies.set_pod(pod("daemon", "a", 1))
+    assert lab.main(ask(3, required=HOST)) is None
+    assert lab.place(ask(3, required=HOST), empty=True) == {"main": {"a": 3}}
+    assert isinstance(lab.place(ask(4, required=HOST), empty=True), str)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {"b": 1}),
+        ({"tolerations": [{"key": "broken", "operator": "Exists"}]}, {"a": 1}),
+        ({"nodeSelector": {"disk": "ssd"}}, {"c": 1}),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+                        }
+                    }
+                }
+            },
+            {"c": 1},
+        ),
+        ({"nodeSelector": {"disk": "tape"}}, None),
+    ],
+)
+def test_only_nodes_open_to_the_pods_are_taken(spec: dict[str, Any], expected: dict[str, int] | None) -> None:
+    lab = Lab({})
+    lab.topologies.set_node(node("b/r/a", 1, **TAINT))
+    lab.topologies.set_node(node("b/r/b", 2))
+    lab.topologies.set_node(node("b/r/c", 3, labels={"disk": "ssd"}))
+    assert lab.main(ask(1, required=HOST, spec=spec)) == expected
+
+
+def test_a_flavors_tolerations_count_and_its_labels_choose_the_nodes() -> None:
+    lab = Lab({})
+    lab.flavor("f", nodeLabels={"kind": "gpu"}, tolerations=[{"key": "broken", "operator": "Exists"}])
+    lab.topologies.set_node(node("b/r/a", 1, labels={"kind": "gpu"}, **TAINT))
+    lab.topologies.set_node(node("b/r/b", 8))
+    assert lab.main(ask(1, required=HOST)) == {"a": 1}
+    assert lab.main(ask(2, required=BLOCK)) is None
+
+
+def test_nodes_that_cannot_take_pods_have_no_room() -> None:
+    lab = Lab({"b/r/a": 4})
+    lab.topologies.set_node(node("b/r/a", 4, ready=False))
+    assert lab.main(ask(1, required=HOST)) is None
+    lab.topologies.set_node(node("b/r/a", 4, unschedulable=True))
+    assert lab.main(ask(1, required=HOST)) is None
+    lab.topologies.set_node(node("b/r/a", 4))
+    assert lab.main(ask(1, required=HOST)) == {"a": 1}
+
+
+def test_a_foreign_pod_takes_room_until_it_ends_and_one_of_ours_is_counted_by_its_assignment() -> None:
+    lab = Lab({"b/r/a": 4})
+    assert lab.topologies.set_pod(pod("p", "a", 2)) == {FLAVOR}
+    assert lab.main(ask(3, required=HOST)) is None
+    assert lab.topologies.set_pod(pod("p", "a", 2)) == frozenset()
+    lab.topologies.set_pod(pod("p", "a", 2, "Succeeded"))
+    lab.topologies.set_pod(pod("ours", "a", 4, annotations={"kueue.x-k8s.io/podset-required-topology": HOST}))
+    assert lab.main(ask(4, required=HOST)) == {"a": 4}
+
+
+def test_every_pod_counts_against_the_nodes_pods() -> None:
+    lab = Lab({"b/r/a": 500})
+    found = lab.main(ask(110, required=HOST))
+    assert (found, lab.main(ask(111, required=HOST))) == ({"a": 110}, None)
+
+
+def test_flavors_over_the_same_nodes_see_each_others_pods() -> None:
+    lab = Lab({"b/r/a": 4})
+    lab.flavor("other")
+    lab.hold({"a": 3}, flavor=FlavorName("other"))
+    assert lab.main(ask(2, required=HOST)) is None
+    apart = Lab({"b/r/a": 4}, {"TASHandleOverlappingFlavors": False})
+    apart.flavor("other")
+    apart.hold({"a": 3}, flavor=FlavorName("other"))
+    assert apart.main(ask(2, required=HOST)) == {"a": 2}
+
+
+def test_without_hosts_among_the_levels_a_rack_is_the_sum_of_its_nodes_and_usage_is_the_flavors_own() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r1/b": 2, "b/r2/c": 1})
+    lab.topology(BLOCK, RACK)
+    assert lab.main(ask(3, required=RACK)) == {"b/r1": 3}
+    found = lab.topologies.place((ask(3, required=RACK),), on_empty=False)
+    assert not isinstance(found, NotPlaced)
+    lab.topologies.add(FLAVOR, found.topologies["main"])
+    assert lab.main(ask(2, required=RACK)) is None
+
+
+def test_what_is_held_outlives_its_node_and_its_flavor() -> None:
+    lab = Lab({"b/r/a": 4})
+    lab.hold({"a": 3})
+    lab.topologies.remove_node("a")
+    assert lab.main(ask(1, required=HOST)) is None
+    lab.topologies.remove_flavor(FLAVOR)
+    assert isinstance(lab.place(ask(1, required=HOST)), str)
+    lab.flavor("f")
+    lab.topologies.set_node(node("b2/r2/a", 4))
+    assert (lab.main(ask(1, required=HOST)), lab.main(ask(2, required=HOST))) == ({"a": 1}, None)
+
+
+def test_a_fit_check_sums_the_pod_sets_that_meet_on_a_node() -> None:
+    lab = Lab({"b/r/a": 4})
+    assert lab.topologies.fits([(FLAVOR, usage({"a": 4}))])
+    assert not lab.topologies.fits([(FLAVOR, usage({"a": 2})), (FLAVOR, usage({"a": 1}, 3))])
+    assert not lab.topologies.fits([(FLAVOR, usage({"gone": 1}))])
+
+
+def test_a_sentence_says_what_was_looked_for_and_the_largest_block_there_is() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r2/b": 3})
+    assert lab.place(ask(4, required=RACK)) == (
+        "no room for 4 pods in one domain of dc/rack of topology dc: at most 3 fit"
+    )
+    lab.topologies.set_node(node("b/r3/c", 9, **TAINT))
+    assert lab.place(ask(6, preferred=RACK)) == (
+        "no room for 6 pods on the nodes of topology dc: at most 5 fit; 1 of 3 nodes are closed to these pods"
+    )
+    assert lab.place(ask(1, required="dc/row")) == "topology dc has no level dc/row"
+
+
+def flavor(**spec: Any) -> ResourceFlavor:
+    return decode({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor)
+
+
+def test_a_flavor_is_no_match_for_a_level_that_its_topology_lacks() -> None:
+    lab = Lab({})
+    on_dc, bare = flavor(topologyName="dc"), flavor()
+    assert lab.topologies.mismatch(ask(1, required=RACK).pod_set, on_dc) is None
+    assert lab.topologies.mismatch(ask(1, required="dc/row").pod_set, on_dc) == "topology dc has no level dc/row"
+    assert lab.topologies.mismatch(ask(1, required=RACK).pod_set, bare) is not None
+    assert lab.topologies.mismatch(ask(1).pod_set, bare) is None
+    assert lab.topologies.needs(ask(1).pod_set, on_dc, implied=True)
+    assert not lab.topologies.needs(ask(1).pod_set, on_dc, implied=False)
+    assert not lab.topologies.needs(ask(1, required=RACK).pod_set, bare, implied=False)
+
+
+def test_preferred_affinity_goes_before_size_where_its_gate_is_on() -> None:
+    term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}]}
+    }
+    asked = ask(2, required=HOST, spec={"affinity": affinity})
+    for on, expected in ((True, {"big": 2}), (False, {"small": 2})):
+        lab = Lab({"b/r/small": 2}, {"TASRespectNodeAffinityPreferred": on})
+        lab.topologies.set_node(node("b/r/big", 8, labels={"disk": "ssd"}))
+        assert lab.main(asked) == expected
+
+
+def test_balanced_placement_loads_as_few_hosts_evenly() -> None:
+    hosts = {f"b/r{rack}/r{rack}h{host}": 4 for rack in range(3) for host in range(2)}
+    greedy = Lab(hosts).main(ask(10, preferred=RACK))
+    balanced = Lab(hosts, {"TASBalancedPlacement": True}).main(ask(10, preferred=RACK))
+    assert [sorted((found or {}).values()) for found in (greedy, balanced)] == [[2, 4, 4], [3, 3, 4]]

@@ -4,7 +4,7 @@ The engine asks it in nomination, in every fit check of preemption, and when it 
 the answer of a cluster whose flavors name no topology: quota alone decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -82,6 +82,9 @@ class Placement(Protocol):
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         """Whether ``place`` would find places now, without finding them."""
 
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        """``has_room`` of these requests, to be asked many times while the cluster's objects stay as they are."""
+
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         """Whether all this room is free at once."""
 
@@ -140,6 +143,9 @@ class Everywhere:
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         return isinstance(self.place(requests, on_empty=False), Placed)
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        return lambda: self.has_room(requests)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True

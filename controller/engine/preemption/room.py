@@ -1,6 +1,6 @@
 """Whether a request has room, asked again and again while victims go and come back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from controller.engine.assignment import Assignment
@@ -23,6 +23,7 @@ class Room(NamedTuple):
     node: Node
     usage: Mapping[FlavorResource, Amount]
     places: tuple[PlacementRequest, ...] = ()
+    nodes_have_room: Callable[[], bool] = lambda: True
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether quota and nodes have room now; without ``borrowing`` within the ClusterQueue's own quota."""
@@ -37,11 +38,12 @@ class Room(NamedTuple):
         return True
 
     def placed(self) -> bool:
-        return not self.places or self.cluster.placement.has_room(self.places)
+        return not self.places or self.nodes_have_room()
 
 
 def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Room:
-    return Room(cluster, incoming.queue.node, assignment.usage, tuple(_places(cluster, incoming, assignment)))
+    places = tuple(_places(cluster, incoming, assignment))
+    return Room(cluster, incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
 
 
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:

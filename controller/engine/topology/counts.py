@@ -27,6 +27,7 @@ class Counts:
         "_eligible",
         "_epoch",
         "_orders",
+        "_plain",
         "_read",
         "_shape_of_tree",
         "_stamps",
@@ -54,7 +55,9 @@ class Counts:
         """Sums of preferred affinity."""
         self._eligible: list[bool] = []
         self._stamps: list[int] = []
-        self._orders: dict[tuple[int, bool, bool], list[Ranked]] = {}
+        self._orders: list[dict[tuple[bool, bool], list[Ranked]]] = [{} for _ in tree.levels]
+        """By level, then by ``led`` and ``least``."""
+        self._plain = not shape.leader and not shape.filter.preferred
         self._epoch = -1
         self._read = 0
         self._shape_of_tree = -1
@@ -72,6 +75,8 @@ class Counts:
             dirty = dict.fromkeys(tree.journal[self._read :])
             if 8 * len(dirty) > len(tree.at_level[-1]):
                 self._rebuild()
+            elif self._plain:
+                self._carry(dirty)
             else:
                 self._update(dirty)
         self._epoch, self._read = tree.epoch, len(tree.journal)
@@ -93,15 +98,15 @@ class Counts:
 
     def order(self, level: int, *, led: bool, least: bool) -> list[Ranked]:
         """All domains of a level by rank, kept in order from the first time on."""
-        key = (level, led, least)
-        kept = self._orders.get(key)
+        key = (led, least)
+        kept = self._orders[level].get(key)
         if kept is None:
             paths = self.tree.path
             kept = [
                 (self.rank(domain, led=led, least=least), paths[domain], domain) for domain in self.tree.at_level[level]
             ]
             kept.sort(key=_first)
-            self._orders[key] = kept
+            self._orders[level][key] = kept
         return kept
 
     def eligible(self) -> int:
@@ -124,16 +129,56 @@ class Counts:
             one.extend([0] * missing)
         self._stamps.extend([-1] * missing)
         self._eligible.extend([False] * missing)
-        self._orders.clear()
+        self._forget_orders()
         self._shape_of_tree = self.tree.shape
 
+    def _forget_orders(self) -> None:
+        for orders in self._orders:
+            orders.clear()
+
     def _rebuild(self) -> None:
-        self._orders.clear()
+        self._forget_orders()
         for leaf in self.tree.at_level[-1]:
             self._count(leaf)
         for level in range(self.tree.depth - 2, -1, -1):
             for domain in self.tree.at_level[level]:
                 self._sum(domain)
+
+    def _carry(self, dirty: Iterable[int]) -> None:
+        """Without leader and preferences: the change of each leaf goes up as a difference."""
+        tree, shape = self.tree, self.shape
+        pods, slices, parent = self.pods, self.slices, tree.parent
+        slice_level, size, inner = shape.slice_level, shape.slice_size, shape.inner
+        for leaf in dirty:
+            domain, level, more = leaf, tree.depth - 1, 0
+            now = self._pods_in(leaf)
+            while True:
+                before = pods[domain]
+                if level == slice_level:
+                    more = now // size - slices[domain]
+                if now == before and not more:
+                    break
+                self._set(domain, level, now, more)
+                step = inner[level]
+                gain = now // step * step - before // step * step if step else now - before
+                domain = parent[domain]
+                if domain < 0:
+                    break
+                level -= 1
+                now = pods[domain] + gain
+
+    def _set(self, domain: int, level: int, pods: int, more: int) -> None:
+        """So many pods, and ``more`` slices than before."""
+        orders = self._orders[level]
+        if orders:
+            path = self.tree.path[domain]
+            rank = self.slices[domain]
+            for (_, least), order in orders.items():
+                old = (rank if least else -rank) * SCALE + self.pods[domain]
+                del order[bisect_left(order, (old, path, domain))]
+                insort(order, ((rank + more if least else -rank - more) * SCALE + pods, path, domain))
+        self.pods[domain] = pods
+        self.slices[domain] += more
 
     def _update(self, dirty: Iterable[int]) -> None:
         level = self.tree.depth - 1
@@ -149,12 +194,12 @@ class Counts:
         """Recount one domain and keep the orders it stands in."""
         before = self._numbers(domain)
         level, path = self.tree.level[domain], self.tree.path[domain]
-        kept = [(key, one) for key, one in self._orders.items() if key[0] == level]
-        ranks = [self.rank(domain, led=led, least=least) for (_, led, least), _ in kept]
+        orders = self._orders[level]
+        ranks = [self.rank(domain, led=led, least=least) for led, least in orders]
         recount(domain)
         if self._numbers(domain) == before:
             return False
-        for ((_, led, least), order), rank in zip(kept, ranks, strict=True):
+        for ((led, least), order), rank in zip(orders.items(), ranks, strict=True):
             del order[bisect_left(order, (rank, path, domain))]
             insort(order, (self.rank(domain, led=led, least=least), path, domain))
         return True
@@ -170,30 +215,34 @@ class Counts:
         )
 
     def _count(self, leaf: int) -> None:
-        """Pods in a leaf."""
         tree, shape = self.tree, self.shape
+        pods = self.pods[leaf] = self._pods_in(leaf)
+        whole = shape.slice_level == tree.depth - 1
+        if whole:
+            self.slices[leaf] = pods // shape.slice_size
+        if not shape.leader:
+            return
+        leader = beside = 0
+        if self._eligible[leaf]:
+            free, used = tree.free[leaf], tree.assumed[leaf] if shape.empty else tree.used[leaf]
+            leader = 1 if _fitting(shape.leader, free, used) else 0
+            if leader:
+                free = dict(free)
+                for name, amount in shape.leader:
+                    free[name] = free.get(name, 0) - amount
+            beside = _fitting(shape.each, free, used)
+        self.leaders[leaf], self.pods_with[leaf] = leader, beside
+        if whole:
+            self.slices_with[leaf] = beside // shape.slice_size
+
+    def _pods_in(self, leaf: int) -> int:
+        tree = self.tree
         if self._stamps[leaf] != tree.stamps[leaf]:
             self._judge(leaf)
-        pods = with_leader = leader = 0
-        if self._eligible[leaf]:
-            free = tree.free[leaf]
-            used = tree.assumed[leaf] if shape.empty else tree.used[leaf]
-            pods = _fitting(shape.each, free, used)
-            if shape.leader:
-                leader = 1 if _fitting(shape.leader, free, used) else 0
-                if leader:
-                    free = dict(free)
-                    for name, amount in shape.leader:
-                        free[name] = free.get(name, 0) - amount
-                with_leader = _fitting(shape.each, free, used)
-        self.pods[leaf] = pods
-        if shape.leader:
-            self.pods_with[leaf] = with_leader
-            self.leaders[leaf] = leader
-        if shape.slice_level == tree.depth - 1:
-            self.slices[leaf] = pods // shape.slice_size
-            if shape.leader:
-                self.slices_with[leaf] = with_leader // shape.slice_size
+        if not self._eligible[leaf]:
+            return 0
+        used = tree.assumed[leaf] if self.shape.empty else tree.used[leaf]
+        return _fitting(self.shape.each, tree.free[leaf], used)
 
     def _judge(self, leaf: int) -> None:
         tree, shape = self.tree, self.shape
@@ -253,9 +302,10 @@ class Counts:
                 raise AssertionError(
                     f"{self.tree.path[domain]}: kept {self._numbers(domain)}, counted {fresh._numbers(domain)}"  # noqa: SLF001
                 )
-        for (level, led, least), order in self._orders.items():
-            if order != fresh.order(level, led=led, least=least):
-                raise AssertionError(f"the order of {self.tree.levels[level]} has drifted")
+        for level, orders in enumerate(self._orders):
+            for (led, least), order in orders.items():
+                if order != fresh.order(level, led=led, least=least):
+                    raise AssertionError(f"the order of {self.tree.levels[level]} has drifted")
 
 
 def _first(ranked: Ranked) -> int:

@@ -1,7 +1,7 @@
 """Pod sets in, topology assignments out: one flavor's tree asked for one pod set, or for a leader with its workers."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from controller.engine.gates import FeatureGates
@@ -56,10 +56,19 @@ class Finder:
             assignments[leader.pod_set.name] = self._usage(leader, led)
         return assignments
 
-    def has_room(self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool) -> bool:
-        """Whether ``find`` would find something."""
-        ask = self.ask(workers, leader, empty=empty)
-        return not isinstance(ask, str) and self._search(self._counts_of(ask.shape), ask).room()
+    def question(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Callable[[], bool]:
+        """To be asked again and again while room comes and goes: whether ``find`` would find something now."""
+        ask = self.ask(workers, leader, empty=False)
+        if isinstance(ask, str):
+            return lambda: False
+        counts = self._counts_of(ask.shape)
+        search = self._search(counts, ask)
+
+        def answer() -> bool:
+            counts.sync()
+            return search.room()
+
+        return answer
 
     def ask(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1

@@ -1,6 +1,6 @@
 """The placement port over real topologies: a tree for each flavor that names one, kept up to date node by node."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -116,12 +116,16 @@ class Topologies:
         return Placed(placed)
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        return self.question(requests)()
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
         groups = list(_groups(requests))
-        if len(groups) == 1 and groups[0][0].lost is None:
-            workers, leader = _roles(groups[0])
-            finder = self._finders.get(workers.flavor)
-            return finder is not None and finder.has_room(workers, leader, empty=False)
-        return isinstance(self.place(requests, on_empty=False), Placed)
+        finder = self._finders.get(groups[0][0].flavor) if groups else None
+        first = requests[0] if requests else None
+        simple = first is not None and first.lost is None and first.previous is None
+        if len(groups) == 1 and finder is not None and simple:
+            return finder.question(*_roles(groups[0]))
+        return lambda: isinstance(self.place(requests, on_empty=False), Placed)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         wanted: dict[tuple[FlavorName, int], Sums] = {}

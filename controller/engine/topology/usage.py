@@ -47,12 +47,13 @@ class UsageBook:
 
     def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
-        each = dict(usage.single_pod)
-        each[PODS] = each.get(PODS, 0) + 1
-        items = tuple((name, sign * amount) for name, amount in each.items() if amount)
+        items = [(name, sign * amount) for name, amount in usage.single_pod.items() if amount and name != PODS]
+        items.append((PODS, sign * (usage.single_pod.get(PODS, 0) + 1)))
+        by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
+        owner = "" if by_host and self._shared else flavor
         sums_of, watchers_of = self._sums, self._watchers
         for values, pods in usage.domains:
-            key = self.key(flavor, usage.levels, values)
+            key = (owner, values[-1:] if by_host else values)
             sums = sums_of.get(key)
             if sums is None:
                 sums = sums_of[key] = {}

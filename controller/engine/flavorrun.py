@@ -130,7 +130,7 @@ class Run:
             chosen, reason = self._placed(chosen)
         return Assignment(
             pod_sets=tuple(chosen),
-            mode=min((one.mode for one in chosen), default=Mode.FIT),
+            mode=Mode.NO_FIT if self._refused else min((one.mode for one in chosen), default=Mode.FIT),
             usage=self._usage,
             borrowing=max((choice.borrow for one in chosen for choice in one.choices.values()), default=0),
             no_fit_reason=reason,

@@ -145,7 +145,8 @@ class Node:
         node: Node = self
         while node.parent is not None:
             cell = node.cells.get(fr)
-            amount -= 0 if cell is None else cell.local_available()
+            if cell is not None and cell.local_quota:
+                amount -= cell.local_available()
             node = node.parent
             if not node.borrowing_with(fr, amount):
                 break

@@ -35,8 +35,7 @@ class Outcomes:
         waiting: list[Decision] = []
         for entry in entries:
             record = entry.record(now_s)
-            before = self._stories.last(entry.key)
-            self._stories.tell(record)
+            before = self._stories.tell(record)
             self._beyond.decided(entry)
             if entry.second_pass:
                 made.append(self._second_pass(entry, record))

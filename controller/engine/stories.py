@@ -1,6 +1,6 @@
 """What became of each workload, newest last: a bounded log of records."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from controller.engine.records import Record
@@ -16,23 +16,28 @@ class Stories:
     def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
         self._workloads = workloads
         self._length = length
-        self._stories: OrderedDict[WorkloadKey, deque[Record]] = OrderedDict()
+        self._stories: OrderedDict[WorkloadKey, list[Record]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._stories)
 
-    def tell(self, record: Record) -> None:
+    def tell(self, record: Record) -> Record | None:
+        """What was told last of the workload before this."""
         story = self._stories.get(record.workload)
         if story is None:
-            story = self._stories[record.workload] = deque(maxlen=self._length)
+            self._stories[record.workload] = [record]
             if len(self._stories) > self._workloads:
                 self._stories.popitem(last=False)
-        else:
-            self._stories.move_to_end(record.workload)
-            last = story[-1]
-            if last.rule is record.rule and last.cluster_queue == record.cluster_queue:
-                story.pop()
+            return None
+        self._stories.move_to_end(record.workload)
+        last = story[-1]
+        if last.rule is record.rule and last.cluster_queue == record.cluster_queue:
+            story[-1] = record
+            return last
         story.append(record)
+        if len(story) > self._length:
+            del story[0]
+        return last
 
     def of(self, workload: WorkloadKey) -> Iterable[Record]:
         """Oldest first; nothing for a workload nobody decided on."""

@@ -11,10 +11,11 @@ where the brackets stand for admission fair sharing and for ``victimOrder: least
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
+
+import msgspec
 
 from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming
@@ -59,8 +60,7 @@ class Candidate(NamedTuple):
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """One question: who would have to go so that ``incoming`` gets ``frs``. ``barred`` must not, in spite of policy."""
 
     cluster: Cluster

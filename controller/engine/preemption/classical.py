@@ -99,24 +99,27 @@ class Classical:
 
     def _find_sources(self) -> Iterator[Source]:
         """Other ClusterQueues that hold more than their own, from the nearest cohort up to the root."""
-        below: Node = self._incoming.queue.node
-        advantage, rest = _fits_own(below, self._room.usage)
-        while below.parent is not None:
-            yield from self._sources_below(below.parent, below, (), advantage=advantage)
-            fits, rest = _fits_own(below.parent, rest)
-            advantage = advantage or fits
-            below = below.parent
+        asked: list[Node] = []
+        advantage, rest = False, self._room.usage
+        for below in self._incoming.queue.node.path():
+            asked.append(below)
+            if below.parent is None:
+                return
+            for path in self._borrowing_below(below.parent, below, ()):
+                # Mostly nobody borrows: who has an advantage is reckoned once somebody does.
+                while asked:
+                    fits, rest = _fits_own(asked.pop(0), rest)
+                    advantage = advantage or fits
+                yield Source(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
 
-    def _sources_below(
-        self, cohort: Node, without: Node, path: tuple[Node, ...], *, advantage: bool
-    ) -> Iterator[Source]:
+    def _borrowing_below(self, cohort: Node, without: Node, path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
         frs = self._search.frs
         for child in cohort.cohorts.values():
             if child is not without and not within_quota(child, frs):
-                yield from self._sources_below(child, without, (child, *path), advantage=advantage)
-        for name, child in cohort.queues.items():
+                yield from self._borrowing_below(child, without, (child, *path))
+        for child in cohort.queues.values():
             if child is not without and not within_quota(child, frs):
-                yield Source(self._search.cluster.queue(ClusterQueueName(name)), (child, *path), advantage)
+                yield (child, *path)
 
     def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:
         """Whom of this ClusterQueue the attempt may take."""

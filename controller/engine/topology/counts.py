@@ -26,6 +26,7 @@ class Counts:
     __slots__ = (
         "_eligible",
         "_epoch",
+        "_journal",
         "_orders",
         "_plain",
         "_read",
@@ -58,6 +59,7 @@ class Counts:
         self._orders: list[dict[tuple[bool, bool], list[Ranked]]] = [{} for _ in tree.levels]
         """By level, then by ``led`` and ``least``."""
         self._plain = not shape.leader and not shape.filter.preferred
+        self._journal = tree.assumed_journal if shape.empty else tree.journal
         self._epoch = -1
         self._read = 0
         self._shape_of_tree = -1
@@ -69,17 +71,18 @@ class Counts:
         tree = self.tree
         if self._shape_of_tree != tree.shape:
             self._grow()
-        if self._epoch != tree.epoch:
+        journal = self._journal
+        if self._epoch != journal.epoch:
             self._rebuild()
-        elif self._read < len(tree.journal):
-            dirty = dict.fromkeys(tree.journal[self._read :])
+        elif self._read < len(journal.leaves):
+            dirty = dict.fromkeys(journal.leaves[self._read :])
             if 8 * len(dirty) > len(tree.at_level[-1]):
                 self._rebuild()
             elif self._plain:
                 self._carry(dirty)
             else:
                 self._update(dirty)
-        self._epoch, self._read = tree.epoch, len(tree.journal)
+        self._epoch, self._read = journal.epoch, len(journal.leaves)
         return self
 
     def rank(self, domain: int, *, led: bool, least: bool) -> int:

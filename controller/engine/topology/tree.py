@@ -20,6 +20,24 @@ Path = tuple[str, ...]
 _JOURNAL_SLACK: Final = 1024
 
 
+class Journal:
+    """Leaves in the order of their changes. ``epoch`` moves on when it starts anew: who had not read it to its end
+    must count everything.
+    """
+
+    __slots__ = ("epoch", "leaves")
+
+    def __init__(self) -> None:
+        self.leaves: list[int] = []
+        self.epoch = 0
+
+    def note(self, leaf: int, limit: int) -> None:
+        self.leaves.append(leaf)
+        if len(self.leaves) > limit + _JOURNAL_SLACK:
+            self.leaves.clear()
+            self.epoch += 1
+
+
 class Tree:
     """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone."""
 
@@ -54,9 +72,10 @@ class Tree:
         self.nodes: list[dict[str, NodeFacts]] = []
         self.stamps: list[int] = []
         """Moves on with each change of a leaf's nodes, usage left aside."""
-        self.journal: list[int] = []
-        self.epoch = 0
-        """Moves on when the journal starts anew: whoever has not read it to its end must count everything."""
+        self.journal = Journal()
+        """Leaves in which something was charged or given back, or a node changed."""
+        self.assumed_journal = Journal()
+        """The same for ``assumed``: what an empty cluster would look like changes seldom."""
         self.shape = 0
         """Moves on with each new domain."""
         self._labels = dict(labels)
@@ -115,14 +134,14 @@ class Tree:
         for leaf, key in enumerate(self._keys):
             if key is not None:
                 self._book.unwatch(key, self.touch, leaf)
-                self._assumed.unwatch(key, self.touch, leaf)
+                self._assumed.unwatch(key, self.touch_assumed, leaf)
 
     def touch(self, leaf: int) -> None:
         """What is used in this leaf has changed."""
-        self.journal.append(leaf)
-        if len(self.journal) > 4 * len(self._leaves) + _JOURNAL_SLACK:
-            self.journal.clear()
-            self.epoch += 1
+        self.journal.note(leaf, 4 * len(self._leaves))
+
+    def touch_assumed(self, leaf: int) -> None:
+        self.assumed_journal.note(leaf, 4 * len(self._leaves))
 
     def validate(self) -> None:
         """Recompute what is kept of leaves and their order; AssertionError for a difference."""
@@ -172,7 +191,7 @@ class Tree:
             key = self._book.key(self.flavor, self.levels, values)
             self._keys.append(key)
             self.used.append(self._book.watch(key, self.touch, domain))
-            self.assumed.append(self._assumed.watch(key, self.touch, domain))
+            self.assumed.append(self._assumed.watch(key, self.touch_assumed, domain))
         else:
             self._keys.append(None)
             self.used.append({})
@@ -184,6 +203,7 @@ class Tree:
         self.free[leaf] = _sum(one.free for one in self.nodes[leaf].values())
         self.stamps[leaf] += 1
         self.touch(leaf)
+        self.touch_assumed(leaf)
 
 
 def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> Sums:

@@ -4,7 +4,8 @@ With hostname as the lowest level a domain is a node, whatever flavor it was giv
 flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted by flavor as well.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from controller.engine.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import PODS
@@ -14,8 +15,14 @@ from controller.engine.workload import TopologyUsage
 Key = tuple[str, tuple[str, ...]]
 """Flavor ("" where all flavors share the domain) and the domain's values."""
 
+Charge = tuple[Key, tuple[tuple[ResourceName, Amount], ...]]
+"""What is taken in one domain."""
+
 Sums = dict[ResourceName, Amount]
 Watcher = Callable[[int], None]
+
+_SMALL: Final = 4
+_KNOWN: Final = 16_384
 
 
 class UsageBook:
@@ -25,6 +32,7 @@ class UsageBook:
         self._shared = shared
         self._sums: dict[Key, Sums] = {}
         self._watchers: dict[Key, tuple[tuple[Watcher, int], ...]] = {}
+        self._known: dict[int, tuple[TopologyUsage, FlavorName, list[Charge]]] = {}
 
     def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> Key:
         if levels and levels[-1] == HOSTNAME_LABEL:
@@ -47,18 +55,13 @@ class UsageBook:
 
     def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
-        items = [(name, sign * amount) for name, amount in usage.single_pod.items() if amount and name != PODS]
-        items.append((PODS, sign * (usage.single_pod.get(PODS, 0) + 1)))
-        by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
-        owner = "" if by_host and self._shared else flavor
         sums_of, watchers_of = self._sums, self._watchers
-        for values, pods in usage.domains:
-            key = (owner, values[-1:] if by_host else values)
+        for key, amounts in self._charges(flavor, usage):
             sums = sums_of.get(key)
             if sums is None:
                 sums = sums_of[key] = {}
-            for name, amount in items:
-                total = sums.get(name, 0) + amount * pods
+            for name, amount in amounts:
+                total = sums.get(name, 0) + sign * amount
                 if total:
                     sums[name] = total
                 else:
@@ -69,6 +72,26 @@ class UsageBook:
                     told(leaf)
             elif not sums:
                 del sums_of[key]
+
+    def _charges(self, flavor: FlavorName, usage: TopologyUsage) -> Iterable[Charge]:
+        """What is taken by domain. A search for victims asks again and again for the same small assignments."""
+        known = self._known.get(id(usage))
+        if known is not None and known[0] is usage and known[1] == flavor:
+            return known[2]
+        each = [(name, amount) for name, amount in usage.single_pod.items() if amount and name != PODS]
+        each.append((PODS, usage.single_pod.get(PODS, 0) + 1))
+        by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
+        owner = "" if by_host and self._shared else flavor
+        whole = {
+            pods: tuple((name, amount * pods) for name, amount in each) for pods in {one.pods for one in usage.domains}
+        }
+        charges = [((owner, one.values[-1:] if by_host else one.values), whole[one.pods]) for one in usage.domains]
+        if len(charges) <= _SMALL:
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            # By identity, and kept with the usage itself, or its id would be reused.
+            self._known[id(usage)] = (usage, flavor, charges)
+        return charges
 
     def totals(self) -> dict[Key, Sums]:
         """For checks: every domain on which something is taken."""

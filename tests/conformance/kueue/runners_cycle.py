@@ -4,7 +4,6 @@ The runner is the API server of the case: it keeps the objects, takes what decis
 statuses are compared, because a cycle writes nothing else.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Admission, Workload
 from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
-from tests.conformance.kueue.runners_workload import request_rules
+from tests.conformance.kueue.runners_workload import duration_s, request_rules
 
 _KINDS = (
     "namespaces",
@@ -41,12 +40,6 @@ _KINDS = (
     "localQueues",
     "objects",
 )
-_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-def duration_s(text: str) -> float:
-    """A Go duration such as 1h30m."""
-    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([0-9.]+)(ms|h|m|s)", text))
 
 
 def engine_config(case: Case) -> EngineConfig:

@@ -124,7 +124,7 @@ def assign_flavors(case: Case) -> Difference | None:
                 "borrowing": wanted["borrowing"],
                 "noFitReason": wanted["noFitReason"],
                 "podSets": [_wanted_set(one) for one in sets],
-                "usage": _amounts(wanted["usage"]["quota"]["assigned"]),
+                "usage": _amounts(((wanted.get("usage") or {}).get("quota") or {}).get("assigned")),
             },
             {
                 "borrowing": found.borrowing,
@@ -256,7 +256,7 @@ def group_flavors(case: Case) -> Difference | None:
                 resource: {key: choice[key] for key in ("name", "mode", "triedFlavorIdx")}
                 for resource, choice in (flavors or {}).items()
             }
-            for name, flavors in case.expect["wantPodSetFlavors"].items()
+            for name, flavors in (case.expect["wantPodSetFlavors"] or {}).items()
         },
         {one.name: _found_set(one)["flavors"] for one in found.pod_sets},
         "wantPodSetFlavors",

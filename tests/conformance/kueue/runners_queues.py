@@ -21,19 +21,15 @@ from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
 from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
-
-
-def seconds(duration: str) -> float:
-    """The corpus writes whole seconds."""
-    return float(duration.removesuffix("s"))
+from tests.conformance.kueue.runners_workload import duration_s
 
 
 def admission_fair_sharing(data: dict[str, Any] | None) -> AdmissionFairSharing | None:
     if data is None:
         return None
     return AdmissionFairSharing(
-        half_life_s=seconds(data["usageHalfLifeTime"]),
-        sampling_interval_s=seconds(data["usageSamplingInterval"]),
+        half_life_s=duration_s(data["usageHalfLifeTime"]),
+        sampling_interval_s=duration_s(data["usageSamplingInterval"]),
         resource_weights={ResourceName(name): float(one) for name, one in (data.get("resourceWeights") or {}).items()},
     )
 

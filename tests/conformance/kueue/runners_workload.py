@@ -24,6 +24,13 @@ from controller.objects.meta import Time, epoch_s, to_json
 from controller.objects.workload import TopologyAssignment, Workload
 from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
 
+_UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def duration_s(text: str) -> float:
+    """A Go duration such as 1h30m."""
+    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([0-9.]+)(ms|h|m|s)", text))
+
 
 def request_rules(config: Mapping[str, Any] | None) -> RequestRules:
     """The rules of a case's ``config``; the transformations come keyed by input, or as a list."""

@@ -47,7 +47,8 @@ class Cycle:
         self.recomputed: Recomputations = {}
 
     def run(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The entries in the order in which they were decided on; those refused outright come first."""
+        """The entries in the order in which they were decided on; those refused outright come last."""
+        decided: list[Entry] = []
         refused: list[Entry] = []
         open_: list[Entry] = []
         with self._cluster.trial():
@@ -57,8 +58,8 @@ class Cycle:
                     (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
                 for entry in self._ordered(open_):
                     self._decide(entry)
-                    refused.append(entry)
-                return refused
+                    decided.append(entry)
+                return decided + refused
             for entry in entries:
                 goes_on = self._beyond.nominate(entry, self._nominator, self._now_s)
                 (open_ if goes_on else refused).append(entry)
@@ -67,8 +68,8 @@ class Cycle:
             for entry in self._ordered(open_):
                 with self._beyond.deciding(entry):
                     self._decide(entry)
-                refused.append(entry)
-        return refused
+                decided.append(entry)
+        return decided + refused
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._cluster.config.fair_sharing is None:

@@ -73,3 +73,11 @@ def test_whose_victims_go_for_another_is_tried_with_fewer_pods_again() -> None:
     world.put(workload("first", "a", 2, created_s=1), workload("second", "b", count=3, least=1, created_s=2))
     made = {one.key: one.record.rule for one in world.cycle().made if isinstance(one, Pending)}
     assert made == {"ns/first": Rule.PREEMPTS, "ns/second": Rule.FITS_AFTER_PREEMPTION}
+
+
+def test_who_is_refused_outright_is_told_after_all_others() -> None:
+    world = World()
+    world.put(flavor(), cluster_queue("a", 1, namespaceSelector=None), cluster_queue("b", 1), cluster_queue("c", 1))
+    world.put(*map(local_queue, "abc"))
+    world.put(workload("closed", "a"), workload("waits", "b", 2), workload("runs", "c"))
+    assert [one.key for one in world.cycle().made] == ["ns/runs", "ns/waits", "ns/closed"]

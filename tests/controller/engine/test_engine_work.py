@@ -1,0 +1,120 @@
+"""Claims about the work of one decision: it does not grow with those who hold quota, nor with those who wait.
+
+Work is counted, not timed: the instructions of the engine that one cycle executes.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from controller.engine.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending
+from controller.engine.engine import Engine
+from controller.objects.workload import Workload
+from tests.controller.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
+
+FEW, MANY = 60, 500
+QUEUES = 10
+PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+CONFIGS = {
+    "kueue": EngineConfig(),
+    "fair sharing": EngineConfig(fair_sharing=FairSharing()),
+    "tessera": EngineConfig(
+        beyond=BeyondPeer(
+            reserve_for_preemptor=True,
+            no_eviction_cycles=True,
+            minimum_runtime=MinimumRuntime(),
+            backfill=Backfill.CONSERVATIVE,
+            victim_order=VictimOrder.LEAST_LOST,
+        )
+    ),
+}
+
+
+def executed(act: Callable[[], Any]) -> int:
+    """The instructions of Python that ``act`` executes; a loop over everybody shows in them, however it is written."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def crowd(config: EngineConfig, *, holding: int, waiting: int) -> Engine:
+    """Queues of one cohort, each with 10 devices left beside those who hold one; who waits asks for more than that."""
+    engine = Engine(config)
+    engine.put(flavor(), NOW_S)
+    for place in range(QUEUES):
+        quota = holding // QUEUES + 10
+        engine.put(cluster_queue(f"q{place}", quota, cohort="all", borrow=0, lend=0, preemption=PREEMPTION), NOW_S)
+        engine.put(local_queue(f"q{place}"), NOW_S)
+    for index in range(holding):
+        engine.put(workload(f"w{index}", f"q{index % QUEUES}", 1, priority=5), NOW_S)
+    rest(engine)
+    for index in range(waiting):
+        gpus = holding // QUEUES + 10 + index // QUEUES % 3
+        engine.put(workload(f"w{holding + index}", f"q{index % QUEUES}", gpus, priority=0), NOW_S)
+    rest(engine)
+    assert (len(engine.state.cluster.holders), len(engine.state.queues)) == (holding, waiting)
+    return engine
+
+
+def rest(engine: Engine) -> None:
+    while not engine.settled(NOW_S):
+        for one in engine.cycle(NOW_S).made:
+            if isinstance(one, Admitted):
+                engine.put(one.status(), NOW_S)
+
+
+def asked(engine: Engine, gpus: int, priority: int, *, expected: type[Decision], number: int = 1) -> int:
+    """The work of the cycle that decides on one more workload, of whom nothing is left afterwards.
+
+    Asked twice, because what is compiled for a new queue stays.
+    """
+    found: list[Decisions] = []
+    for name in ("first", "again"):
+        # Of a shape that was refused a second one would not be tried.
+        size = gpus + (expected is Pending and name == "again")
+        engine.put(workload(name, "q0", size, priority=priority), NOW_S)
+        work = executed(lambda: found.append(engine.cycle(NOW_S)))
+        assert found[-1].tried == 1
+        assert [type(one) for one in found[-1].made].count(expected) == number
+        for one in found[-1].made:
+            if isinstance(one, Evicted):
+                assert engine.failed(one, NOW_S, "taken back")
+        engine.drop(Workload, "ns", name, NOW_S)
+        rest(engine)
+    return work
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("growing", ["holding", "waiting"])
+def test_a_decision_is_as_much_work_beside_many_as_beside_few(config: EngineConfig, growing: str) -> None:
+    few, many = (crowd(config, **{"holding": FEW, "waiting": FEW, growing: count}) for count in (FEW, MANY))
+    asks: dict[str, Callable[[Engine], int]] = {
+        "it fits": lambda engine: asked(engine, 2, 1, expected=Admitted),
+        "it never fits": lambda engine: asked(engine, 10_000, 1, expected=Pending),
+        "it preempts": lambda engine: asked(engine, 13, 9, expected=Evicted, number=3),
+    }
+    grown = {name: ask(many) / ask(few) for name, ask in asks.items()}
+    # A factor of 1.5 is allowed from 100 to 100,000; steps of a binary search are all that may be more here.
+    assert max(grown.values()) < 1.25, grown
+
+
+def test_the_count_sees_a_loop_over_everybody() -> None:
+    engine = crowd(EngineConfig(), holding=FEW, waiting=MANY)
+    assert executed(lambda: [one.key for one in engine.state.queues]) > 5 * MANY

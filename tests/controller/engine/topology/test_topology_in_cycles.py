@@ -1,0 +1,217 @@
+"""Placement in whole cycles: nodes come, go and fail, workloads wait for them, evict for them and move."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine.config import EngineConfig
+from controller.engine.decisions import Evicted
+from controller.engine.gates import FeatureGates
+from controller.engine.resources import FlavorName, WorkloadKey
+from controller.engine.topology.placement import Topologies
+from controller.engine.topologyencoding import decode as decode_places
+from controller.objects.core import Node, Pod
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import KubernetesObject
+from controller.objects.workload import PodSetTopologyRequest, UnhealthyNode, Workload
+from tests.controller.engine.topology.lab import BLOCK, HOST, RACK, node, pod
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+def topology() -> KubernetesObject:
+    levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOST)]
+    data = {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
+    return decode_object(data)
+
+
+def world_of(hosts: dict[str, int], *, quota: int = 100, gates: dict[str, bool] | None = None, **queue: Any) -> World:
+    world = World(EngineConfig(gates=FeatureGates(gates)))
+    levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOST)]
+    world.put(
+        decode_object(
+            {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
+        ),
+        flavor("default", topologyName="dc"),
+        cluster_queue("q", quota, **queue),
+        local_queue("q"),
+        *(node(path, gpus) for path, gpus in hosts.items()),
+    )
+    return world
+
+
+def gang(name: str, count: int, gpus: int = 1, level: str = HOST, **given_: Any) -> Workload:
+    made = workload(name, "q", gpus, count=count, **given_)
+    asked = PodSetTopologyRequest(required=level)
+    sets = (msgspec.structs.replace(made.spec.pod_sets[0], topology_request=asked),)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+def places(world: World, name: str) -> dict[str, int]:
+    admission = world.workloads[WorkloadKey(f"ns/{name}")].status.admission
+    assert admission is not None
+    given_ = admission.pod_set_assignments[0].topology_assignment
+    assert given_ is not None
+    return {values[-1]: pods for values, pods in decode_places(given_)}
+
+
+def lose(world: World, name: str, host: str) -> None:
+    world.engine.drop(Node, "", host, world.now_s)
+    known = world.workloads[WorkloadKey(f"ns/{name}")]
+    status = msgspec.structs.replace(known.status, unhealthy_nodes=(UnhealthyNode(name=host),))
+    world.put(msgspec.structs.replace(known, status=status))
+    world.now_s += 1.0
+
+
+def test_who_waits_for_a_node_is_admitted_when_it_comes_and_says_so_until_then() -> None:
+    world = world_of({"b/r/a": 2})
+    world.put(gang("w", 4))
+    world.settle()
+    assert world.condition("w") == "False/TopologyPlacementFailed"
+    world.put(node("b/r/b", 4))
+    world.settle()
+    assert places(world, "w") == {"b": 4}
+
+
+def test_a_foreign_pod_that_ends_makes_room() -> None:
+    world = world_of({"b/r/a": 4})
+    world.put(pod("other", "a", 2), gang("w", 4))
+    world.settle()
+    assert world.running() == set()
+    world.engine.drop(Pod, "other", "other", world.now_s)
+    world.settle()
+    assert world.running() == {"w"}
+
+
+def test_victims_are_those_whose_gpus_are_usable_together() -> None:
+    world = world_of({"b/r/a": 4, "b/r/c": 4}, preemption=LOWER)
+    for at, name in enumerate(("oldest", "old", "new", "newest")):
+        # Best fit would fill one node after the other: the other half is held while these come.
+        world.put(gang(name, 2, created_s=at))
+        world.settle()
+    assert [places(world, name) for name in ("oldest", "old", "new", "newest")] == [
+        {"a": 2},
+        {"a": 2},
+        {"c": 2},
+        {"c": 2},
+    ]
+    world.finish("old")
+    world.put(gang("mid", 2, created_s=9, priority=5))
+    world.settle()
+    # Of the two lowest one is on each node, and neither alone would leave four GPUs on one.
+    world.put(gang("big", 4, priority=9, created_s=20))
+    world.settle()
+    gone = {key.partition("/")[2] for kind, key in world.log if kind == "Evicted"}
+    assert gone == {"new", "newest"}
+    world.stop_evicted()
+    world.settle()
+    assert places(world, "big") == {"c": 4}
+
+
+def test_what_a_preemptor_waits_for_is_not_given_to_another_in_the_same_cycle() -> None:
+    world = world_of({"b/r/a": 4}, preemption=LOWER, cohort="all")
+    world.put(cluster_queue("other", 100, cohort="all"), local_queue("other"))
+    world.put(gang("low", 2))
+    world.settle()
+    small = gang("small", 2, created_s=3)
+    small = msgspec.structs.replace(small, spec=msgspec.structs.replace(small.spec, queue_name="other"))
+    world.put(gang("high", 4, priority=9, created_s=2), small)
+    world.cycle()
+    assert "small" not in world.running()
+
+
+def test_pods_of_a_lost_node_move_and_the_others_stay() -> None:
+    world = world_of({"b/r1/a": 2, "b/r1/b": 2, "b/r1/c": 2, "b/r2/d": 8})
+    world.put(gang("w", 4, level=RACK), gang("other", 8, created_s=1))
+    world.settle()
+    assert (places(world, "w"), places(world, "other")) == ({"a": 2, "b": 2}, {"d": 8})
+    lose(world, "w", "b")
+    world.settle()
+    assert (places(world, "w"), places(world, "other")) == ({"a": 2, "c": 2}, {"d": 8})
+    assert world.workloads[WorkloadKey("ns/w")].status.unhealthy_nodes == ()
+
+
+def test_without_a_place_it_is_evicted_and_a_refused_write_is_tried_again() -> None:
+    world = world_of({"b/r/a": 2})
+    world.put(gang("w", 2))
+    world.settle()
+    lose(world, "w", "a")
+    world.cycle(refuse=[Evicted])
+    assert world.condition("w", "Evicted") == ""
+    world.now_s += 1.0
+    world.cycle()
+    assert world.condition("w", "Evicted") == "True/NodeFailures"
+
+
+def test_without_fail_fast_it_waits_for_another_node() -> None:
+    world = world_of({"b/r/a": 2}, gates={"TASFailedNodeReplacementFailFast": False})
+    world.put(gang("w", 2))
+    world.settle()
+    lose(world, "w", "a")
+    world.settle()
+    assert world.condition("w", "Evicted") == ""
+    world.put(node("b/r/b", 2))
+    world.now_s += 2.0
+    world.settle()
+    assert places(world, "w") == {"b": 2}
+
+
+def test_a_flavor_told_after_its_workloads_counts_them() -> None:
+    first = world_of({"b/r1/a": 2, "b/r2/b": 2})
+    first.put(gang("w", 2))
+    first.settle()
+    second = World(EngineConfig())
+    second.put(first.workloads[WorkloadKey("ns/w")], cluster_queue("q", 100), local_queue("q"))
+    second.put(node("b/r1/a", 2), node("b/r2/b", 2), flavor("default", topologyName="dc"))
+    second.put(topology(), gang("next", 2, created_s=1))
+    second.settle()
+    assert {*places(second, "w"), *places(second, "next")} == {"a", "b"}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["gang", "gang", "gang", "finish", "node", "unready", "lose", "stop"]),
+        st.integers(0, 5),
+        st.integers(1, 4),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS, st.booleans())
+def test_no_node_is_ever_given_more_than_it_has(steps: list[tuple[str, int, int]], fair: bool) -> None:
+    """Nodes that shrink or fail apart, which the engine cannot help: these stay out of the sum."""
+    world = world_of({f"b/r{at % 2}/n{at}": 3 for at in range(4)}, quota=20, preemption=LOWER)
+    shrunk: set[str] = set()
+    for number, (what, at, amount) in enumerate(steps):
+        names = sorted(world.running())
+        level = (HOST, RACK, BLOCK)[at % 3]
+        match what:
+            case "gang":
+                priority = number if fair else 0
+                world.put(gang(f"w{number}", amount, 1 + at % 2, level, priority=priority, created_s=number))
+            case "finish" if names:
+                world.finish(names[at % len(names)])
+            case "node" | "unready":
+                shrunk.add(f"n{at}")
+                world.put(node(f"b/r{at % 2}/n{at}", amount, ready=what == "node"))
+            case "lose" if names:
+                host = next(iter(places(world, names[at % len(names)])))
+                shrunk.add(host)
+                lose(world, names[at % len(names)], host)
+            case "stop":
+                world.stop_evicted()
+        world.now_s += 1.0
+        world.settle()
+        placement = world.engine.state.cluster.placement
+        assert isinstance(placement, Topologies)
+        tree = placement.tree(FlavorName("default"))
+        assert tree is not None
+        for leaf in tree.at_level[-1]:
+            if tree.path[leaf][-1] not in shrunk:
+                free, used = tree.free[leaf], tree.used[leaf]
+                assert all(free.get(name, 0) >= amount for name, amount in used.items())

@@ -1,13 +1,9 @@
 """Virtual time: what is due when. Times are seconds since 1970, like the engine's."""
 
 import heapq
-import math
 from collections.abc import Iterator
 
 from controller.engine.resources import WorkloadKey
-
-_SAMPLE_S = 30.0
-_SAMPLES = 32
 
 
 class Alarms:
@@ -40,18 +36,3 @@ class Alarms:
             _, _, key = heapq.heappop(self._heap)
             del self._due_s[key]
             yield key
-
-
-def sample_times(before_s: float, now_s: float, interval_s: float) -> Iterator[float]:
-    """When past usage is looked at on the way from one time to the next, ``now_s`` included.
-
-    As often as the controller looks, and no more than so many times: while nothing changes, one sample over a long time
-    is what many over its parts come to.
-    """
-    step_s = max(min(interval_s, _SAMPLE_S), (now_s - before_s) / _SAMPLES)
-    if step_s <= 0:
-        yield now_s
-        return
-    for number in range(1, math.ceil((now_s - before_s) / step_s)):
-        yield before_s + number * step_s
-    yield now_s

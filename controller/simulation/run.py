@@ -19,7 +19,7 @@ from controller.engine.resources import WorkloadKey
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.simulation import tell
-from controller.simulation.clockwork import Alarms, sample_times
+from controller.simulation.clockwork import Alarms
 from controller.simulation.documents import InputError
 from controller.simulation.manifests import Scenario
 from controller.simulation.submissions import Submission
@@ -87,7 +87,8 @@ class Run:
     def result(self, progress: Progress) -> Result:
         settling = self._settling()
         while True:
-            self._sample(self.now_s)
+            # Once a step is enough: while nothing changes, one sample over a long time is what many over its parts are.
+            self.engine.sample_usage(self.now_s)
             self._happen()
             self._settle(settling)
             self._tell_waiting()
@@ -97,7 +98,7 @@ class Run:
                 break
             if next_s > self.now_s:
                 settling = self._settling()
-                self._sample_until(next_s)
+                self.now_s = next_s
             if len(self.entries) > _MOST_ENTRIES:
                 raise UnsettledError(f"no end after {_MOST_ENTRIES} events at {self.t:g} s: cut it off with --until")
         end_s = self.now_s
@@ -125,16 +126,6 @@ class Run:
             self.scenario.base_s + coming[0].arrival_s if coming else None,
         ]
         return min((max(one, self.now_s) for one in times if one is not None), default=None)
-
-    def _sample_until(self, next_s: float) -> None:
-        rules = self._config.admission_fair_sharing
-        if rules is not None:
-            for at_s in sample_times(self.now_s, next_s, rules.sampling_interval_s):
-                self._sample(at_s)
-        self.now_s = next_s
-
-    def _sample(self, at_s: float) -> None:
-        self.engine.sample_usage(at_s)
 
     def _happen(self) -> None:
         """What the time brings: ends first, so that who arrives finds the room."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from controller.simulation.clockwork import sample_times
 from controller.simulation.run import UnsettledError
 from tests.controller.simulation.lab import (
     GPU,
@@ -227,11 +226,3 @@ def test_past_usage_with_and_without_its_time_is_that_of_the_start(updated: dict
     jobs = job("hers", 8, queue="anna", runtime="1m"), job("his", 8, queue="ben", runtime="1m")
     assert told(run(*world, *jobs, using=HISTORY))[0] == "0 Admitted his"
     assert told(run(*world, *jobs))[0] == "0 Admitted hers"
-
-
-def test_usage_is_sampled_often_and_never_too_often() -> None:
-    assert list(sample_times(0, 100, 300)) == [30, 60, 90, 100]
-    assert list(sample_times(0, 10, 5)) == [5, 10]
-    assert list(sample_times(7, 7, 5)) == [7]
-    year = list(sample_times(0, 3e7, 300))
-    assert (len(year), year[-1]) == (32, 3e7)

@@ -1,7 +1,8 @@
 """Documents into what a simulation starts from: objects for the engine, and jobs with their times.
 
 What the API server would have done is done here: v1beta1 becomes v1beta2, namespaces exist, defaults of the schema are
-filled in. What a document's neighbours say (priority classes, namespaces) may stand before or after it.
+filled in. What a document's neighbours say (priority classes, namespaces) may stand before or after it; of two that are
+one object the later one counts, as if both had been applied.
 """
 
 from collections.abc import Iterable, Iterator
@@ -69,7 +70,6 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
             jobs.append(document)
         else:
             objects += _object(document, warnings)
-    _no_twins(objects)
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
     objects = [_as_at_start(one, base_s) for one in objects]
@@ -135,12 +135,6 @@ def _defaulted(data: Json) -> Json:
     if isinstance(borrow, dict):
         filled["borrowWithinCohort"] = {"policy": "Never", **borrow}
     return {**data, "spec": {**data["spec"], "preemption": filled}}
-
-
-def _no_twins(objects: list[KubernetesObject]) -> None:
-    """Later documents win, as with ``kubectl apply``: the earlier one is dropped, in place."""
-    last = {(type(one), one.key): one for one in objects}
-    objects[:] = [one for one in objects if last[type(one), one.key] is one]
 
 
 def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[KubernetesObject]:

@@ -56,10 +56,12 @@ async def busy(shell: Shell) -> AsyncIterator[None]:
     """a holds both cpus of ``cq``; b (3 cpus, never) and c (2) wait. The controller is behind its Service."""
     scene = shell.scene
     scene.queue(cpus=2)
+    scene.queue("elsewhere", cpus=9)
     async with scene.controller(served(), core_only=False) as process:
         shell.door.ports["services/tessera-controller"] = process.listeners[HERE].port
         scene.workload("a", 2)
-        await scene.until_admitted("a")
+        scene.workload("o", 9, queue="lq-elsewhere")
+        await scene.until_admitted("a", "o")
         scene.workload("b", 3)
         scene.workload("c", 2)
         await eventually(lambda: bool(scene.condition("b", "QuotaReserved") and scene.condition("c", "QuotaReserved")))
@@ -70,7 +72,7 @@ async def test_what_queues_have(shell: Shell) -> None:
     async with busy(shell):
         found = await shell.json("queue", "list")
         assert found["source"] == "controller"
-        (queue,) = found["clusterQueues"]
+        (queue, _) = found["clusterQueues"]
         assert (queue["name"], queue["active"], queue["admitted"]) == ("cq", True, 1)
         assert queue["quota"] == [{"flavor": "default", "name": "cpu", "nominalQuota": "2"}]
         assert found["localQueues"][0]["name"] == "team/lq-cq"

@@ -101,9 +101,9 @@ def test_what_was_evicted_for_somebody_is_kept_for_him() -> None:
 
 def test_quotas_follow_what_is_healthy() -> None:
     found = simulated("quota-shares", "fleet-one-gpu-lost")
-    assert told(found, "Admitted") == ["0 Admitted nine", "0 Admitted six", "60 Admitted one-more"]
+    assert told(found, "Admitted") == ["0 Admitted eleven", "0 Admitted three", "60 Admitted one-more"]
     kueue = simulated("quota-shares", "fleet-one-gpu-lost", "--config", EXAMPLES / "configs/controller/kueue.yaml")
-    assert {*told(kueue, "Admitted")} == {"0 Admitted nine", "0 Admitted six", "0 Admitted one-more"}
+    assert {*told(kueue, "Admitted")} == {"0 Admitted eleven", "0 Admitted three", "0 Admitted one-more"}
 
 
 def test_every_example_has_its_test() -> None:

@@ -226,3 +226,28 @@ def test_past_usage_with_and_without_its_time_is_that_of_the_start(updated: dict
     jobs = job("hers", 8, queue="anna", runtime="1m"), job("his", 8, queue="ben", runtime="1m")
     assert told(run(*world, *jobs, using=HISTORY))[0] == "0 Admitted his"
     assert told(run(*world, *jobs))[0] == "0 Admitted hers"
+
+
+def test_a_long_job_weighs_more_than_two_short_ones() -> None:
+    """Each admission weighs the same at first: that Anna's job went on running is known from samples alone."""
+    world = (flavor(), BY_USAGE, local_queue("anna", to="main"), local_queue("ben", to="main"))
+    jobs = (
+        job("long", 4, queue="anna", runtime="2h"),
+        job("short-1", 4, queue="ben", runtime="1s"),
+        job("short-2", 4, queue="ben", arrival="10m", runtime="1s"),
+        job("hers", 8, queue="anna", arrival="1h"),
+        job("his", 8, queue="ben", arrival="61m"),
+    )
+    assert told(run(*world, *jobs, using=HISTORY))[-1] == "7200 Admitted his"
+
+
+def test_who_fits_behind_a_blocked_head_is_told_so() -> None:
+    strict = flavor(), cluster_queue(queueingStrategy="StrictFIFO"), local_queue()
+    jobs = job("a", 6), job("head", 8, arrival="1s"), job("c", 1, arrival="2s")
+    result = run(*strict, *jobs, using=KUEUE_POLICY)
+    (head, waits) = result.final.pending
+    assert (head.workload, head.reason) == ("ns/head", "WaitingForQuota")
+    assert (waits.reason, waits.message) == (
+        "PendingEvaluation",
+        "It fits by itself: those before it in line go first",
+    )

@@ -5,6 +5,8 @@ from rich.text import Text
 
 from cli.queuetables import show as print_parts
 from cli.queuetables import table
+from controller.engine.queueusage import quantity_of
+from controller.engine.resources import CPU, ResourceName
 from controller.simulation.timeline import Entry, Kind, Result
 
 _STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
@@ -50,7 +52,12 @@ def queues(result: Result) -> RenderableType | None:
 
 
 def _amounts(amounts: dict[str, int | float]) -> str:
-    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items()) or "-"
+    return ", ".join(f"{_amount(name, amount)} {name}" for name, amount in amounts.items()) or "-"
+
+
+def _amount(name: str, amount: float) -> str:
+    """Cores with their fraction, memory as manifests write it, everything else whole."""
+    return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
 
 
 def waiting(result: Result) -> RenderableType | None:

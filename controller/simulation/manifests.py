@@ -45,6 +45,18 @@ _CLUSTER_SCOPED: Final = (
     "Topology",
     "WorkloadPriorityClass",
 )
+_JOB_GROUPS: Final = (
+    "batch.volcano.sh",
+    "jobset.x-k8s.io",
+    "kubeflow.org",
+    "leaderworkerset.x-k8s.io",
+    "ray.io",
+    "sparkoperator.k8s.io",
+    "trainer.kubeflow.org",
+    "workload.codeflare.dev",
+)
+"""API groups of jobs alone: leaving one out in silence would tell of another cluster."""
+
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
@@ -100,7 +112,7 @@ def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObjec
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
         what = f"{document.kind} of {document.version}"
-        if names_queue(document):
+        if names_queue(document) or document.version.partition("/")[0] in _JOB_GROUPS:
             raise document.error(f"{what} is no kind of job that is read here, expected one of {_job_kinds()}")
         if document.kind == "Configuration":
             raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")

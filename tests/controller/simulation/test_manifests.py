@@ -128,6 +128,10 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
     ("wrong", "said"),
     [
         (unknown_job(), "TFJob of kubeflow.org/v1 is no kind of job that is read here"),
+        (
+            {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}},
+            "RayJob of ray.io/v1 is no kind of job that is read here, expected one of Job of batch/v1, Pod of v1",
+        ),
         (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
         (
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},

@@ -5,6 +5,7 @@ tournament over each cohort tree instead, in which the smaller share wins, playe
 """
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from controller.engine.cluster import Cluster
@@ -83,18 +84,24 @@ def _tournament(waiting: list[Entry], cluster: Cluster) -> Iterator[Entry]:
 def _winner(entries: list[Entry], standings: dict[Entry, Standings], gates: FeatureGates) -> Entry:
     """From each ClusterQueue up: at every cohort the best of those that its members sent goes on."""
     waiting: dict[int, tuple[Node, list[tuple[Entry, Standing]]]] = {}
+    order: list[tuple[int, str, int]] = []
+    """Who is next to send somebody up: the lowest, because all below it have sent theirs then."""
 
     def send(entry: Entry, to: Node, standing: Standing) -> None:
-        waiting.setdefault(id(to), (to, []))[1].append((entry, standing))
+        known = waiting.get(id(to))
+        if known is not None:
+            known[1].append((entry, standing))
+        else:
+            waiting[id(to)] = (to, [(entry, standing)])
+            heappush(order, (to.height, to.name, id(to)))
 
     for entry in entries:
         send(entry, entry.incoming.queue.node, _EQUAL)
     while True:
-        node, sent = min(waiting.values(), key=lambda one: (one[0].height, one[0].name))
-        best = min(sent, key=lambda one: _rank(one[0], one[1], gates))[0]
+        node, sent = waiting.pop(heappop(order)[2])
+        best = sent[0][0] if len(sent) == 1 else min(sent, key=lambda one: _rank(one[0], one[1], gates))[0]
         if node.parent is None:
             return best
-        del waiting[id(node)]
         send(best, node.parent, standings[best][id(node)])
 
 

@@ -52,7 +52,7 @@ class Outcomes:
     def _admit(self, entry: Entry, record: Record) -> Iterator[Decision]:
         state, incoming = self._state, entry.incoming
         holder = _holder(entry, record.at_s)
-        checks = status.checks_for(incoming.queue.object, {fr.flavor for fr in holder.usage})
+        checks = status.checks_for(incoming.queue.object, (fr.flavor for fr in holder.usage))
         admitted = Admitted(
             workload=incoming.info.workload,
             holder=holder,

@@ -133,7 +133,7 @@ class WorkloadEvents:
         if old is not None and old in state.cluster.holders:
             state.slices[key] = old
         queue = state.cluster.queues[holder.cluster_queue].object
-        checks = checks_for(queue, {fr.flavor for fr in holder.usage})
+        checks = checks_for(queue, (fr.flavor for fr in holder.usage))
         ready = checks_ready(workload, checks)
         if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
             state.second.setdefault(key, (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S))

@@ -143,12 +143,13 @@ class HolderIndex:
         kind = self._kinds[holder.key] = self._kind(holder)
         entry = self._entry(holder)
         self.evicted += holder.evicted
+        order, place = _order(holder), self._list_of(holder)
         for fr, amount in holder.usage.items():
             by_queue = self._ranks.setdefault((holder.cluster_queue, fr), {})
-            ranks = by_queue.setdefault(self._list_of(holder), [])
-            rank = _find(ranks, _order(holder))
+            ranks = by_queue.setdefault(place, [])
+            rank = _find(ranks, order)
             if rank is None:
-                rank = Rank(_order(holder))
+                rank = Rank(order)
                 insort(ranks, rank)
             rank.add(kind, entry, amount)
 

@@ -32,6 +32,7 @@ async def main() -> None:
             agent.terminate()
             await agent.wait()
             await kubelet.stop()
+    _queues()
     step(f"Done in {watch}. The agent was the real one; `make demo` puts it under a real Kubernetes.")
 
 
@@ -75,6 +76,13 @@ async def _show(kubelet: StandInKubelet, state_dir: Path) -> None:
     await kubelet.wait_for(lambda: victim in endpoint.healthy, WAIT_S)
     say(f"GPU {gpu} is healthy again after {watch}")
     _node(state_dir, "history")
+
+
+def _queues() -> None:
+    step("6. Who would run next: the controller's engine on files alone")
+    words = ["--fleet", "examples/simulate/fleet-24.yaml", "examples/simulate/cohort-borrowing.yaml"]
+    command(["tessera", "simulate", *words])
+    say(run([script("tessera"), "simulate", *words], cwd=ROOT).rstrip())
 
 
 def _node(state_dir: Path, *sections: str) -> None:

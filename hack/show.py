@@ -32,9 +32,9 @@ def script(name: str) -> str:
     return found
 
 
-def run(words: Sequence[str]) -> str:
+def run(words: Sequence[str], cwd: Path | None = None) -> str:
     """What a command printed; SystemExit with its error output where it failed."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stderr or done.stdout}")
     return done.stdout

@@ -134,9 +134,9 @@ class Bookmark(msgspec.Struct, frozen=True):
     ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
     ``groups`` and for the pod sets it was made for: whoever keeps it drops it when the workload's shape changes.
 
-    It is void once ``quota_generation`` or ``free``, a digest of what its queue had free, has changed: a flavor passed
-    over then may have room now. Under the gate FlavorFungibilityPreserveScanProgress it holds for the next ``cycle``
-    all the same, or a busy cohort would never let the search come to its end.
+    It is void once ``quota_generation`` has changed or there is more of anything than ``free``, what its queue had: a
+    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
+    for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()
@@ -144,7 +144,7 @@ class Bookmark(msgspec.Struct, frozen=True):
     shape: str = ""
     groups: tuple[Group, ...] = ()
     cycle: int = -1
-    free: int = 0
+    free: tuple[Amount, ...] = ()
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""

@@ -12,7 +12,7 @@ from controller.engine.assignment import Assignment, Bookmark, Mode
 from controller.engine.cluster import Cluster
 from controller.engine.config import QuotaCheckStrategy
 from controller.engine.flavorplan import Plan, Plans, Shortcut
-from controller.engine.flavorrun import Pinned, Run, Setting, free_digest
+from controller.engine.flavorrun import Pinned, Run, Setting, free_now
 from controller.engine.flavorscan import Oracle, Rules
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import QueueState
@@ -94,8 +94,10 @@ class FlavorAssigner:
         recent = cycle is None or bookmark.cycle >= cycle - 1
         if self._keeps_progress and recent:
             return bookmark.tried
-        unchanged = bookmark.quota_generation == queue.node.quota_generation() and bookmark.free == free_digest(queue)
-        return bookmark.tried if unchanged else None
+        if bookmark.quota_generation != queue.node.quota_generation() or not bookmark.free:
+            return None
+        more = any(now > then for now, then in zip(free_now(queue), bookmark.free, strict=True))
+        return None if more else bookmark.tried
 
 
 def _first_fits(incoming: Incoming, plan: Plan, shortcut: Shortcut, cycle: int | None) -> Assignment | None:

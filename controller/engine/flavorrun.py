@@ -35,10 +35,10 @@ class Setting(NamedTuple):
     ignores_undeclared: bool
 
 
-def free_digest(queue: QueueState) -> int:
-    """A digest of what the queue could use now; never 0, which stands for none taken."""
+def free_now(queue: QueueState) -> tuple[Amount, ...]:
+    """What the queue could use of each flavor-resource."""
     cells = queue.node.cells
-    return hash(tuple(cells[fr].available() for fr in queue.flavor_resources)) or 1
+    return tuple(cells[fr].available() for fr in queue.flavor_resources)
 
 
 class Run:
@@ -146,7 +146,7 @@ class Run:
             quota_generation=queue.node.quota_generation(),
             groups=queue.groups,
             cycle=-1 if self._cycle is None else self._cycle,
-            free=free_digest(queue) if unfinished else 0,
+            free=free_now(queue) if unfinished else (),
         )
 
     def _progress(self) -> tuple[Mapping[ResourceName, int], ...]:

@@ -7,7 +7,7 @@ from controller.engine.config import EngineConfig, FairSharing, QuotaCheckStrate
 from controller.engine.flavorassigner import pinned_to
 from controller.engine.flavorplan import ALLOWED_FLAVORS
 from controller.engine.gates import FeatureGates
-from controller.engine.resources import FlavorName, ResourceName
+from controller.engine.resources import ClusterQueueName, FlavorName, ResourceName
 from tests.controller.engine.flavorlab import Lab, chosen, fr, holding, pod_set
 
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
@@ -336,14 +336,18 @@ def test_the_next_try_goes_on_behind_the_last_flavor_and_starts_anew_after_the_l
     assert chosen(lab.assign(incoming, bookmark=second.bookmark, cycle=3)) == {"gpu": "a100"}
 
 
-def test_a_bookmark_holds_for_the_next_cycle_and_later_only_while_nothing_it_could_use_has_changed() -> None:
+def test_a_bookmark_holds_for_the_next_cycle_and_later_only_while_there_is_not_more_to_be_had() -> None:
     def second(config: EngineConfig | None, *, cycle: int, change: str = "") -> dict[str, str]:
         lab = two_flavors(config)
         lab.use("q", "a100", "gpu", 2)
+        if change == "release":
+            lab.use("lender", "a100", "gpu", 1)
         incoming = lab.incoming("q", pod_set(requests={"gpu": 3}))
         bookmark = lab.assign(incoming, cycle=1).bookmark
         if change == "usage":
             lab.use("lender", "a100", "gpu", 1)
+        elif change == "release":
+            lab.cluster.quota.remove_usage(ClusterQueueName("lender"), {fr("a100"): 1})
         elif change == "quota":  # what is free stays the same
             lab.queue("lender", {"a100": {"gpu": 5}, "h100": {"gpu": 0}}, cohort="all")
             lab.use("lender", "a100", "gpu", 1)
@@ -353,9 +357,10 @@ def test_a_bookmark_holds_for_the_next_cycle_and_later_only_while_nothing_it_cou
 
     off = gates(FlavorFungibilityPreserveScanProgress=False)
     on, started_anew, went_on = None, {"gpu": "a100"}, {"gpu": "h100"}
-    assert second(on, cycle=2, change="usage") == second(on, cycle=2, change="quota") == went_on
-    assert second(on, cycle=9) == second(off, cycle=9) == went_on
-    for change in ("usage", "quota"):
+    assert second(on, cycle=2, change="release") == second(on, cycle=2, change="quota") == went_on
+    for change in ("", "usage"):
+        assert second(on, cycle=9, change=change) == second(off, cycle=9, change=change) == went_on
+    for change in ("release", "quota"):
         assert second(on, cycle=9, change=change) == second(off, cycle=2, change=change) == started_anew
     assert second(on, cycle=2, change="flavors") == went_on  # "h100" comes first now
 

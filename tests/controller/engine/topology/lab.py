@@ -78,6 +78,7 @@ class Lab:
     def __init__(self, hosts: Mapping[str, int], gates: Mapping[str, bool] | None = None) -> None:
         """``hosts``: path -> GPUs."""
         self.balanced = False
+        self.layered = True
         self.undo = UndoLog()
         self.topologies = Topologies(self.undo, FeatureGates(gates))
         self.topology(BLOCK, RACK, HOST)

@@ -20,6 +20,12 @@ def test_required_pods_are_in_one_domain_and_in_the_tightest_that_holds_them() -
     assert lab.main(ask(17, required=RACK)) is None
 
 
+def test_what_is_left_goes_to_the_tightest_that_holds_it() -> None:
+    lab = Lab({"b/r/a": 4, "b/r/b": 3, "b/r/c": 1, "b/r/d": 2})
+    assert lab.main(ask(5, required=RACK)) == {"a": 4, "c": 1}
+    assert lab.main(ask(6, required=RACK)) == {"a": 4, "d": 2}
+
+
 def test_preferred_pods_climb_and_at_the_top_spread() -> None:
     lab = Lab(even(2, 2, 2, 2))
     assert lab.main(ask(4, preferred=RACK)) == {"b0r0h0": 2, "b0r0h1": 2}
@@ -62,6 +68,9 @@ def test_layers_of_slices_lie_in_each_other() -> None:
     lab = Lab({"b/r1/a": 3, "b/r1/b": 3, "b/r2/c": 5, "b/r2/d": 1})
     found = lab.main(ask(8, required=BLOCK, podsetSliceRequiredTopologyConstraints=layers))
     assert found == {"a": 2, "b": 2, "c": 4}
+    # Four pods fit into this rack, and no two pairs.
+    torn = Lab({"b/r1/a": 3, "b/r1/b": 1})
+    assert torn.main(ask(4, required=BLOCK, podsetSliceRequiredTopologyConstraints=layers)) is None
     assert "cannot be cut" in str(
         lab.place(
             ask(8, required=BLOCK, podsetSliceRequiredTopologyConstraints=[layers[0], {"topology": HOST, "size": 3}])
@@ -74,6 +83,13 @@ def test_a_leader_and_its_workers_share_their_domain_and_the_leader_costs_no_wor
     group: dict[str, Any] = {"required": RACK, "podSetGroupName": "g"}
     found = lab.place(ask(1, 1, name="leader", **group), ask(4, 2, name="workers", **group))
     assert found == {"leader": {"c": 1}, "workers": {"a": 1, "b": 2, "c": 1}}
+
+
+def test_a_tighter_domain_without_room_for_the_leader_is_passed_over() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r2/b": 6, "b/r3/c": 5})
+    group: dict[str, Any] = {"required": HOST, "podSetGroupName": "g"}
+    found = lab.place(ask(1, 3, name="leader", **group), ask(2, name="workers", **group))
+    assert found == {"leader": {"c": 1}, "workers": {"c": 2}}
 
 
 def test_pod_sets_of_one_workload_do_not_get_the_same_room() -> None:
@@ -156,6 +172,8 @@ def test_every_pod_counts_against_the_nodes_pods() -> None:
     lab = Lab({"b/r/a": 500})
     found = lab.main(ask(110, required=HOST))
     assert (found, lab.main(ask(111, required=HOST))) == ({"a": 110}, None)
+    lab.hold({"a": 109}, 0)
+    assert (lab.main(ask(1, required=HOST)), lab.main(ask(2, required=HOST))) == ({"a": 1}, None)
 
 
 def test_flavors_over_the_same_nodes_see_each_others_pods() -> None:
@@ -167,6 +185,10 @@ def test_flavors_over_the_same_nodes_see_each_others_pods() -> None:
     apart.flavor("other")
     apart.hold({"a": 3}, flavor=FlavorName("other"))
     assert apart.main(ask(2, required=HOST)) == {"a": 2}
+    place = usage({"a": 2})
+    for flavor_ in ("other", "f"):
+        apart.topologies.add(FlavorName(flavor_), place)
+    assert apart.main(ask(3, required=HOST)) is None
 
 
 def test_without_hosts_among_the_levels_a_rack_is_the_sum_of_its_nodes_and_usage_is_the_flavors_own() -> None:

@@ -79,6 +79,8 @@ def test_of_an_elastic_workload_only_new_pods_are_placed_and_the_last_ones_go() 
     lab = Lab({"b/r/a": 2, "b/r/b": 3, "b/r/c": 4}, ELASTIC)
     old = usage({"a": 1, "c": 2})
     assert lab.main(ask(6, unconstrained=True, previous=old)) == {"a": 1, "b": 3, "c": 2}
+    assert lab.main(ask(9, unconstrained=True, previous=old)) == {"a": 2, "b": 3, "c": 4}
+    assert lab.main(ask(10, unconstrained=True, previous=old)) is None
     assert lab.main(ask(2, unconstrained=True, previous=old)) == {"a": 1, "c": 1}
     assert lab.main(ask(3, unconstrained=True, previous=old)) == {"a": 1, "c": 2}
 

@@ -6,15 +6,15 @@ import msgspec
 
 from controller.engine.cluster import Cluster
 from controller.engine.config import AdmissionFairSharing, EngineConfig
+from controller.engine.intake import Shapes
+from controller.engine.limitrange import LimitSummary
 from controller.engine.podrequests import RequestRules
-from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.queues.shapes import Shapes
 from controller.engine.queuestate import Holder
 from controller.engine.queueusage import reservation, usage
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName
+from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.usagehistory import UsageHistory
-from controller.engine.workload import WorkloadInfo, effective_priority, queue_order_time_s
+from controller.engine.workload import WorkloadInfo, effective_priority
 from controller.objects.decode import decode
 from controller.objects.meta import epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity
@@ -53,18 +53,9 @@ def first_in_line(case: Case) -> Difference | None:
     queues, shapes = PendingQueues(cluster, history.usage), Shapes()
     for data in case.input["wls"]:
         workload = decode(data, Workload)
-        info = WorkloadInfo.of(workload, rules=RequestRules(), gates=case.gates)
-        priority = effective_priority(workload, case.gates)
-        queues.put(
-            PendingWorkload(
-                info,
-                local_queue=LocalQueueKey(f"{workload.metadata.namespace}/{workload.spec.queue_name}"),
-                priority=priority,
-                queued_at_s=queue_order_time_s(workload, timeout_requeues_by_eviction=True, gates=case.gates),
-                shape=shapes.of(info, priority),
-            ),
-            now_s=0.0,
-        )
+        key = WorkloadKey(workload.key)
+        pending, _ = shapes.pending_of(key, workload, cluster.config, limits=LimitSummary(), overheads={})
+        queues.put(pending, now_s=0.0)
         queues.validate()
     head = queues.heads(0.0, open_for=lambda _: True)[0]
     return first_difference(case.expect["wantWl"]["metadata"]["name"], head.info.workload.metadata.name)

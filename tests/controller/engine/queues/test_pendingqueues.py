@@ -10,12 +10,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from controller.engine.assignment import Bookmark
 from controller.engine.cluster import Cluster
-from controller.engine.config import AdmissionFairSharing, EngineConfig
+from controller.engine.config import AdmissionFairSharing, Backfill, BeyondPeer, EngineConfig
 from controller.engine.gates import FeatureGates
-from controller.engine.podrequests import RequestRules
+from controller.engine.intake import Shapes
+from controller.engine.limitrange import LimitSummary
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
 from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.queues.shapes import Shapes
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.usagehistory import UsageHistory
 from controller.engine.workload import WorkloadInfo
@@ -264,21 +264,23 @@ def test_a_shape_parked_for_one_local_queue_is_parked_for_all_of_its_cluster_que
 
 
 def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -> None:
-    def info(name: str, count: int) -> WorkloadInfo:
-        workload = Workload(
-            metadata=ObjectMeta(name=name), spec=WorkloadSpec(pod_sets=(PodSet(name="m", count=count),))
-        )
-        return WorkloadInfo.of(workload, rules=RequestRules(), gates=FeatureGates())
+    def given(name: str, count: int, runs: str = "1h", priority: int = 0) -> Workload:
+        spec = WorkloadSpec(pod_sets=(PodSet(name="m", count=count),), priority=priority)
+        return Workload(metadata=ObjectMeta(name=name, annotations={"tessera.dev/runtime": runs}), spec=spec)
 
-    shapes = Shapes()
-    one, same, other = info("one", 2), info("same", 2), info("other", 3)
-    assert shapes.of(one, 0) == shapes.of(same, 0) != shapes.of(other, 0)
-    assert shapes.of(one, 0) != shapes.of(one, 1)
-    first = shapes.shared(one, shapes.of(one, 0))
-    second = shapes.shared(same, shapes.of(same, 0))
-    assert second.pod_sets is first.pod_sets
-    assert second.workload.spec.pod_sets is first.workload.spec.pod_sets
-    assert second.workload.metadata.name == "same"
+    def put(one: Workload, config: EngineConfig) -> PendingWorkload:
+        return shapes.pending_of(WorkloadKey(one.key), one, config, limits=LimitSummary(), overheads={})[0]
+
+    shapes, plain = Shapes(), EngineConfig()
+    one, same = put(given("one", 2), plain), put(given("same", 2, "2h"), plain)
+    assert one.shape == same.shape
+    assert one.info.pod_sets is same.info.pod_sets
+    assert one.info.workload.spec.pod_sets is same.info.workload.spec.pod_sets
+    assert same.info.workload.metadata.name == "same"
+    others = [put(given("other", 3), plain), put(given("high", 2, priority=1), plain)]
+    timed = EngineConfig(beyond=BeyondPeer(backfill=Backfill.CONSERVATIVE))
+    others += [put(given("short", 2), timed), put(given("long", 2, "2h"), timed)]
+    assert len({one.shape, *(other.shape for other in others)}) == 5
 
 
 @dataclass

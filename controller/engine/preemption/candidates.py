@@ -71,6 +71,15 @@ class Search(msgspec.Struct, frozen=True):
     local_queue_usage: Callable[[LocalQueueKey], float]
     barred: Collection[WorkloadKey] = ()
 
+    def anybody(self, queue: QueueState, limits: Limits) -> bool:
+        """Whether the queue has a holder within the limits, be it one that holds nothing now but its places."""
+        return any(
+            limits.admits(rank.priority)
+            for fr in self.frs
+            for ranks in self.index.ranks(queue.name, fr).values()
+            for rank in ranks
+        )
+
     def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
         """All that the queue's holders within the limits hold of what is contested; an upper bound of what can go."""
         totals: dict[FlavorResource, Amount] = {}

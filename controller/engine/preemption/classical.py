@@ -60,7 +60,7 @@ class Classical:
         self._sources = tuple(self._find_sources()) if self._reclaim is not None else ()
 
     def targets(self) -> tuple[Target, ...]:
-        if not self._sources and not self._own_total():
+        if not self._sources and (self._own is None or not self._search.anybody(self._incoming.queue, self._own)):
             return ()
         for borrowing in self._attempts():
             if self._could_fit(borrowing=borrowing):

@@ -35,6 +35,12 @@ def test_lower_priority_goes_and_equal_priority_stays() -> None:
     assert lab.ask("a", 3, priority=2) == {}
 
 
+def test_who_holds_no_quota_now_may_still_hold_the_places_that_are_wanted() -> None:
+    lab = one_queue(LOWER)
+    lab.hold("idle", "a", 0, priority=1)
+    assert lab.ask("a", 2, priority=2) == {"idle": "InClusterQueue"}
+
+
 @pytest.mark.parametrize("policy", [None, {}, {"withinClusterQueue": "Never"}])
 def test_without_a_policy_nobody_goes(policy: dict[str, Any] | None) -> None:
     lab = one_queue(policy)

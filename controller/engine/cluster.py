@@ -198,6 +198,12 @@ class Cluster:
         for flavor, usage in self._placed(holder):
             self.placement.remove(flavor, usage)
 
+    def vacate(self, holder: Holder) -> None:
+        """Its places alone, for trials: those of a slice are its successor's to keep. Nothing where it holds none."""
+        if self.holders.get(holder.key) is holder:
+            for flavor, usage in self._placed(holder):
+                self.placement.remove(flavor, usage)
+
     def validate(self) -> None:
         """Recompute what is kept; DriftError or QuotaDriftError names the first differences."""
         self.quota.validate()

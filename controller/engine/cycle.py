@@ -16,7 +16,7 @@ from controller.engine.flavorassigner import pinned_to
 from controller.engine.nomination import Nominator
 from controller.engine.ordering import classical_order, fair_order
 from controller.engine.preemption.victims import Victims, fits_without
-from controller.engine.queuestate import QueueState
+from controller.engine.queuestate import Holder, QueueState
 from controller.engine.records import Rule
 from controller.engine.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
 from controller.engine.secondpass import place_again
@@ -156,14 +156,13 @@ class Cycle:
         assignment, queue = entry.assignment, entry.incoming.queue
         if all(one.topology is None for one in assignment.pod_sets):
             return False
-        if assignment.mode is Mode.FIT:
-            return queue.node.fits(assignment.usage) and not self._places_free(assignment)
-        if not entry.targets or self._overlaps(entry):
+        if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
             return False
+        gone = () if assignment.mode is Mode.FIT else self._victims_of(entry).and_also(entry.targets)
         with self._cluster.trial():
-            for holder in self._victims_of(entry).and_also(entry.targets):
+            for holder in gone:
                 self._cluster.release(holder)
-            return queue.node.fits(assignment.usage) and not self._places_free(assignment)
+            return queue.node.fits(assignment.usage) and not self._places_free(entry, gone)
 
     def _place_anew(self, entry: Entry) -> None:
         """Perhaps there are other places on the same flavors, or others who can go."""
@@ -199,8 +198,10 @@ class Cycle:
         gone = self._victims_of(entry).and_also(entry.targets) if entry.targets or self._victims else ()
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
-            return queue.node.fits(usage) and self._places_free(entry.assignment)
-        return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
+            return queue.node.fits(usage) and self._places_free(entry)
+        with self._cluster.trial():
+            self._vacate_replaced(entry, gone)
+            return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
 
     def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
         """Where pods go, by the flavor whose nodes these are."""
@@ -211,8 +212,20 @@ class Cycle:
             if flavor is not None:
                 yield flavor, pod_set.topology
 
-    def _places_free(self, assignment: Assignment) -> bool:
-        return self._cluster.placement.fits(tuple(self._places(assignment)))
+    def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
+        """``gone`` have given back their places already."""
+        places = tuple(self._places(entry.assignment))
+        if entry.incoming.replaces is None:
+            return self._cluster.placement.fits(places)
+        with self._cluster.trial():
+            self._vacate_replaced(entry, gone)
+            return self._cluster.placement.fits(places)
+
+    def _vacate_replaced(self, entry: Entry, gone: Iterable[Holder]) -> None:
+        """The slice that it stands in for leaves it its places."""
+        replaces = entry.incoming.replaces
+        if replaces is not None and all(holder.key != replaces.key for holder in gone):
+            self._cluster.vacate(replaces)
 
     def _charge(self, entry: Entry) -> None:
         """For the rest of the cycle."""

@@ -206,7 +206,12 @@ class Run:
         wanted = requests(self._incoming, chosen, self._plan)
         if not wanted:
             return chosen, NoFitReason.NONE
-        return place(self._setting.cluster, wanted, chosen)
+        cluster, replaces = self._setting.cluster, self._incoming.replaces
+        if replaces is None:
+            return place(cluster, wanted, chosen)
+        with cluster.trial():
+            cluster.vacate(replaces)
+            return place(cluster, wanted, chosen)
 
 
 def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, Amount]:

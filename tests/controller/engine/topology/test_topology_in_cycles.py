@@ -159,6 +159,18 @@ def test_without_fail_fast_it_waits_for_another_node() -> None:
     assert places(world, "w") == {"b": 2}
 
 
+def test_a_larger_slice_keeps_the_places_of_the_one_it_replaces() -> None:
+    world = world_of({"b/r1/a": 2, "b/r1/b": 2, "b/r2/c": 4}, gates={"ElasticJobsViaWorkloadSlicesWithTAS": True})
+    world.put(gang("old", 2, level=RACK), gang("other", 4, created_s=1))
+    world.settle()
+    assert places(world, "old") == {"a": 2}
+    replacing = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/old"}
+    world.put(gang("new", 4, level=RACK, created_s=2, annotations=replacing))
+    world.settle()
+    assert world.condition("old", "Finished") == "True/WorkloadSliceReplaced"
+    assert places(world, "new") == {"a": 2, "b": 2}
+
+
 def test_a_flavor_told_after_its_workloads_counts_them() -> None:
     first = world_of({"b/r1/a": 2, "b/r2/b": 2})
     first.put(gang("w", 2))

@@ -167,12 +167,16 @@ class Nominator:
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked just what a search for victims would be, and found nobody.
 
-        Two contested flavor-resources are another question: a ClusterQueue gives while it borrows either of them. With
-        fair sharing so is one among others, which count in the preemptor's share.
+        Two contested flavor-resources are another question: a ClusterQueue gives while it borrows either of them. So is
+        what several pod sets ask of one, of which only the last was asked about in full; and with fair sharing one
+        among others, which count in the preemptor's share.
         """
         if made.mode is not Mode.NO_CANDIDATES or len(made.preempting()) != 1:
             return False
-        return self._cluster.config.fair_sharing is None or len(made.usage) == 1
+        modes = {choice.mode for one in made.pod_sets for choice in one.choices.values()}
+        return modes <= {Mode.NO_CANDIDATES, Mode.FIT} and (
+            self._cluster.config.fair_sharing is None or len(made.usage) == 1
+        )
 
 
 _FAILED = ("Retry", "Rejected")

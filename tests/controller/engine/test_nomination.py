@@ -4,15 +4,19 @@ from collections.abc import Mapping
 
 import pytest
 
+from controller.engine.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
 from controller.engine.config import EngineConfig, FairSharing
 from controller.engine.decisions import Evicted, Pending
 from controller.engine.gates import FeatureGates
+from controller.engine.incoming import Incoming, Target
+from controller.engine.nomination import Nominator
 from controller.engine.records import Rule
-from controller.engine.resources import WorkloadKey
+from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
+DEFAULT = FlavorName("default")
 PREEMPTION = {
     "withinClusterQueue": "LowerPriority",
     "reclaimWithinCohort": "LowerPriority",
@@ -81,3 +85,48 @@ def test_who_is_refused_outright_is_told_after_all_others() -> None:
     world.put(*map(local_queue, "abc"))
     world.put(workload("closed", "a"), workload("waits", "b", 2), workload("runs", "c"))
     assert [one.key for one in world.cycle().made] == ["ns/runs", "ns/waits", "ns/closed"]
+
+
+class Asked:
+    """An assigner that answers with modes by pod set, all on one flavor, and a preemptor that counts its questions."""
+
+    def __init__(self, *modes: Mode) -> None:
+        self.modes, self.questions = modes, 0
+
+    def assign(self, incoming: Incoming, **_: object) -> Assignment:  # noqa: ARG002
+        gpu = ResourceName("gpu")
+        sets = tuple(
+            PodSetChoice(name=f"set{at}", count=1, requests={gpu: 1}, choices={gpu: FlavorChoice(DEFAULT, mode, 0, -1)})
+            for at, mode in enumerate(self.modes)
+        )
+        return Assignment(pod_sets=sets, mode=min(self.modes), usage={FlavorResource(DEFAULT, gpu): len(sets)})
+
+    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:  # noqa: ARG002
+        self.questions += 1
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("modes", "questions"),
+    [
+        ((Mode.NO_CANDIDATES,), 0),
+        ((Mode.FIT, Mode.NO_CANDIDATES), 0),
+        ((Mode.NO_CANDIDATES, Mode.PREEMPT), 1),
+        ((Mode.PREEMPT,), 1),
+        ((Mode.NO_FIT,), 0),
+    ],
+)
+def test_a_search_is_left_out_only_where_the_oracle_found_nobody_for_the_whole(
+    modes: tuple[Mode, ...], questions: int
+) -> None:
+    """What two pod sets ask of one flavor is more than the first one's part, and may find somebody where that did not:
+    with fair sharing the larger request makes room among its own first.
+    """
+    world, asked = World(), Asked(*modes)
+    world.put(flavor(), cluster_queue("a"), local_queue("a"), workload("one", "a"))
+    state = world.engine.state
+    pending = state.queues.get(WorkloadKey("ns/one"))
+    assert pending is not None
+    incoming = pending.incoming(state.cluster.queue(ClusterQueueName("a")))
+    Nominator(state.cluster, asked, asked).again(incoming, {}, 0.0)
+    assert asked.questions == questions

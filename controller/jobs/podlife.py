@@ -83,7 +83,7 @@ def _refused(pod: SeenPod, error: Exception) -> RefusePod:
         reason = "JobNestingTooDeep"
     uid = (pod.raw.get("metadata") or {}).get("uid", "") if isinstance(pod.raw.get("metadata"), dict) else ""
     name = pod.raw["metadata"].get("name", "") if uid else ""
-    return RefusePod(name=str(name), uid=str(uid), reason=reason, sentence=str(error))
+    return RefusePod(name=str(name), uid=str(uid), reason=reason, sentence=" ".join(str(error).split()))
 
 
 def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:

@@ -3,8 +3,8 @@
 One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from controller.engine.config import EngineConfig
 from controller.engine.limitrange import LimitSummary
@@ -32,6 +32,9 @@ class DriftError(AssertionError):
     """A sum that is kept differs from the sum of its parts: a bug of the engine, never a user's mistake."""
 
 
+_REMEMBERED: Final = 16_384
+
+
 class HolderObserver(Protocol):
     """Told of every holder that comes or goes, of those too that a trial brings and takes back."""
 
@@ -55,6 +58,7 @@ class Cluster:
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
         """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
+        self._places: dict[int, tuple[Holder, Sequence[tuple[FlavorName, TopologyUsage]]]] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -179,7 +183,7 @@ class Cluster:
         """Something is told anew of a workload that holds quota. Where it takes what it took, the sums stand."""
         known = self.holders[holder.key]
         alike = known.cluster_queue == holder.cluster_queue and known.usage == holder.usage
-        if alike and [*self._placed(known)] == [*self._placed(holder)]:
+        if alike and self._placed(known) == self._placed(holder):
             self._exchange(known, holder)
             self.undo.record(self._exchange, holder, known)
         else:
@@ -228,11 +232,23 @@ class Cluster:
         names = tuple(flavors)
         return next((name for name in names if name in self._topological), names[0] if names else None)
 
-    def _placed(self, holder: Holder) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+    def _placed(self, holder: Holder) -> Sequence[tuple[FlavorName, TopologyUsage]]:
+        """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""
+        known = self._places.get(id(holder))
+        if known is not None and known[0] is holder:
+            return known[1]
+        found = []
         for pod_set in holder.info.pod_sets:
             flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
             if pod_set.topology is not None and flavor is not None:
-                yield flavor, pod_set.topology
+                found.append((flavor, pod_set.topology))
+        if not found:
+            return found
+        if len(self._places) >= _REMEMBERED:
+            self._places.clear()
+        # By identity, and kept with the holder itself, or its id would be reused.
+        self._places[id(holder)] = (holder, found)
+        return found
 
     def _count_on(self, flavor: FlavorName) -> None:
         """The flavor turns out to have a topology: who was told before it is counted there from now on."""
@@ -245,6 +261,7 @@ class Cluster:
             for place in self._placed(holder):
                 self.placement.remove(*place)
         self._topological.add(flavor)
+        self._places.clear()
         for holder in told:
             for place in self._placed(holder):
                 self.placement.add(*place)

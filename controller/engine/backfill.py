@@ -26,6 +26,8 @@ from controller.engine.queuestate import Holder
 from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
 from controller.engine.runtimes import ends_at_s, runtime_s, would_end_s
 
+Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
+
 
 class Assigner(Protocol):
     """``controller.engine.flavorassigner.FlavorAssigner``, as far as it is asked here."""
@@ -49,17 +51,21 @@ class ExpectedEnds:
     def __init__(self) -> None:
         self._ends: list[tuple[float, WorkloadKey]] = []
         self._holders: dict[WorkloadKey, Holder] = {}
+        self.version = 0
+        """Moves on with every holder that comes or goes and counts here."""
 
     def added(self, holder: Holder) -> None:
         end_s = self._end_s(holder)
         if end_s is not None:
             insort(self._ends, (end_s, holder.key))
             self._holders[holder.key] = holder
+            self.version += 1
 
     def removed(self, holder: Holder) -> None:
         if self._holders.pop(holder.key, None) is not None:
             end_s = self._end_s(holder)
             del self._ends[bisect_left(self._ends, (end_s or 0.0, holder.key))]
+            self.version += 1
 
     def changed(self, known: Holder, holder: Holder) -> None:
         if self._end_s(known) != self._end_s(holder):
@@ -96,6 +102,8 @@ class Backfill:
             self._ends.added(holder)
         cluster.observers.append(self._ends)
         self._reservations: dict[ClusterQueueName, Reservation] = {}
+        self._left: tuple[tuple[object, ...], Sums] | None = None
+        """What had gone at the last time that was asked for: many who wait are asked about one reservation."""
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(self._reservations.values())
@@ -155,8 +163,8 @@ class Backfill:
         if (math.inf if end_s is None else end_s) <= reservation.start_s:
             return False
         with self._cluster.trial():
-            for _, holder in self._leaving(node, now_s, reservation.start_s):
-                self._cluster.release(holder)
+            for name, gone in self._gone_by(node, now_s, reservation.start_s).items():
+                self._cluster.quota.remove_usage(name, gone)
             if not node.fits(reservation.usage):
                 # Something stayed longer or came by right: the reservation is void until its owner is tried again.
                 return False
@@ -196,6 +204,18 @@ class Backfill:
                 self._cluster.release(holder)
             found = self._assigner.assign(incoming)
         return found if found.mode is Mode.FIT else None
+
+    def _gone_by(self, node: Node, now_s: float, at_s: float) -> Sums:
+        """What those who leave this tree by then hold now, by ClusterQueue."""
+        asked = (self._ends.version, id(node.root()), node.quota_generation(), now_s, at_s)
+        if self._left is None or self._left[0] != asked:
+            sums: Sums = {}
+            for _, holder in self._leaving(node, now_s, at_s):
+                total = sums.setdefault(holder.cluster_queue, {})
+                for fr, amount in holder.usage.items():
+                    total[fr] = total.get(fr, 0) + amount
+            self._left = (asked, sums)
+        return self._left[1]
 
     def _leaving(self, node: Node, now_s: float, until_s: float) -> list[tuple[float, Holder]]:
         root, queues = node.root(), self._cluster.queues

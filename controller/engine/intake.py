@@ -11,7 +11,7 @@ from controller.engine import reasons
 from controller.engine.config import Backfill, EngineConfig
 from controller.engine.flavorplan import ALLOWED_FLAVORS
 from controller.engine.limitrange import LimitSummary
-from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pending import PendingWorkload, timed
 from controller.engine.queuestate import Holder
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.runtimes import runtime_s
@@ -105,8 +105,7 @@ class Shapes:
         Both hold what they have in common with others once.
         """
         priority = effective_priority(workload, config.gates)
-        timed = config.beyond.backfill is not Backfill.NONE
-        place = (shape_of(workload, priority, timed=timed), "" if limits.empty else workload.metadata.namespace)
+        place = (shape_of(workload, priority), "" if limits.empty else workload.metadata.namespace)
         common = self._known.get(place)
         if common is None:
             if len(self._known) >= _REMEMBERED:
@@ -127,7 +126,7 @@ class Shapes:
             local_queue=self._once(local_queue_of(workload)),
             priority=priority,
             queued_at_s=queued_at_s(workload, config),
-            shape=common.shape,
+            shape=common.shape if config.beyond.backfill is Backfill.NONE else timed(common.shape, runtime_s(workload)),
         )
         return pending, given
 
@@ -173,7 +172,7 @@ def _common(given: Workload, filled: Workload, shape: str, priority: int, config
     changed = filled.spec.pod_sets != given.spec.pod_sets
     info = WorkloadInfo.of(filled, rules=config.request_rules, gates=config.gates)
     return _Common(
-        shape=shape_of(filled, priority, timed=config.beyond.backfill is not Backfill.NONE) if changed else shape,
+        shape=shape_of(filled, priority) if changed else shape,
         given=given.spec.pod_sets,
         filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
         requests=info.pod_sets,
@@ -204,11 +203,10 @@ def queued_at_s(workload: Workload, config: EngineConfig) -> float:
     return queue_order_time_s(workload, timeout_requeues_by_eviction=by_eviction, gates=config.gates)
 
 
-def shape_of(workload: Workload, priority: int, *, timed: bool = False) -> str:
+def shape_of(workload: Workload, priority: int) -> str:
     """Equal for workloads of one ClusterQueue that are tried alike: same pods, same priority, same constraints.
 
-    What still counts of a pod set is in it too: pods that are reclaimable ask for nothing. ``timed``: so is how long it
-    runs, where that decides who passes.
+    What still counts of a pod set is in it too: pods that are reclaimable ask for nothing.
     """
     annotations = workload.metadata.annotations
     parts = (
@@ -216,7 +214,6 @@ def shape_of(workload: Workload, priority: int, *, timed: bool = False) -> str:
         workload.status.reclaimable_pods,
         priority,
         annotations.get(ALLOWED_FLAVORS, ""),
-        runtime_s(workload) if timed else None,
         annotations.get(SLICE_REPLACES, ""),
         job_of(workload) or "",
         workload.spec.preemption_gates,

@@ -47,7 +47,7 @@ class ClusterQueueOrder:
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._asleep: set[str] = set()
-        """Shapes that cannot run now: what arrives with one sleeps at once."""
+        """Shapes and families that cannot run now: what arrives with one sleeps at once."""
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
         self._waiting: dict[WorkloadKey, PendingWorkload] = {}
         self._sticky: PendingWorkload | None = None
@@ -59,7 +59,9 @@ class ClusterQueueOrder:
 
     def push(self, pending: PendingWorkload) -> None:
         """A new or changed workload takes its place in the order."""
-        self._lane(pending.local_queue).push(pending, asleep=pending.shape in self._asleep)
+        self._lane(pending.local_queue).push(
+            pending, asleep=not self._asleep.isdisjoint((pending.shape, pending.family))
+        )
         pending.place = Place.QUEUED
 
     def park(self, pending: PendingWorkload) -> None:
@@ -114,11 +116,13 @@ class ClusterQueueOrder:
         if self._at_once(pending, reason):
             self.push(pending)
             return
-        if self._by_shape and reason is RequeueReason.NO_FIT and not self._strict:
+        alike = reason in (RequeueReason.NO_FIT, RequeueReason.HELD_BACK)
+        if self._by_shape and alike and not self._strict:
             # What cannot fit for one LocalQueue cannot for another: quota is the ClusterQueue's.
-            self._asleep.add(pending.shape)
+            sleeps = pending.family if reason is RequeueReason.NO_FIT else pending.shape
+            self._asleep.add(sleeps)
             for lane in self._lanes.values():
-                lane.park(pending.shape)
+                lane.park(sleeps)
             self.push(pending)
             return
         self.park(pending)

@@ -39,11 +39,13 @@ class _Shape:
 class Lane:
     """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it."""
 
-    __slots__ = ("_asleep", "_order", "_sequence", "_shapes")
+    __slots__ = ("_asleep", "_families", "_order", "_sequence", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[str, _Shape] = {}
         self._asleep: dict[str, _Shape] = {}
+        self._families: dict[str, dict[str, _Shape]] = {}
+        """The shapes of each family; with no run times in them there is one in each."""
         self._order: list[tuple[OrderKey, int, _Shape]] = []
         self._sequence = count()
 
@@ -58,6 +60,7 @@ class Lane:
         shape = self._shapes.get(pending.shape)
         if shape is None:
             shape = self._shapes[pending.shape] = _Shape(pending.shape)
+            self._families.setdefault(pending.family, {})[pending.shape] = shape
             if asleep:
                 self._put_to_sleep(shape)
         entry: _Entry = (pending.order(), next(self._sequence), pending)
@@ -73,6 +76,10 @@ class Lane:
         shape.live -= 1
         if shape.live == 0:
             del self._shapes[pending.shape]
+            family = self._families[pending.family]
+            del family[pending.shape]
+            if not family:
+                del self._families[pending.family]
             self._asleep.pop(pending.shape, None)
             shape.awake = False
             shape.shown = None
@@ -93,11 +100,12 @@ class Lane:
             heapq.heappop(self._order)
         return None
 
-    def park(self, shape: str) -> None:
-        """Put everything of this shape to sleep."""
-        found = self._shapes.get(shape)
-        if found is not None and found.awake:
-            self._put_to_sleep(found)
+    def park(self, name: str) -> None:
+        """Put everything of this shape, or of this family, to sleep."""
+        one = self._shapes.get(name)
+        for found in self._families.get(name, {}).values() if one is None else (one,):
+            if found.awake:
+                self._put_to_sleep(found)
 
     def wake(self) -> bool:
         """Wake all shapes; whether there was one asleep."""

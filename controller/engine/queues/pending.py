@@ -16,11 +16,18 @@ OrderKey = tuple[int, int, float, str, str]
 """Sticky first, then more priority, then earlier, then by uid; the key settles what is left."""
 
 
+def timed(shape: str, runtime_s: float | None) -> str:
+    """The shape of workloads that differ in how long they run, where that decides who passes: part of a family."""
+    return f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}"
+
+
 class RequeueReason(Enum):
     """Why a workload comes back from a cycle; the value says whether it is tried again at once (BestEffortFIFO)."""
 
     NO_FIT = "NoFit"
     """No flavor fits, or nobody may be preempted: everything of its shape would fail the same way."""
+    HELD_BACK = "HeldBack"
+    """It fits, and would delay the head of a queue: so would everything of its shape that runs as long."""
     GENERIC = "Generic"
     """It fitted alone and not beside those that went first, or a check outside quota refused it."""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
@@ -107,6 +114,11 @@ class PendingWorkload:
     @property
     def key(self) -> WorkloadKey:
         return self.info.key
+
+    @property
+    def family(self) -> str:
+        """Its shape, however long it runs."""
+        return self.shape.partition("/")[0]
 
     def order(self) -> OrderKey:
         return (0 if self.sticky else 1, -self.priority, self.queued_at_s, self.info.workload.metadata.uid, self.key)

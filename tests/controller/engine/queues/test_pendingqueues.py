@@ -113,6 +113,20 @@ def test_what_cannot_fit_parks_its_whole_shape_and_what_arrives_with_it() -> Non
     assert names(queues.active(CQ)) == ["a1", "a2", "a3", "b1"]
 
 
+def test_what_cannot_fit_sleeps_however_long_it_runs_and_what_is_held_back_only_with_its_like() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for name, shape in (("a1", "a/60"), ("a2", "a/3600"), ("b1", "b/60"), ("b2", "b/3600")):
+        queues.put(pending(name, shape=shape), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
+    assert names(queues.active(CQ)) == ["b1", "b2"]
+    queues.requeue(heads(queues)[0], RequeueReason.HELD_BACK, 0.0)
+    queues.put(pending("a3", shape="a/9"), 0.0)
+    queues.put(pending("b3", shape="b/60"), 0.0)
+    assert names(queues.active(CQ)) == ["b2"]
+    queues.wake(CQ)
+    assert len(queues.active(CQ)) == 6
+
+
 def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
     config = EngineConfig(gates=FeatureGates({"SchedulingEquivalenceHashing": False}))
     queues = queues_of(cluster_queue(), local_queue(), config=config)
@@ -360,7 +374,7 @@ class QueueMachine(RuleBasedStateMachine):
         if reason is RequeueReason.NAMESPACE_MISMATCH:
             modelled.asleep = True
         elif not (reason.immediate or woken):
-            if reason is RequeueReason.NO_FIT:
+            if reason in (RequeueReason.NO_FIT, RequeueReason.HELD_BACK):
                 self.model.shapes_asleep.add(one.shape)
             else:
                 modelled.asleep = True

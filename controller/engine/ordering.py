@@ -112,7 +112,7 @@ def _rank(entry: Entry, standing: Standing, gates: FeatureGates) -> Rank:
         gates.on("FairSharingPrioritizeNonBorrowing") and standing.borrows,
         standing.share,
         not entry.second_pass,
-        -incoming.priority,
+        -incoming.priority if gates.on("PrioritySortingWithinCohort") else 0,
         incoming.queued_at_s,
         incoming.key,
     )

@@ -109,6 +109,14 @@ def test_fair_order_prefers_who_stays_within_quota_whatever_it_borrows_elsewhere
         assert names(fair_order([within, beyond], it)) == expected
 
 
+def test_equal_shares_are_decided_by_priority_where_the_gate_says_so_and_else_by_time() -> None:
+    for gate, expected in ((True, ["high", "early"]), (False, ["early", "high"])):
+        queues = [cluster_queue(name, 4, cohort="c") for name in "ab"]
+        it = cluster(*queues, gates={"PrioritySortingWithinCohort": gate})
+        high, early = entry(it, "a", "high", priority=2, created_s=9), entry(it, "b", "early", created_s=2)
+        assert names(fair_order([high, early], it)) == expected
+
+
 def test_the_smaller_share_wins_with_its_own_request_in_it() -> None:
     it = cluster(*(cluster_queue(name, 2, cohort="c") for name in "ab"), cluster_queue("bank", 9, cohort="c"))
     it.quota.add_usage(ClusterQueueName("a"), {GPU: 1})

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.runtime.inbox import News
-from controller.runtime.kinds import TYPES, WORKLOADS, reader
+from controller.runtime.kinds import NEEDED_BY, TYPES, WORKLOADS, reader
 from kube.backoff import Backoff
 from kube.client import Client, Decode
 from kube.clock import Clock
@@ -43,6 +43,7 @@ class Feeds:
         self._listener: Callable[[News], None] | None = None
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
+        self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
         self.undecodable_seen = 0
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
@@ -61,6 +62,10 @@ class Feeds:
 
     def _teller(self, resource: Resource) -> Callable[[Change[Any]], None]:
         def tell(change: Change[Any]) -> None:
+            if isinstance(change, Added):
+                for later, wanted in self._wanted.items():
+                    if NEEDED_BY[later] is resource:
+                        wanted.set()
             if isinstance(change, Undecodable):
                 self.undecodable_seen += 1
             elif self._listener is not None and not isinstance(change, Synced):
@@ -72,7 +77,7 @@ class Feeds:
     async def running(self) -> Any:
         """Follow all kinds until the block ends; the tasks, for whoever must know that one failed."""
         tasks = [
-            asyncio.create_task(reflector.run(), name=f"follow-{resource.plural}")
+            asyncio.create_task(self._follow(resource, reflector), name=f"follow-{resource.plural}")
             for resource, reflector in self._reflectors.items()
         ]
         try:
@@ -84,7 +89,9 @@ class Feeds:
 
     async def synced(self) -> None:
         """Return when every kind has been listed once."""
-        for resource, reflector in self._reflectors.items():
+        for resource, reflector in sorted(self._reflectors.items(), key=lambda one: one[0] in self._wanted):
+            if not self._follows(resource):
+                continue
             wait = asyncio.ensure_future(reflector.wait_synced())
             done, _ = await asyncio.wait([wait], timeout=FIRST)
             if not done:
@@ -93,7 +100,19 @@ class Feeds:
 
     @property
     def unsynced(self) -> tuple[str, ...]:
-        return tuple(resource.plural for resource, reflector in self._reflectors.items() if not reflector.synced)
+        return tuple(resource.plural for resource in self._reflectors if not self._ready(resource))
+
+    async def _follow(self, resource: Resource, reflector: Reflector[Any]) -> None:
+        if resource in self._wanted:
+            await self._wanted[resource].wait()
+        await reflector.run()
+
+    def _follows(self, resource: Resource) -> bool:
+        wanted = self._wanted.get(resource)
+        return wanted is None or wanted.is_set()
+
+    def _ready(self, resource: Resource) -> bool:
+        return self._reflectors[resource].synced or not self._follows(resource)
 
     def listen(self, listener: Callable[[News], None]) -> None:
         """Tell it everything there is now as Added, then every change. In place of an earlier listener."""

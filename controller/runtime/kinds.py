@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from controller.objects.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, parse_quantity
@@ -38,6 +38,8 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", namespaced=True)
 POD_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
+NODES: Final = Resource("", "v1", "nodes", "Node")
+PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
@@ -53,8 +55,16 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     LIMIT_RANGES: LimitRange,
     POD_CLASSES: PriorityClass,
     RUNTIME_CLASSES: RuntimeClass,
+    NODES: Node,
+    PODS: Pod,
 }
 """Everything the engine decides by. Jobs are read as JSON: see ``controller.runtime.jobshell``."""
+
+
+NEEDED_BY: Final = {PODS: TOPOLOGIES}
+"""Kinds that are followed only once there is an object of another kind. The pods of a cluster are many, and count only
+where pods are placed on nodes.
+"""
 
 
 def reader(type_: type[T]) -> Callable[[bytes], T]:

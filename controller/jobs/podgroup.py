@@ -106,13 +106,11 @@ def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
 
 
 def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:
-    """Those of ``pods`` (running, waiting and succeeded ones) that are too many, the first to go first.
+    """Those of ``pods`` (of those that count) that are too many, the first to go first.
 
     ``counts``: pods by role that the workload has, where it can no longer change; a pod of another role is too many.
     Pods that wait go before pods that run, newer ones before older ones; who has succeeded is counted and kept.
     """
-    if not group.declared:
-        return []
     roles = {"": list(pods)} if counts is None else by_role(pods)
     allowed = {"": group.total} if counts is None else counts
     found: list[SeenPod] = []

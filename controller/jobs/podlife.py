@@ -135,12 +135,24 @@ class _Life:
     def counted(self) -> list[SeenPod]:
         """Those that fill the group: they stay, or have succeeded and need nobody after them.
 
-        Of a Volcano group that is fuller than asked for, those that were let go, then the oldest.
+        Of a Volcano group that is fuller than asked for, those that were let go, then the oldest; once quota is
+        reserved, as many of each role as the workload has.
         """
         found = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
         if self.group.declared:
             return found
-        return sorted(found, key=lambda pod: (pod.is_held, pod.age_key))[: self.group.total]
+        found.sort(key=lambda pod: (pod.is_held, pod.age_key))
+        workload = self.seen.workload
+        if workload is None or not compose.is_reserved(workload.typed):
+            return found[: self.group.total]
+        left = compose.counts_of(workload.typed.spec.pod_sets)
+        members = []
+        for pod in found:
+            name = role_in(pod, alone=False)
+            if left.get(name, 0) > 0:
+                left[name] -= 1
+                members.append(pod)
+        return members
 
     @cached_property
     def failed(self) -> list[SeenPod]:
@@ -245,14 +257,14 @@ class _Life:
         """Pods that the workload runs with: those that were admitted, before that those that it takes at least."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
-        counts = {one.name: one.count for one in workload.typed.spec.pod_sets}
+        counts = compose.counts_of(workload.typed.spec.pod_sets)
         admitted = sum(counts.get(one.name, 0) if one.count is None else one.count for one in given)
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
         counts = None
         if workload is not None:
-            counts = {one.name: one.count for one in workload.typed.spec.pod_sets}
+            counts = compose.counts_of(workload.typed.spec.pod_sets)
         if self.alone:
             return []
         found = podgroup.excess(self.group, self.counted, counts)
@@ -285,7 +297,7 @@ class _Life:
         if not self.settings.gates.on("ReclaimablePods"):
             return []
         had = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
-        limits = {one.name: one.count for one in workload.typed.spec.pod_sets}
+        limits = compose.counts_of(workload.typed.spec.pod_sets)
         done = Counter(role_in(pod, alone=False) for pod in self.pods if pod.has_succeeded)
         # It never shrinks: what was given back may be somebody else's by now.
         grown = {name: min(max(done[name], had.get(name, 0)), limit) for name, limit in limits.items()}

@@ -58,7 +58,7 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
         uid=pod.uid,
         pod_set=name,
         age=pod.age_key,
-        waits=pod.is_held and not pod.is_over,
+        waits=pod.is_held,
         ended=pod.is_over,
         labels=pod.labels,
         node_selector=pod.node_selector,

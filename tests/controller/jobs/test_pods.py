@@ -5,6 +5,7 @@ import pytest
 from controller.engine.gates import FeatureGates
 from controller.jobs import names
 from controller.jobs.podactions import RefusePod
+from controller.jobs.podgroup import Group, excess
 from controller.jobs.podview import (
     ADMISSION_GATE,
     FAST_ADMISSION,
@@ -13,6 +14,7 @@ from controller.jobs.podview import (
     POD_INDEX,
     RETRIABLE,
     SERVING,
+    SeenPod,
 )
 from controller.jobs.raw import Json
 from controller.jobs.settings import JobSettings
@@ -98,6 +100,14 @@ class TestPodOnItsOwn:
         world.admit()
         world.settle()
         assert world.running() == {"a"}
+
+    def test_changed_while_it_waits_its_workload_follows(self) -> None:
+        world = PodWorld(pod("a"))
+        world.settle()
+        world.pods["a"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+        world.settle()
+        (one,) = world.workload["spec"]["podSets"]
+        assert one["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
 
     def test_deleted_while_it_waits_it_goes_at_once_and_so_does_its_workload(self) -> None:
         world = PodWorld(pod("a"))
@@ -234,6 +244,13 @@ class TestGroup:
         assert world.running() == {"p0", "p1"}
         assert "late" not in world.pods
 
+    def test_of_pods_too_many_one_that_waits_goes_before_a_newer_one_that_runs(self) -> None:
+        waits, runs = pod("old"), pod("new", schedulingGates=[])
+        for second, raw in enumerate((waits, runs)):
+            raw["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{second}Z"
+        found = excess(Group(name="g", total=1, minimum=1), [SeenPod(runs), SeenPod(waits)], None)
+        assert [one.name for one in found] == ["old"]
+
     def test_a_pod_of_another_shape_is_too_many_once_quota_is_reserved(self) -> None:
         world = running_group(2)
         world.end("p0", "Failed")
@@ -277,6 +294,10 @@ class TestGroup:
         world.settle()
         assert [one["count"] for one in world.workload["status"]["reclaimablePods"]] == [1]
         assert world.pods["p0"]["metadata"]["finalizers"] == [MANAGED]
+        gone = world.pods.pop("p0")
+        world.settle()
+        assert [one["count"] for one in world.workload["status"]["reclaimablePods"]] == [1]
+        world.pods["p0"] = gone
         world.end("p1", "Succeeded")
         world.settle()
         assert world.outcome() == "Succeeded"
@@ -290,6 +311,7 @@ class TestGroup:
         world.end("a", "Failed")
         world.settle()
         assert world.outcome() == ""
+        assert world.pods["a"]["metadata"]["finalizers"] == [MANAGED]
         world.end("b", "Succeeded")
         world.settle()
         assert world.outcome() == "Failed"
@@ -320,6 +342,37 @@ class TestGroup:
         assert world.running() == {"n0", "n1"}
         assert set(world.pods) == {"n0", "n1"}
         assert world.workload["metadata"]["uid"] == uid
+
+    def test_has_the_highest_priority_of_its_pods(self) -> None:
+        world = PodWorld(member("a", 2, priorityClassName="silver"), member("b", 2, priorityClassName="gold"))
+        world.lookups = lookups(pod_priority={"silver": 5, "gold": 77}.get)
+        world.settle()
+        assert world.workload["spec"]["priority"] == 77
+
+    @pytest.mark.parametrize("admitted", [False, True])
+    def test_moved_to_another_queue_it_queues_there(self, *, admitted: bool) -> None:
+        world = PodWorld(pod("a"))
+        world.settle()
+        if admitted:
+            world.condition(world.workload["metadata"]["name"], "QuotaReserved", "True", "QuotaReserved")
+        world.pods["a"]["metadata"]["labels"][names.QUEUE_NAME] = "r"
+        world.settle()
+        world.settle()
+        assert world.workload["spec"]["queueName"] == "r"
+        assert not world.has("QuotaReserved")
+
+    def test_evicted_with_some_done_the_others_start_together_again(self) -> None:
+        world = running_group(3)
+        world.end("p0", "Succeeded")
+        world.evict()
+        world.settle()
+        world.admit()
+        world.create(member("n1", 3))
+        world.settle()
+        assert world.free() == set()
+        world.create(member("n2", 3))
+        world.settle()
+        assert world.running() == {"n1", "n2"}
 
     def test_quota_is_released_while_pods_end_only_where_that_is_asked_for(self) -> None:
         fast = JobSettings(gates=FeatureGates({"FastQuotaReleaseInPodIntegration": True}))
@@ -427,6 +480,18 @@ class TestPlacedGroup:
             world.settle()
             assert world.hosts()["again"] == "h2"
 
+    def test_a_replacement_waits_until_the_place_is_left(self) -> None:
+        world = group(2)
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.settle()
+        world.delete("p0")
+        world.create(member("again", 2))
+        world.step()
+        world.step()
+        assert world.free() == {"p0", "p1"}
+        world.settle()
+        assert world.hosts() == {"again": "h1", "p1": "h2"}
+
     def test_two_of_one_rank_do_not_wait_for_ever(self) -> None:
         world = PodWorld(*(member(f"p{i}", 2, labels={POD_INDEX: "0"}) for i in range(2)))
         world.settle()
@@ -481,3 +546,25 @@ class TestVolcanoGroup:
         assert world.running() == {"p0", "p1", "p2"}
         assert world.has("PodsReady")
         assert not world.has("WaitingForReplacementPods")
+
+    def test_a_pod_of_another_shape_is_not_deleted_either(self) -> None:
+        world = self.world(2, 2)
+        world.admit()
+        world.settle()
+        world.end("p0", "Failed")
+        world.create(pod("other", cpu="7", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.running() == {"p1"}
+        assert "other" in world.pods
+        world.create(pod("same", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.running() == {"p1", "same"}
+
+    def test_those_that_run_are_the_group_whoever_is_older(self) -> None:
+        world = self.world(2, 2)
+        world.admit()
+        world.settle()
+        world.create(pod("older", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.pods["older"]["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
+        world.settle()
+        assert world.has("PodsReady")

@@ -93,6 +93,19 @@ def test_the_second_of_a_rank_waits_for_the_first_to_end() -> None:
     assert where(ungated([one], [running[0], waiting("again", index=1)], gang=True)) == {"again": "b"}
 
 
+def test_the_second_of_a_rank_does_not_take_the_place_of_another() -> None:
+    pods = [waiting("p0", index=0, age=1), waiting("twin", index=0, age=2)]
+    assert where(ungated([places({"a": 2, "b": 1}, ranks=INDEX)], pods, gang=False)) == {"p0": "a"}
+
+
+def test_a_domain_that_is_listed_twice_is_one() -> None:
+    domains = (Domain(("r", "a"), 1), Domain(("r", "b"), 1), Domain(("r", "a"), 1))
+    one = Places(name="main", count=3, needed=3, levels=LEVELS, domains=domains)
+    running = [gone("p0", "a"), gone("p1", "a")]
+    assert where(ungated([one], [*running, waiting("p2"), waiting("p3")], gang=True)) == {"p2": "b"}
+    assert where(ungated([one], [waiting("p0"), waiting("p1")], gang=False)) == {"p0": "a", "p1": "a"}
+
+
 def test_where_a_domain_was_replaced_those_that_run_stay_and_the_new_one_is_taken() -> None:
     # Rank 1 ran on b, which is lost; its place is d now, and the order by rank is no longer that of the domains.
     one = places({"a": 1, "c": 1, "d": 1}, ranks=INDEX)

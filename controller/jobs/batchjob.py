@@ -94,8 +94,10 @@ class BatchJob:
 
     def is_stopped(self, job: Json) -> bool:
         # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may
-        # just be a count that was not written yet. A Job that has no start time never had pods.
-        seen = has_condition(job, "Suspended") or not _start_time(job)
+        # just be a count that was not written yet. A Job that has no start time never had pods. One that is being
+        # deleted is given no condition any more: its start time and its first count were written together.
+        going = bool(text(job, "metadata", "deletionTimestamp"))
+        seen = going or has_condition(job, "Suspended") or not _start_time(job)
         return self.is_suspended(job) and integer(job, "status", "active", default=0) == 0 and seen
 
     def finished(self, job: Json) -> Outcome | None:

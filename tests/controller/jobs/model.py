@@ -305,6 +305,12 @@ class World:
             return
         before = copy.deepcopy(self.job["status"])
         spec, status = self.job["spec"], self.job["status"]
+        if "deletionTimestamp" in self.job["metadata"]:
+            # It suspends none that is being deleted, and says so of none: it counts the pods that are left.
+            status["active"] = status["ready"] = 0
+            if status != before:
+                self._touch(self.job)
+            return
         conditions = [one for one in status.get("conditions", []) if one["type"] != "Suspended"]
         had = any(one["type"] == "Suspended" for one in status.get("conditions", []))
         if spec["suspend"]:

@@ -2,7 +2,7 @@
 workloads, and how much of either is borrowed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.engine.queuestate import Holder, QueueState
 from controller.engine.resources import CPU, UNLIMITED, Amount, FlavorResource, ResourceName
@@ -22,21 +22,32 @@ def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
 
 def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:
     """``status.flavorsReservation``: everybody with quota."""
-    return _usage(state, state.holders.values())
+    return shown(state, sums(state.holders.values())[0])
 
 
 def usage(state: QueueState) -> tuple[FlavorUsage, ...]:
     """``status.flavorsUsage``: admitted workloads alone."""
-    return _usage(state, (holder for holder in state.holders.values() if holder.admitted))
+    return shown(state, sums(state.holders.values())[1])
 
 
-def _usage(state: QueueState, holders: Iterable[Holder]) -> tuple[FlavorUsage, ...]:
-    """In the order of ``resourceGroups``; what no group names any more is not shown."""
-    totals: dict[FlavorResource, Amount] = {}
+def sums(holders: Iterable[Holder]) -> tuple[dict[FlavorResource, Amount], dict[FlavorResource, Amount]]:
+    """What they have reserved, and what those of them that are admitted use."""
+    reserved: dict[FlavorResource, Amount] = {}
+    used: dict[FlavorResource, Amount] = {}
     for holder in holders:
         for fr, amount in holder.usage.items():
-            totals[fr] = min(totals.get(fr, 0) + amount, UNLIMITED)
-    spec, shown = state.node.spec, []
+            reserved[fr] = min(reserved.get(fr, 0) + amount, UNLIMITED)
+            if holder.admitted:
+                used[fr] = min(used.get(fr, 0) + amount, UNLIMITED)
+    return reserved, used
+
+
+def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[FlavorUsage, ...]:
+    """In the order of ``resourceGroups``; what no group names any more is not shown.
+
+    Nobody borrows who has no cohort to borrow from.
+    """
+    spec, found = state.node.spec, []
     for group in state.groups:
         for flavor in group.flavors:
             resources = []
@@ -44,15 +55,9 @@ def _usage(state: QueueState, holders: Iterable[Holder]) -> tuple[FlavorUsage, .
                 fr = FlavorResource(flavor, resource)
                 quota = spec.quotas.get(fr) if spec is not None else None
                 total = totals.get(fr, 0)
-                # Nobody borrows who has no cohort to borrow from.
                 borrows = state.node.parent is not None and quota is not None
                 borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
-                resources.append(
-                    ResourceUsage(
-                        name=resource,
-                        total=quantity_of(resource, total),
-                        borrowed=quantity_of(resource, borrowed),
-                    )
-                )
-            shown.append(FlavorUsage(name=flavor, resources=tuple(resources)))
-    return tuple(shown)
+                total_, borrowed_ = quantity_of(resource, total), quantity_of(resource, borrowed)
+                resources.append(ResourceUsage(name=resource, total=total_, borrowed=borrowed_))
+            found.append(FlavorUsage(name=flavor, resources=tuple(resources)))
+    return tuple(found)

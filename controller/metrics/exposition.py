@@ -10,13 +10,13 @@ from controller.engine.activity import local_queue_problem
 from controller.engine.engine import Engine
 from controller.engine.nodes import Node
 from controller.engine.queuestate import QueueState
+from controller.engine.queueusage import sums
 from controller.engine.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
 from controller.engine.shares import share
 from controller.metrics.book import Book, Labels, gauges
 from controller.metrics.table import READ
 from controller.runtime.feeds import Feeds
 from controller.runtime.flags import VERSION
-from controller.runtime.queuestatus import sums
 from controller.runtime.term import Term
 
 Gauges = dict[str, dict[Labels, float]]

@@ -15,7 +15,7 @@ from controller.engine.decisions import Pending
 from controller.engine.engine import Engine
 from controller.engine.queues.pending import Place
 from controller.engine.queuestate import QueueState
-from controller.engine.queueusage import quantity_of
+from controller.engine.queueusage import quantity_of, shown, sums
 from controller.engine.records import Record
 from controller.engine.resources import UNLIMITED, Amount, ClusterQueueName, WorkloadKey
 from controller.engine.sentences import details, sentence
@@ -23,7 +23,6 @@ from controller.engine.shares import share
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 from controller.runtime.core import Core
-from controller.runtime.queuestatus import shown, sums
 from controller.runtime.server import Handler
 
 Json = dict[str, Any]

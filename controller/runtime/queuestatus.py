@@ -10,22 +10,19 @@ from typing import Any, Final
 from controller.engine.activity import local_queue_problem
 from controller.engine.engine import Engine
 from controller.engine.queuestate import Holder, QueueState
-from controller.engine.queueusage import quantity_of
+from controller.engine.queueusage import shown, sums
 from controller.engine.resources import (
     UNLIMITED,
-    Amount,
     ClusterQueueName,
     CohortName,
-    FlavorResource,
     LocalQueueKey,
-    ResourceName,
 )
 from controller.engine.shares import share
 from controller.engine.status import moment
 from controller.engine.usagehistory import Record as UsageRecord
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity
-from controller.objects.queues import ClusterQueue, Cohort, FlavorUsage, LocalQueue, ResourceUsage
+from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
 from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
 from controller.runtime.mergepatch import Json
 from controller.runtime.workloadwrites import status_write
@@ -44,7 +41,6 @@ _ROUND_S: Final = 30.0
 get round all queues in ``_ROUND_S``. Each costs the API server as much as an admission does.
 """
 
-Usage = dict[FlavorResource, Amount]
 _Key = tuple[Resource, str, str]
 
 
@@ -205,36 +201,6 @@ def _bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
     return value or None
-
-
-def sums(holders: Iterable[Holder]) -> tuple[Usage, Usage]:
-    """What they have reserved, and what those of them that are admitted use."""
-    reserved: Usage = {}
-    used: Usage = {}
-    for holder in holders:
-        for fr, amount in holder.usage.items():
-            reserved[fr] = min(reserved.get(fr, 0) + amount, UNLIMITED)
-            if holder.admitted:
-                used[fr] = min(used.get(fr, 0) + amount, UNLIMITED)
-    return reserved, used
-
-
-def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[FlavorUsage, ...]:
-    """In the order of ``resourceGroups``; nobody borrows who has no cohort to borrow from."""
-    spec, found = state.node.spec, []
-    for group in state.groups:
-        for flavor in group.flavors:
-            resources = []
-            for resource in group.resources:
-                fr = FlavorResource(flavor, resource)
-                quota = spec.quotas.get(fr) if spec is not None else None
-                total = totals.get(fr, 0)
-                borrows = state.node.parent is not None and quota is not None
-                borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
-                amounts = (quantity_of(ResourceName(resource), amount) for amount in (total, borrowed))
-                resources.append(ResourceUsage(name=resource, total=next(amounts), borrowed=next(amounts)))
-            found.append(FlavorUsage(name=flavor, resources=tuple(resources)))
-    return tuple(found)
 
 
 def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition:

@@ -16,6 +16,7 @@ from controller.jobs.raw import (
     annotations,
     condition,
     has_condition,
+    integer,
     labels,
     parsed_flag,
     parsed_integer,
@@ -121,8 +122,13 @@ class SeenPod:
 
     @cached_property
     def is_over(self) -> bool:
-        """It does not run and never will: ended, or deleted before it had a node (no kubelet will report on it)."""
-        return self.phase in ("Succeeded", "Failed") or (self.is_going and not self.node_name)
+        """It does not run and never will: ended, or only a finalizer keeps its object.
+
+        The latter is said by a grace period of 0: the API server gives it to a pod without a node (no kubelet will
+        report on it), the kubelet when all has ended, and a person who forces the deletion.
+        """
+        forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
+        return self.phase in ("Succeeded", "Failed") or (self.is_going and (forced or not self.node_name))
 
     @cached_property
     def has_failed(self) -> bool:

@@ -89,6 +89,12 @@ class TestPodOnItsOwn:
         assert world.pods == {}
         assert world.workloads == {}
 
+    @pytest.mark.parametrize(("grace_s", "over"), [(0, True), (30, False)])
+    def test_deleted_by_force_it_is_over_though_nobody_saw_it_end(self, grace_s: int, *, over: bool) -> None:
+        raw = pod("a", nodeName="n", schedulingGates=[])
+        raw["metadata"] |= {"deletionTimestamp": "2026-01-01T01:00:00Z", "deletionGracePeriodSeconds": grace_s}
+        assert SeenPod(raw).is_over is over
+
     def test_evicted_before_it_was_let_go_it_waits_on(self) -> None:
         world = PodWorld(pod("a"))
         world.settle()

@@ -573,4 +573,4 @@ class TestVolcanoGroup:
         world.create(pod("older", notes={"scheduling.k8s.io/group-name": "v"}))
         world.pods["older"]["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
         world.settle()
-        assert world.has("PodsReady")
+        assert world.running() == {"p0", "p1"}

@@ -122,6 +122,26 @@ class Life(RuleBasedStateMachine):
             self.world.delete(names[which])
             self.world.collect()
 
+    @rule()
+    @precondition(lambda self: not self.world.pods)
+    def a_group_comes_and_runs(self) -> None:
+        self.somebody_creates_the_group()
+        self.world.settle()
+        if self.waiting():
+            self.it_is_admitted()
+            self.world.settle()
+
+    @rule(which=st.integers(0, 2))
+    @precondition(lambda self: len(self.world.pods) < 7)
+    def somebody_replaces_a_pod_that_runs(self, which: int) -> None:
+        names = sorted(self.world.running())
+        if which < len(names):
+            old = self.world.pods[names[which]]
+            driver = old["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "4"
+            index = int(old["metadata"]["labels"].get(POD_INDEX, "0"))
+            self.world.delete(names[which])
+            self.make(driver=driver, index=index)
+
     @rule(which=st.integers(0, 6), phase=st.sampled_from(["Succeeded", "Failed"]))
     def a_pod_ends(self, which: int, phase: str) -> None:
         names = sorted(self.world.running())

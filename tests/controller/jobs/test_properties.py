@@ -187,6 +187,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def it_comes_to_rest(self) -> None:
         self.world.settle()
+        self.look()  # as after every write of its own
         assert not self.world.refusals
         if self.world.is_finished():
             assert not self.world.live()

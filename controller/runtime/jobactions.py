@@ -32,12 +32,13 @@ from controller.objects.meta import Condition, with_condition
 from controller.objects.workload import ReclaimablePod, Workload
 from controller.runtime.core import Core
 from controller.runtime.kinds import JOBS, WORKLOADS
-from controller.runtime.ledger import Kept
+from controller.runtime.ledger import Kept, number
 from controller.runtime.people import People
 from controller.runtime.workloadwrites import Result, Stamped
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.objects import ObjectReference
+from kube.reflector import Key
 from kube.resources import PODS
 from kube.writer import Writer
 from kube.writes import Conflicted, Missing, Verb, Write, Written
@@ -59,6 +60,22 @@ class Hands:
         self._core = core
         self._people = people
         self._clock = clock
+        self._job_writes: dict[Key, tuple[str, int]] = {}
+        """The uid and version of the last write to each job that the watch has not shown yet."""
+
+    def behind(self, key: Key, uid: str, resource_version: str) -> bool:
+        """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
+        written = self._job_writes.get(key)
+        if written is None:
+            return False
+        if written[0] == uid and number(resource_version) < written[1]:
+            return True
+        del self._job_writes[key]
+        return False
+
+    def forget(self, key: Key) -> None:
+        """The job is gone."""
+        self._job_writes.pop(key, None)
 
     async def act(self, kind: JobKind, job: Json, action: Action) -> None:
         namespace = job["metadata"].get("namespace", "")
@@ -186,12 +203,16 @@ class Hands:
             body=patch.body,
             kind=Stamped,
         )
-        await self._done(write)
+        answer = await self._done(write)
+        if answer is not None:
+            version = number(answer.metadata.resource_version)
+            self._job_writes[Key(meta["namespace"], meta["name"])] = (meta.get("uid", ""), version)
 
-    async def _done(self, write: Write[Stamped]) -> None:
+    async def _done(self, write: Write[Stamped]) -> Stamped | None:
         outcome = await self._writer.put(write)
         if not isinstance(outcome, Written):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        return outcome.object
 
     async def gated_pods(self, job: Json, gate: str) -> int:
         return len(await self._gated(job, gate))

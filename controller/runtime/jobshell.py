@@ -202,8 +202,11 @@ class JobShell:
         entry = self._feeds[JOBS].get(Key(*key))
         job: Json | None = entry.object if entry is not None else None
         uid = entry.uid if entry is not None else ""
+        if entry is not None and self._hands.behind(Key(*key), uid, entry.resource_version):
+            return  # the watch brings what we wrote, and with it the next look
         await self._orphans(key, uid)
         if job is None:
+            self._hands.forget(Key(*key))
             return
         seen = await self._observed(job, uid)
         for action in reconcile(seen, self._settings, self._lookups):

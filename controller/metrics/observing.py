@@ -54,6 +54,9 @@ class Counting:
     def drifted(self) -> None:
         self._book.count("tessera_drift_total")
 
+    def pod_placed(self, result: str) -> None:
+        self._book.count("tessera_topology_ungated_pods_total", result)
+
     # -- what stands -------------------------------------------------------------------------------------------------
 
     def carried_out(self, decision: Decision, after: Workload) -> None:

@@ -95,6 +95,11 @@ COUNTED: Final = (
     _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
     _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),
     _counter("tessera_writes_total", ("verb", "resource", "result"), "Writes, by what became of them"),
+    _counter(
+        "tessera_topology_ungated_pods_total",
+        ("result",),
+        "Pods that were told their nodes and let go, by what became of the patch",
+    ),
     _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
 )
 """Counted as things happen."""

@@ -16,11 +16,13 @@ from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
+from controller.runtime.inbox import News
 from controller.runtime.jobactions import Hands
 from controller.runtime.jobshell import JobShell
-from controller.runtime.kinds import WORKLOADS
+from controller.runtime.kinds import PODS, WORKLOADS
 from controller.runtime.people import People
 from controller.runtime.raw import RawWorkloads
+from controller.runtime.ungater import FEATURE, Ungater
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
@@ -127,6 +129,9 @@ class Term:
             if self._replica.raws is not None:
                 shell = self._jobs(core, writer, people, self._replica.raws)
                 tasks.append(asyncio.create_task(_after(core.loaded, shell), name="jobs"))
+                if self._config.engine.gates.on(FEATURE):
+                    ungater = self._places(core, writer, people)
+                    tasks.append(asyncio.create_task(ungater.run(), name="ungater"))
             self._feeds.listen(core.inbox.put)
             log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
             try:
@@ -153,6 +158,34 @@ class Term:
         core.on_workload = on_workload
         core.on_news = lambda news: shell.hear(news.resource, news.change)
         return shell
+
+    def _places(self, core: Core, writer: Writer, people: People) -> Ungater:
+        """Beside the jobs' part, which starts the pods behind their gate."""
+
+        def ready() -> bool:
+            return core.loaded.is_set() and self._feeds[PODS].synced and len(core.inbox) == 0
+
+        ungater = Ungater(
+            core.ledger,
+            writer.put,
+            clock=self._clock,
+            ready=ready,
+            count=self._counting.pod_placed,
+            tell=people.tell,
+        )
+        on_workload, on_news = core.on_workload, core.on_news
+
+        def workload(given: Workload, gone: bool) -> None:
+            on_workload(given, gone)
+            ungater.workload(given, gone)
+
+        def news(given: News) -> None:
+            on_news(given)
+            if given.resource is PODS:
+                ungater.hear(given.change)
+
+        core.on_workload, core.on_news = workload, news
+        return ungater
 
 
 async def _after(loaded: asyncio.Event, shell: JobShell) -> None:

@@ -33,8 +33,7 @@ demo-down: ## end the demo and remove everything it made
 
 test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
 
-check: setup ## the fast tier: lint, types, imports, unit and property tests
-	@$(MAKE) --no-print-directory -j2 --output-sync=target fast types lint
+check: lint types fast ## the fast tier: lint, types, imports, unit and property tests
 
 lint: setup
 	@echo "check: ruff, import rules"
@@ -48,7 +47,7 @@ types: setup
 
 fast: setup
 	@echo "check: fast tests"
-	@$(BIN)/pytest -q -m "not e2e and not conformance and not gpu and not bench"
+	@$(BIN)/pytest -q -n 2 -m "not e2e and not conformance and not gpu and not bench"
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
 ifdef CORPUS

@@ -63,7 +63,8 @@ def installed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
 
 
 def agent_pod(lab: Lab) -> str:
-    (pod,) = lab.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    pods = lab.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    (pod,) = [one for one in pods if one["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"]
     return str(pod["metadata"]["name"])
 
 

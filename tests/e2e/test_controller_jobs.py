@@ -6,14 +6,28 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controller.runtime.kinds import WORKLOAD_CLASSES
+from controller.engine.topologyencoding import decode as decode_places
+from controller.objects.decode import decode
+from controller.objects.workload import Workload
+from controller.runtime.kinds import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    TOPOLOGIES,
+    WORKLOAD_CLASSES,
+)
 from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.state import Spec
-from tests.e2e.queuelab import QueueLab, install, lab, until
+from kube.client import Selection
+from tests.e2e.queuelab import QUEUE, QueueLab, as_controller, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -142,3 +156,43 @@ def _answers(cluster: Cluster) -> bool:
     except Exception:  # noqa: BLE001 - whatever it is, it is not back yet
         return False
     return True
+
+
+async def test_pods_of_a_placed_job_run_where_their_rank_says(cluster: Cluster, tmp_path: Path) -> None:
+    hostname = "kubernetes.io/hostname"
+    account = tmp_path / "account.kubeconfig"
+    account.write_text(as_controller(cluster))  # the chart's rights are enough to let pods go
+    async with lab(cluster, {"*": 200}) as scene:
+        await scene.make(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": hostname}]})
+        await scene.make(FLAVORS, "placed", spec={"nodeLabels": {"type": "kwok"}, "topologyName": "hosts"})
+        flavor = {"name": "placed", "resources": [{"name": "cpu", "nominalQuota": "200"}]}
+        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+        await scene.make(NAMESPACES, "team")
+        await scene.make(CLUSTER_QUEUES, "places", spec={"namespaceSelector": {}, "resourceGroups": [group]})
+        await scene.make(LOCAL_QUEUES, "places", namespace="team", spec={"clusterQueue": "places"})
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "50"}}}
+        template = {
+            "metadata": {"annotations": {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}},
+            "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0},
+        }
+        spec = {"suspend": True, "parallelism": 4, "completions": 4, "completionMode": "Indexed", "template": template}
+        body = {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+        job = {**body, "metadata": {"name": "ranked", "namespace": "team", "labels": {QUEUE: "places"}}}
+        with scene.controllers(tmp_path, "one", flags=("--kubeconfig", str(account))):
+            await scene.client.create(JOBS, job, dict[str, Any], namespace="team")
+            ready = scene.watcher.jobs
+            await until(
+                lambda: ready.get("team/ranked", {}).get("status", {}).get("ready", 0) == 4, "all four pods run", 60.0
+            )
+            admitted = decode(scene.watcher.of_job("ranked"), Workload).status.admission
+            assert admitted is not None
+            assignment = admitted.pod_set_assignments[0].topology_assignment
+            assert assignment is not None
+            wanted = [domain.values[-1] for domain in decode_places(assignment) for _ in range(domain.pods)]
+            assert len(set(wanted)) == 2, "one node does not hold them"
+            chosen = Selection(namespace="team", label_selector="batch.kubernetes.io/job-name=ranked")
+            pods = (await scene.client.list_all(PODS, dict[str, Any], chosen)).items
+            ranks = {int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): pod for pod in pods}
+            assert [ranks[rank]["spec"]["nodeName"] for rank in range(4)] == wanted
+            await scene.clean()
+        cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")

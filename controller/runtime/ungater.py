@@ -176,8 +176,10 @@ class Ungater:
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
         kept, pods = self._ledger.get(key), self._pods.get(key)
-        if kept is None or pods is None or not _runs(kept.workload) or not any(map(_waits, pods.values())):
+        if kept is None or pods is None or not _runs(kept.workload):
             return
+        if not any(self._is_open(pod, now_s) for pod in pods.values()):
+            return  # most changes are our own writes, come back by the watch
         workload = kept.workload
         unhealthy = frozenset(node.name for node in workload.status.unhealthy_nodes)
         try:
@@ -191,6 +193,11 @@ class Ungater:
         for place in ungated([_without_doubles(one, seen) for one in sets], seen, unhealthy, gang=False):
             self._told[place.uid] = _Told(dict(place.node_selector))
             self._unsent[place.uid] = (key, named[place.uid])
+
+    def _is_open(self, pod: Pod, now_s: float) -> bool:
+        """Whether it waits, and was not told where to go, or is to be told again."""
+        told = self._told.get(pod.metadata.uid)
+        return _waits(pod) if told is None else told.again_s <= now_s
 
     def _retry(self, key: WorkloadKey, sets: list[Places], unhealthy: frozenset[str], now_s: float) -> None:
         """Those whose pause is over go to the same place as before, unless it is none any more."""

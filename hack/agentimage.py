@@ -1,4 +1,4 @@
-"""An image with the agent in it, made on the spot: for running the chart on a cluster that can reach no registry.
+"""An image with the agent and the controller in it, made on the spot, for a cluster that can reach no registry.
 
 The Dockerfile is how the image is made for real. This one holds the same packages and rooms, with this machine's Python
 and the libraries it is linked to in place of a base image.
@@ -18,7 +18,7 @@ from hack.cluster.images import Image, archive
 from hack.show import ROOT
 
 TAG = "tessera.test/tessera-agent:test"
-ROOMS = ("inventory", "agent", "deviceplugin", "kube", "simulator", "yamlfile", "kubeletapi")
+ROOMS = ("inventory", "agent", "controller", "deviceplugin", "kube", "simulator", "yamlfile", "kubeletapi")
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "__pycache__"}
 PACKAGE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==", re.MULTILINE)
 SITE = "opt/tessera"
@@ -36,6 +36,10 @@ def write(path: Path) -> None:
             tar.addfile(entry)
         for source, target in sorted(_files().items()):
             tar.add(source.resolve(), target, recursive=False)
+        script = f"#!{PYTHON}\nimport sys\nfrom controller.main import main\nsys.exit(main())\n".encode()
+        entry = tarfile.TarInfo("bin/tessera-controller")
+        entry.mode, entry.size = 0o755, len(script)
+        tar.addfile(entry, io.BytesIO(script))
     image = Image(
         tag=TAG,
         layer=layer.getvalue(),

@@ -26,6 +26,8 @@ def chart(tmp: Path, namespace: str) -> str:
         "simulate": FLEET.read_text(),
         "deviceListStrategy": ["cdi-cri"],
         "affinity": None,
+        # Helm that sees no cluster cannot tell whether the API server has admission policies that change objects.
+        "controller": {"jobs": {"suspendBy": "policy"}},
     }
     file = tmp / "values.yaml"
     file.write_text(yaml.safe_dump(values))
@@ -60,6 +62,43 @@ def installed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
         lab.cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=60s", input=manifest)
         lab.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=60s")
         lab.await_amounts({GPU: 0})
+
+
+QUEUES = (
+    "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: any}}",
+    """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: all}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: any, resources: [{name: nvidia.com/gpu, nominalQuota: 4}]}]
+""",
+    """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: all}
+""",
+    """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: queued, namespace: default, labels: {kueue.x-k8s.io/queue-name: lq}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: main, image: none, imagePullPolicy: Never, resources: {limits: {nvidia.com/gpu: 1}}}
+""",
+)
+
+
+def admitted(lab: Lab) -> str:
+    where = 'jsonpath={.items[*].status.conditions[?(@.type=="Admitted")].status}'
+    return lab.cluster.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "default", "-o", where)
 
 
 def agent_pod(lab: Lab) -> str:
@@ -104,6 +143,20 @@ def test_it_tells_its_node_over_the_socket_in_its_state_folder(installed: Lab) -
     report = json.loads(inside(installed, script))
     assert len(report["node"]["gpus"]) == 8
     assert report["driver_up"]
+
+
+def test_the_controller_of_the_same_image_runs_beside_it_and_decides(installed: Lab) -> None:
+    """Two replicas in pods of their own, with the chart's rights: one leads, and queues the first job there is."""
+    cluster = installed.cluster
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "--timeout=120s")
+    queues = [yaml.safe_load(text) for text in QUEUES]
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(queues))
+    try:
+        until(lambda: admitted(installed) == "True", "the job's workload is admitted", 60.0)
+        status = cluster.kubectl("get", "job", "queued", "-o", "jsonpath={.spec.suspend}")
+        assert status == "false"
+    finally:
+        cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=60s", input=yaml.safe_dump_all(queues))
 
 
 def test_when_its_pod_is_replaced_the_devices_stay_and_the_next_agent_goes_on(installed: Lab) -> None:

@@ -16,6 +16,8 @@ from kube.errors import ConflictError, KubeError
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
+AGAIN_S: Final = 5.0
+"""While another system's conversion stays: who begins to lead may take it over at once."""
 """Far below the hour for which a new authority is only announced: by then every caBundle holds it."""
 
 
@@ -54,6 +56,7 @@ class WebhookService:
         self._configurations = configurations
         self._served: Served | None = None
         self._refused: list[str] = []
+        self._told: set[str] = set()
         self._injected = False
         self._failure = ""
 
@@ -82,7 +85,7 @@ class WebhookService:
             return self._backoff.next()
         self._failure = ""
         self._backoff.reset()
-        return PERIOD_S
+        return AGAIN_S if self._refused else PERIOD_S
 
     async def round(self) -> None:
         """Bring everything up to date once. Raises KubeError and CertificateError."""
@@ -100,8 +103,11 @@ class WebhookService:
             configurations=self._configurations,
         )
         for sentence in refused:
-            if sentence not in self._refused:
+            # Not in the first round: whether the other system lives is known only once somebody leads.
+            if sentence in self._refused and sentence not in self._told:
                 log.warning("%s", sentence)
+                self._told.add(sentence)
+        self._told.intersection_update(refused)
         self._refused = refused
         self._injected = True
 

@@ -59,6 +59,7 @@ class InCluster:
     config: Json
     host: str = field(default_factory=lambda: f"127.{random.randint(1, 250)}.{random.randint(0, 250)}.1")
     """Where the API server finds it: the Service's port is 443, and others may run on this machine."""
+    crds: Path = CHART / "crds"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,7 +68,7 @@ class InCluster:
 
     def install(self) -> None:
         """CRDs and all of the chart but what makes pods; the Service stands for ``host``."""
-        self.cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
+        self.cluster.kubectl("apply", "--server-side", "-f", str(self.crds))
         self.cluster.kubectl("create", "namespace", NAMESPACE)
         objects = [one for one in rendered(self._values()) if one["kind"] not in _PODS]
         for one in objects:

@@ -131,8 +131,9 @@ def test_a_job_of_higher_priority_takes_the_place_of_one_of_the_queue(scene: Sce
     """``withinClusterQueue: LowerPriority``, by the classes that the chart brings."""
     team_queues(scene)
     scene.apply(QUEUES / "job-four-workers.yaml")
+    until(lambda: scene.runs(TRAINING), "the A100s are full")
     scene.job("ml-research/filler", "ml-research-queue", gpus=8, pods=2, workload_class=HIGH)
-    until(lambda: scene.runs(TRAINING) and scene.runs("ml-research/filler"), "both flavors are full")
+    until(lambda: scene.runs("ml-research/filler"), "the H100s are full as well")
     scene.job("ml-production/urgent", "ml-production-queue", gpus=8, pods=4)
     until(lambda: scene.condition("ml-production/urgent", "QuotaReserved") != "", "equals wait")
     label = "kueue.x-k8s.io/priority-class=training-standard"

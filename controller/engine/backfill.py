@@ -132,9 +132,6 @@ class Backfill:
                 return name
         return None
 
-    def drop_queue(self, name: ClusterQueueName) -> None:
-        self._reservations.pop(name, None)
-
     def held_back_by(
         self, incoming: Incoming, order: OrderKey, assignment: Assignment, now_s: float
     ) -> Reservation | None:

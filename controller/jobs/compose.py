@@ -138,23 +138,33 @@ def priority(kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups) 
     default PriorityClass.
     """
     if label := marks.priority_class(job):
-        return _workload_class(label, lookups)
+        return workload_class(label, lookups)
     if name := kind.pod_priority_class(job):
         value = lookups.pod_priority(name)
         if value is None:
             raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
-        return {"priorityClassRef": {**_POD_CLASS, "name": name}, "priority": value}
+        return pod_class(name, value)
+    return default_class(settings, lookups)
+
+
+def default_class(settings: JobSettings, lookups: Lookups) -> Json:
+    """Of those who name no class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
     if settings.gates.on("WorkloadPriorityClassDefaulting"):
         value = lookups.workload_priority(names.DEFAULT_PRIORITY_CLASS)
         if value is not None:
             return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": names.DEFAULT_PRIORITY_CLASS}, "priority": value}
     default = lookups.global_default()
     if default is not None:
-        return {"priorityClassRef": {**_POD_CLASS, "name": default[0]}, "priority": default[1]}
+        return pod_class(*default)
     return {}
 
 
-def _workload_class(name: str, lookups: Lookups) -> Json:
+def pod_class(name: str, value: int) -> Json:
+    return {"priorityClassRef": {**_POD_CLASS, "name": name}, "priority": value}
+
+
+def workload_class(name: str, lookups: Lookups) -> Json:
+    """The class that the label names. Raises PriorityClassMissingError."""
     value = lookups.workload_priority(name)
     if value is None:
         where = f"metadata.labels[{names.PRIORITY_CLASS}]"
@@ -186,7 +196,7 @@ def mark_patch(job: Json, workload: Workload, lookups: Lookups) -> Json:
     differs = ref is None or not of_workloads or ref.name != label
     # Who holds quota may change from one workload class to another, and nothing else about its class.
     if label and differs and (of_workloads or not reserved):
-        patch |= _workload_class(label, lookups)
+        patch |= workload_class(label, lookups)
     return patch
 
 

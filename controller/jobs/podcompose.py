@@ -17,8 +17,6 @@ from controller.jobs.settings import JobSettings, Lookups
 from controller.objects.decode import KUEUE
 
 FRAMEWORK: Final = "pod"
-_POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
-_WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _SHORT: Final = 63
 
 
@@ -81,11 +79,7 @@ def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, lo
     Of several priority classes of the pods the highest counts. Raises PriorityClassMissingError.
     """
     if label := marks.priority_class(oldest.raw):
-        value = lookups.workload_priority(label)
-        if value is None:
-            where = f"metadata.labels[{names.PRIORITY_CLASS}]"
-            raise compose.PriorityClassMissingError(f"{where}: no WorkloadPriorityClass {shown(label)}")
-        return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": label}, "priority": value}
+        return compose.workload_class(label, lookups)
     known: list[tuple[int, str]] = []
     for name in {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}:
         value = lookups.pod_priority(name)
@@ -94,15 +88,8 @@ def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, lo
         known.append((value, name))
     if known:
         value, name = max(known)
-        return {"priorityClassRef": {**_POD_CLASS, "name": name}, "priority": value}
-    if settings.gates.on("WorkloadPriorityClassDefaulting"):
-        value = lookups.workload_priority(names.DEFAULT_PRIORITY_CLASS)
-        if value is not None:
-            return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": names.DEFAULT_PRIORITY_CLASS}, "priority": value}
-    default = lookups.global_default()
-    if default is not None:
-        return {"priorityClassRef": {**_POD_CLASS, "name": default[0]}, "priority": default[1]}
-    return {}
+        return compose.pod_class(name, value)
+    return compose.default_class(settings, lookups)
 
 
 def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, lookups: Lookups) -> Json:

@@ -32,11 +32,11 @@ from controller.jobs.marks import queue_name
 from controller.jobs.owners import NestingTooDeepError, managed_ancestor
 from controller.jobs.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
 from controller.jobs.podgroup import Group
-from controller.jobs.podready import pods_ready
 from controller.jobs.podsets import FlavorMissingError, JobPodSet, SeenWorkload, StartConflictError
 from controller.jobs.podstart import infos_by_set, places, released, role_in, start_patch, unfinalized
 from controller.jobs.podview import SeenPod
 from controller.jobs.raw import JobError, Json, shown
+from controller.jobs.readiness import pods_ready
 from controller.jobs.settings import JobSettings, Lookups
 from controller.objects.meta import find_condition, is_true
 
@@ -247,9 +247,11 @@ class _Life:
             return actions
         actions += self._let_go() + self._reclaimed(workload) + self._waiting(workload)
         here = [pod for pod in self.counted if not pod.is_held]
-        ready = pods_ready(
-            workload, self.settings, ready=len(here) >= self._needed(workload) and all(pod.is_ready for pod in here)
-        )
+
+        def all_ready() -> bool:
+            return len(here) >= self._needed(workload) and all(pod.is_ready for pod in here)
+
+        ready = pods_ready(workload, self.settings, all_ready)
         actions += [] if ready is None else [ready]
         return actions + self._started(workload)
 

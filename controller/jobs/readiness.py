@@ -3,9 +3,12 @@
 WaitForStart until they are for the first time, then Started; WaitForRecovery when one is lost, then Recovered.
 """
 
+from collections.abc import Callable
+
 from controller.jobs.actions import PodsReadyReason, SetPodsReady
 from controller.jobs.context import Context
 from controller.jobs.podsets import SeenWorkload
+from controller.jobs.settings import JobSettings
 from controller.objects.meta import find_condition, is_true
 
 _MESSAGES: dict[PodsReadyReason, str] = {
@@ -17,23 +20,25 @@ _MESSAGES: dict[PodsReadyReason, str] = {
 
 
 def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady | None:
-    """None where the condition is as it should be, or is not kept."""
-    if not context.settings.wait_for_pods_ready or context.settings.gates.on("DisableWaitForPodsReady"):
+    """Of a job, as its kind says. None where the condition is as it should be, or is not kept."""
+
+    def ready() -> bool:
+        return not context.kind.is_suspended(context.job) and context.kind.pods_ready(context.job)
+
+    return pods_ready(workload, context.settings, ready)
+
+
+def pods_ready(workload: SeenWorkload, settings: JobSettings, ready: Callable[[], bool]) -> SetPodsReady | None:
+    """``ready``: whether all pods are, right now; asked only while the workload runs."""
+    if not settings.wait_for_pods_ready or settings.gates.on("DisableWaitForPodsReady"):
         return None
     conditions = workload.typed.status.conditions
     now = find_condition(conditions, "PodsReady")
-    runs = is_true(conditions, "Admitted") and not is_true(conditions, "Evicted")
-    if not runs:
+    if not is_true(conditions, "Admitted") or is_true(conditions, "Evicted"):
         # Before the first admission there is nothing to say, and a write would only cost.
         reason: PodsReadyReason | None = "WaitForStart" if now is not None else None
     else:
-        ready = not context.kind.is_suspended(context.job) and context.kind.pods_ready(context.job)
-        lost_before = now is not None and now.reason in ("WaitForRecovery", "Recovered")
-        was_ready = now is not None and now.status == "True"
-        if ready:
-            reason = "Recovered" if lost_before else "Started"
-        else:
-            reason = "WaitForRecovery" if lost_before or was_ready else "WaitForStart"
+        reason = _reason(now is not None and now.status == "True", "" if now is None else now.reason, ready=ready())
     if reason is None or (now is not None and now.reason == reason):
         return None
     return SetPodsReady(
@@ -43,3 +48,10 @@ def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady 
         reason=reason,
         message=_MESSAGES[reason],
     )
+
+
+def _reason(was_ready: bool, before: str, *, ready: bool) -> PodsReadyReason:
+    lost = before in ("WaitForRecovery", "Recovered")
+    if ready:
+        return "Recovered" if lost else "Started"
+    return "WaitForRecovery" if lost or was_ready else "WaitForStart"

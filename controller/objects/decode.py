@@ -100,12 +100,13 @@ def _without_nulls(value: Any, depth: int, what: str) -> Any:
 
 def _convert(data: dict[str, Any], type_: type[T]) -> T:
     try:
-        return msgspec.convert(data, type_, dec_hook=_custom)
+        return msgspec.convert(data, type_, dec_hook=read_custom)
     except (msgspec.ValidationError, OverflowError) as error:
         raise DecodeError(f"{_named(data, type_)}: {_one_line(error)}") from None
 
 
-def _custom(type_: type, value: Any) -> Any:
+def read_custom(type_: type, value: Any) -> Any:
+    """What msgspec cannot read by itself: its ``dec_hook`` for every reader of API objects."""
     if type_ is Quantity:
         return parse_quantity(value)
     raise NotImplementedError(f"no reader for {type_.__name__}")

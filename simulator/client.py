@@ -21,6 +21,7 @@ from simulator.store import Store, StoreError
 
 ANSWER_TIMEOUT_S = 10.0
 ANSWER_LIMIT = 2**20
+RETRY_PAUSE_S = 0.01
 
 
 class OrderRefusedError(ValueError):
@@ -42,7 +43,7 @@ def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(ANSWER_TIMEOUT_S)
-            connection.connect(str(path))
+            _connect(connection, path)
             answer = _ask(connection, line)
     except (FileNotFoundError, ConnectionRefusedError):
         return _apply(path.parent, line)
@@ -51,6 +52,20 @@ def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         raise OrderRefusedError(str(answer["error"]))
     return answer
+
+
+def _connect(connection: socket.socket, path: Path) -> None:
+    """A Unix socket with a time-out does not wait for room in a full backlog: connect(2) says EAGAIN at once."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while True:
+        try:
+            connection.connect(str(path))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY_PAUSE_S)
+        else:
+            return
 
 
 def _ask(connection: socket.socket, line: str) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class ControlServer:
 
     def _run(self) -> None:
         while True:
-            for key, _ in self._selector.select():
+            # The listener last: a connection that has ended makes room for one that came after its end.
+            for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is self._listener):
                 peer = key.fileobj
                 if peer is self._woken:
                     return

@@ -1,5 +1,6 @@
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,28 @@ def test_hostile_input_is_answered_and_ends_nothing(served: Simulation, tmp_path
         connection.close()
     for _ in range(3):
         assert client.order(state, {"status": True})["status"]["gpus"][0]["present"] is True
+
+
+def test_an_order_waits_for_room_in_a_full_backlog(tmp_path: Path) -> None:
+    path = tmp_path / "sim.sock"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(0)
+    first = socket.socket(socket.AF_UNIX)
+    first.connect(str(path))
+    answers: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: answers.append(client.order(path, {"status": True})))
+    asking.start()
+    asking.join(timeout=0.05)
+    assert asking.is_alive(), "the backlog has no room yet"
+    listener.accept()[0].close()
+    second, _ = listener.accept()
+    second.recv(1024)
+    second.sendall(b'{"ok": true}\n')
+    asking.join(timeout=10)
+    for each in (first, second, listener):
+        each.close()
+    assert answers == [{"ok": True}]
 
 
 values = st.recursive(

@@ -1,0 +1,47 @@
+"""What a container needs to be a client of one device's MPS daemon: environment and mounts of its Allocate answer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from agent.mps.paths import CONTAINER_PIPE, CONTAINER_SHM, MEMORY_ENV, PIPE_ENV, THREADS_ENV, device_paths
+from deviceplugin.answer import Mount
+
+FULL_PERCENT = 100
+
+
+class ClientCaps(Struct, frozen=True):
+    """One client's own limits. They only ever tighten the daemon's, and a client can undo them: cooperative.
+
+    ``memory_mib`` is device memory in MiB, ``threads_percent`` the part of the device's threads, 1 to 100. None: no
+    limit of its own, the daemon's default holds.
+    """
+
+    memory_mib: int | None = None
+    threads_percent: int | None = None
+
+
+class ClientSettings(Struct, frozen=True):
+    """Merged into a container's answer whatever the device list strategy is: CDI specs know nothing of MPS."""
+
+    envs: Mapping[str, str]
+    mounts: tuple[Mount, ...]
+
+
+def client_settings(root: Path, device: str, caps: ClientCaps | None = None) -> ClientSettings:
+    """For a container that got (replicas of) the device with this physical id, ``GPU-...`` or ``MIG-...``.
+
+    A process speaks to one control daemon, and each device has its own: a container cannot be a client of two.
+    The container sees its one device as 0, which is how the memory limit names it.
+    """
+    paths = device_paths(root, device)
+    envs = {PIPE_ENV: CONTAINER_PIPE}
+    if caps is not None and caps.threads_percent is not None:
+        envs[THREADS_ENV] = str(caps.threads_percent)
+    if caps is not None and caps.memory_mib is not None:
+        envs[MEMORY_ENV] = f"0={caps.memory_mib}M"
+    return ClientSettings(
+        envs=envs,
+        mounts=(Mount(CONTAINER_PIPE, str(paths.pipe)), Mount(CONTAINER_SHM, str(paths.shm))),
+    )

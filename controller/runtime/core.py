@@ -30,6 +30,7 @@ from controller.runtime.inbox import Inbox, News
 from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.runtime.ledger import Ledger
 from controller.runtime.lives import Lives
+from controller.runtime.pace import Pace
 from controller.runtime.queuestatus import QueueStatuses
 from controller.runtime.retention import Retaining
 from controller.runtime.waiting import Waiting
@@ -82,6 +83,7 @@ class Core:
         *,
         clock: Clock,
         watcher: Watcher,
+        pace: Pace,
     ) -> None:
         self.engine = Engine(config.engine)
         self.ledger = Ledger()
@@ -103,10 +105,11 @@ class Core:
             self.ledger,
             self.writes,
             config.pending_reports,
+            pace=pace,
             backlog=self._backlog,
             tell=watcher.events,
         )
-        self.statuses = QueueStatuses(self.engine, writer.put, backlog=self._backlog)
+        self.statuses = QueueStatuses(self.engine, writer.put, pace=pace, backlog=self._backlog)
         self.finalizers = Finalizers(self.engine, writer.put)
         self.retaining = Retaining(config.retention, self.ledger, writer.put)
         self._sampling_s = (
@@ -214,7 +217,7 @@ class Core:
             self.engine.next_wakeup_s(),
             self.lives.next_due_s(),
             self.waiting.next_due_s(now_s),
-            self.statuses.next_due_s(),
+            self.statuses.next_due_s(now_s),
             self.retaining.next_due_s(),
             self._alarms[0][0] if self._alarms else None,
             self._sample_s if self._sampling_s is not None else None,

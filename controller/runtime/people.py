@@ -1,27 +1,31 @@
-"""Events about workloads and jobs, so many a second at most: each is a write, and an admission is worth more."""
+"""Events about workloads and jobs, so many a second at most: each is a write, and an admission is worth more.
+
+Where there is room for some only, what somebody lost comes before what went as planned: the last of the allowance is
+kept for evictions and refusals.
+"""
 
 from typing import Final
 
 from controller.engine.decisions import Event
 from controller.objects.decode import KUEUE
 from controller.runtime.ledger import Ledger
+from controller.runtime.pace import Allowance, Pace
 from kube.clock import Clock
 from kube.events import EventRecorder, Occurrence
 from kube.objects import ObjectReference
 
 ACTION: Final = "Queue"
-_RATE: Final = 10.0
-_BURST: Final = 200.0
+_ROUTINE: Final = ("QuotaReserved", "Admitted")
+_KEPT: Final = 20.0
 
 
 class People:
     """``dropped``: Events that were never written."""
 
-    def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
+    def __init__(self, recorder: EventRecorder, clock: Clock, pace: Pace) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._tokens = _BURST
-        self._filled_s = clock.monotonic()
+        self._allowance = Allowance(pace, rate=10.0, quick_rate=2.0, burst=100.0)
         self._refused = 0
 
     @property
@@ -38,9 +42,10 @@ class People:
             self.tell(about, event.type.value, event.reason, event.message)
 
     def tell(self, about: ObjectReference, type_: str, reason: str, note: str) -> None:
-        if not self._room():
+        if self._allowance.left(self._clock.wall()) < 1.0 + (_KEPT if reason in _ROUTINE else 0.0):
             self._refused += 1
             return
+        self._allowance.take()
         self._recorder.record(
             Occurrence(
                 regarding=about,
@@ -50,12 +55,3 @@ class People:
                 type="Warning" if type_ == "Warning" else "Normal",
             )
         )
-
-    def _room(self) -> bool:
-        now_s = self._clock.monotonic()
-        self._tokens = min(_BURST, self._tokens + (now_s - self._filled_s) * _RATE)
-        self._filled_s = now_s
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True

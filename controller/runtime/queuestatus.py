@@ -25,6 +25,7 @@ from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
 from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
 from controller.runtime.mergepatch import Json
+from controller.runtime.pace import Allowance, Pace
 from controller.runtime.workloadwrites import status_write
 from kube.resources import Resource
 from kube.writes import Write
@@ -33,13 +34,8 @@ PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
 """What waits for so long is written however busy the server is."""
 _BACKLOG: Final = 4
-_RATE: Final = 20.0
-_BUSY_RATE: Final = 4.0
-_BURST: Final = 20.0
 _ROUND_S: Final = 30.0
-"""Writes a second while nothing else is written, and beside the writes of workloads; in any case as many as it takes to
-get round all queues in ``_ROUND_S``. Each costs the API server as much as an admission does.
-"""
+"""However quick decisions are carried out, all queues are got round in this time."""
 
 _Key = tuple[Resource, str, str]
 
@@ -47,7 +43,9 @@ _Key = tuple[Resource, str, str]
 class QueueStatuses:
     """``put`` sends a write. ``backlog``: how many writes are not done yet."""
 
-    def __init__(self, engine: Engine, put: Callable[[Write[Any]], Any], *, backlog: Callable[[], int]) -> None:
+    def __init__(
+        self, engine: Engine, put: Callable[[Write[Any]], Any], *, pace: Pace, backlog: Callable[[], int]
+    ) -> None:
         self._engine = engine
         self._put = put
         self._backlog = backlog
@@ -57,14 +55,13 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
-        self._tokens = _BURST
-        self._filled_s = 0.0
+        self._allowance = Allowance(pace, rate=20.0, quick_rate=3.0, burst=20.0)
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """What is to be written, and since when; the newest state of each, in order of their age."""
 
-    def next_due_s(self) -> float | None:
+    def next_due_s(self, now_s: float) -> float | None:
         if self._unsent:
-            return self._filled_s + 1.0 / (_BUSY_RATE if self._backlog() else _RATE)
+            return now_s + 1.0 / self._allowance.rate(now_s)
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
     def touch(self) -> None:
@@ -98,19 +95,13 @@ class QueueStatuses:
         if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
             self._next_s = now_s + PERIOD_S
             self._compare(now_s)
-        self._fill(now_s)
-        while self._unsent and self._tokens >= 1.0:
+        while self._unsent and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
             key, (since_s, write) = next(iter(self._unsent.items()))
             if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
                 return
             del self._unsent[key]
-            self._tokens -= 1.0
+            self._allowance.take()
             self._put(write)
-
-    def _fill(self, now_s: float) -> None:
-        rate = max(_BUSY_RATE if self._backlog() else _RATE, len(self._written) / _ROUND_S)
-        self._tokens = min(max(_BURST, rate), self._tokens + max(0.0, now_s - self._filled_s) * rate)
-        self._filled_s = now_s
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes

@@ -20,6 +20,7 @@ from controller.runtime.inbox import News
 from controller.runtime.jobactions import Hands
 from controller.runtime.jobshell import JobShell
 from controller.runtime.kinds import PODS, WORKLOADS
+from controller.runtime.pace import Pace
 from controller.runtime.people import People
 from controller.runtime.raw import RawWorkloads
 from controller.runtime.ungater import FEATURE, Ungater
@@ -39,9 +40,11 @@ DRAIN_S = 0.5
 class _Watching:
     """What the core tells of: counted, and told to people."""
 
-    def __init__(self, counting: Counting, people: People) -> None:
+    def __init__(self, counting: Counting, people: People, pace: Pace, clock: Clock) -> None:
         self._counting = counting
         self._people = people
+        self._pace = pace
+        self._clock = clock
         self.core: Core | None = None
 
     def cycled(self, decisions: Decisions, seconds: float) -> None:
@@ -49,6 +52,7 @@ class _Watching:
 
     def carried_out(self, decision: Decision, after: Workload) -> None:
         self._counting.carried_out(decision, after)
+        self._pace.carried_out(self._clock.wall())
         self.events(decision.events())
 
     def stepped(self, step: Step) -> None:
@@ -119,10 +123,11 @@ class Term:
         recorder = EventRecorder(
             self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
-        people = People(recorder, self._clock)
-        watching = _Watching(self._counting, people)
+        pace = Pace()
+        people = People(recorder, self._clock, pace)
+        watching = _Watching(self._counting, people, pace, self._clock)
         async with writer:
-            core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching)
+            core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching, pace=pace)
             watching.core = self.core = core
             self.writer, self.people, self._counting.engine = writer, people, core.engine
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]

@@ -22,12 +22,10 @@ from controller.engine.sentences import sentence
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload
 from controller.runtime.ledger import Ledger
+from controller.runtime.pace import Allowance, Pace
 from controller.runtime.reports import Reports
 from controller.runtime.workloadwrites import Result, WorkloadWrites
 
-_RATE: Final = 25.0
-"""Conditions a second, on average."""
-_BURST: Final = 50.0
 _BACKLOG: Final = 4
 """Writes of other kinds beside which conditions of those who wait are still written."""
 
@@ -42,6 +40,7 @@ class Waiting:
         writes: WorkloadWrites,
         rules: PendingReports,
         *,
+        pace: Pace,
         backlog: Callable[[], int],
         tell: Callable[[tuple[Event, ...]], None],
     ) -> None:
@@ -51,8 +50,7 @@ class Waiting:
         self._reports = Reports(rules)
         self._backlog = backlog
         self._tell = tell
-        self._tokens = _BURST
-        self._filled_s = 0.0
+        self._allowance = Allowance(pace, rate=25.0, quick_rate=4.0, burst=20.0)
         self._due: deque[WorkloadKey] = deque()
 
     def arrived(self, workload: Workload, now_s: float) -> None:
@@ -72,15 +70,13 @@ class Waiting:
 
     def next_due_s(self, now_s: float) -> float | None:
         if self._due:
-            return now_s + 1.0 / _RATE
+            return now_s + 1.0 / self._allowance.rate(now_s)
         return self._reports.next_due_s()
 
     def write(self, now_s: float) -> None:
         """Write what is due, as far as there is room."""
-        self._tokens = min(_BURST, self._tokens + max(0.0, now_s - self._filled_s) * _RATE)
-        self._filled_s = now_s
         self._due += self._reports.due(now_s)
-        while self._due and self._tokens >= 1.0 and self._backlog() <= _BACKLOG:
+        while self._due and self._allowance.left(now_s) >= 1.0 and self._backlog() <= _BACKLOG:
             self._write(self._due.popleft(), now_s)
 
     def _write(self, key: WorkloadKey, now_s: float) -> None:
@@ -100,7 +96,7 @@ class Waiting:
             else:
                 self._reports.again(key, now_s)
             if result is Result.WRITTEN:
-                self._tokens -= 1.0
+                self._allowance.take()
                 self._tell((Event(key, EventType.WARNING, reason, told.message),))
 
         self._writes.status(kept, told.on(kept.workload), then)

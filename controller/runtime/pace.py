@@ -1,0 +1,60 @@
+"""How fast decisions are carried out, and what that leaves for telling of them.
+
+Every write costs the API server as much as an admission does (about 10 ms of its CPU). While decisions go out quickly,
+conditions of those who wait, queue statuses and Events get a small allowance: who waits is served by the next
+admission, not by reading again that it waits. What is held back is not lost: conditions and statuses are written in
+their newest state as soon as there is room. Pure; times are handed in.
+"""
+
+import math
+from typing import Final
+
+_MEMORY_S: Final = 3.0
+_QUICK_PER_S: Final = 10.0
+
+
+class Pace:
+    """Decisions carried out a second, the last few seconds counting most."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._at_s = 0.0
+
+    def carried_out(self, now_s: float) -> None:
+        """One decision has been written."""
+        self._rate = self.per_second(now_s) + 1.0 / _MEMORY_S
+        self._at_s = max(now_s, self._at_s)
+
+    def per_second(self, now_s: float) -> float:
+        """Decays to 0.37 in ``_MEMORY_S``; a clock that was set back ages nothing."""
+        return self._rate * math.exp(-max(0.0, now_s - self._at_s) / _MEMORY_S)
+
+    def quick(self, now_s: float) -> bool:
+        """Whether decisions are carried out so fast that telling of them has to stand back."""
+        return self.per_second(now_s) >= _QUICK_PER_S
+
+
+class Allowance:
+    """So many writes a second on average, fewer while decisions are carried out quickly; ``burst`` at once."""
+
+    def __init__(self, pace: Pace, *, rate: float, quick_rate: float, burst: float) -> None:
+        self._pace = pace
+        self._rate = rate
+        self._quick_rate = quick_rate
+        self._burst = burst
+        self._tokens = burst
+        self._filled_s = -math.inf
+
+    def left(self, now_s: float, at_least: float = 0.0) -> float:
+        """Writes that may be made now. ``at_least``: a rate that holds however quick decisions are."""
+        rate = max(self.rate(now_s), at_least)
+        grown = 0.0 if math.isinf(self._filled_s) else max(0.0, now_s - self._filled_s) * rate
+        self._tokens = min(max(self._burst, at_least), self._tokens + grown)
+        self._filled_s = now_s
+        return self._tokens
+
+    def take(self) -> None:
+        self._tokens -= 1.0
+
+    def rate(self, now_s: float) -> float:
+        return self._quick_rate if self._pace.quick(now_s) else self._rate

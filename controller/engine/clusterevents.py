@@ -9,6 +9,7 @@ from controller.engine.queuestate import QueueState
 from controller.engine.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
 from controller.engine.workloadevents import WorkloadEvents
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
@@ -141,6 +142,12 @@ class ClusterEvents:
 
     def remove_pod(self, key: str) -> bool:
         return self._offer(self._state.cluster.placement.remove_pod(key))
+
+    def set_gpu_node(self, given: GpuNode) -> bool:
+        return self._offer(self._state.cluster.placement.set_gpu_node(given))
+
+    def remove_gpu_node(self, name: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_gpu_node(name))
 
     def _offer(self, flavors: frozenset[FlavorName]) -> bool:
         """These flavors' nodes offer something else now."""

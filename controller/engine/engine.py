@@ -7,7 +7,7 @@ the same events bring the same decisions.
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from controller.engine.activity import Inactive
@@ -42,6 +42,7 @@ from controller.engine.stories import Stories
 from controller.engine.usagehistory import Record as UsageRecord
 from controller.engine.workloadevents import WorkloadEvents
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.workload import Workload
@@ -94,8 +95,8 @@ class Engine:
                 told = self._cluster.set_node(given)
                 self._retell(self.shares.node(given) if self.shares is not None else (), now_s)
                 return told or self.shares is not None
-            case Pod():
-                return self._cluster.set_pod(given)
+            case Pod() | GpuNode():
+                return self._cluster.set_pod(given) if isinstance(given, Pod) else self.set_gpu_node(given)
             case Topology():
                 self._cluster.set_topology(given)
             case AdmissionCheck():
@@ -130,12 +131,22 @@ class Engine:
             told = cluster.remove_node(name)
         elif kind is Pod:
             told = cluster.remove_pod(f"{namespace}/{name}")
+        elif kind is GpuNode:
+            told = self.remove_gpu_node(name)
         dropper = droppers.get(kind)
         if dropper is not None:
             dropper()
         if self.shares is not None:
             self._retell(self.shares.gone(kind, name), now_s)
         return told or dropper is not None or (kind is Node and self.shares is not None)
+
+    def set_gpu_node(self, given: GpuNode) -> bool:
+        """What a node's agent says of its GPUs. Whether that is of any account; who may run now is tried again."""
+        return self._cluster.set_gpu_node(given)
+
+    def remove_gpu_node(self, name: str) -> bool:
+        """The node's GPUs are counted only, from now on."""
+        return self._cluster.remove_gpu_node(name)
 
     def _drop_workload(self, key: WorkloadKey, now_s: float) -> None:
         self._workloads.remove(key, now_s)
@@ -241,6 +252,14 @@ class Engine:
             pending.bookmark = bookmark
             self.beyond.asking = False
         return Pending(info=pending.info, record=entry.record(now_s), gates=self.state.config.gates)
+
+    def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.
+
+        Pods that are reported to hold devices hold what is listed first, in the order of their names. Empty where the
+        workload has no places, the node has no GpuNode, or its pods ask for nothing that is known there.
+        """
+        return self.state.cluster.placement.device_plan(key, pod_set, node)
 
     def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
         """Who holds most of a flavor-resource in the ClusterQueue's tree now, its own workloads included."""

@@ -9,9 +9,10 @@ from typing import Protocol
 
 import msgspec
 
-from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
+from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
@@ -70,6 +71,14 @@ class Placement(Protocol):
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
 
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
+        """What the node's agent says of its GPUs, and who holds them."""
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        """UUIDs for each pod of the set that was given devices on the node."""
+
     def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
         """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
 
@@ -126,6 +135,15 @@ class Everywhere:
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]:  # noqa: ARG002
         return frozenset()
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
+        return ()
 
     def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return False

@@ -33,12 +33,18 @@ class NodeFacts:
 
     __slots__ = ("free", "labels", "name", "taints", "usable")
 
-    def __init__(self, node: Node, foreign: Mapping[ResourceName, Amount]) -> None:
+    def __init__(
+        self, node: Node, foreign: Mapping[ResourceName, Amount], ceilings: Mapping[ResourceName, Amount]
+    ) -> None:
+        """``ceilings`` bound what is allocatable: a GPU that has just failed is still counted there."""
         self.name = node.metadata.name
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
         self.usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
         self.free: dict[ResourceName, Amount] = amounts(node.status.allocatable)
+        for name, amount in ceilings.items():
+            if self.free.get(name, 0) > amount:
+                self.free[name] = amount
         for name, amount in foreign.items():
             self.free[name] = self.free.get(name, 0) - amount
 
@@ -59,6 +65,7 @@ class NodeBook:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, tuple[str, Mapping[ResourceName, Amount]]] = {}
         self._foreign: dict[str, dict[ResourceName, Amount]] = {}
+        self._ceilings: dict[str, Mapping[ResourceName, Amount]] = {}
 
     def set_node(self, node: Node) -> tuple[NodeFacts | None, NodeFacts | None]:
         """The facts before and after; both None where nothing changed that placement looks at."""
@@ -90,8 +97,15 @@ class NodeBook:
         counted = self._pods.pop(key, None)
         return () if counted is None else (self._count(*counted, sign=-1),)
 
+    def set_ceilings(self, name: str, ceilings: Mapping[ResourceName, Amount]) -> None:
+        """What the node's agent says it can give of its resources; empty where it says nothing. ``refresh`` follows."""
+        if ceilings:
+            self._ceilings[name] = ceilings
+        else:
+            self._ceilings.pop(name, None)
+
     def refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
-        """After its foreign pods changed."""
+        """After its foreign pods or its ceilings changed."""
         return self._refresh(name) if name in self._nodes else (None, None)
 
     def _count(self, node: str, taken: Mapping[ResourceName, Amount], *, sign: int) -> str:
@@ -108,7 +122,7 @@ class NodeBook:
 
     def _refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
         before = self.facts.get(name)
-        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}))
+        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}))
         if before is not None and before.same_as(now):
             return None, None
         self.facts[name] = now

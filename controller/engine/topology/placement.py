@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from controller.engine.devices.board import ceilings
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
-from controller.engine.resources import FlavorName
+from controller.engine.resources import FlavorName, WorkloadKey
 from controller.engine.topology.ask import asks, each_of, unknown_level
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
@@ -17,6 +18,7 @@ from controller.engine.topology.usage import Sums, UsageBook
 from controller.engine.undo import UndoLog
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
+from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
@@ -72,6 +74,18 @@ class Topologies:
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]:
         return self._refresh(self._nodes.remove_pod(key))
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
+        name = gpu_node.metadata.name
+        self._nodes.set_ceilings(name, ceilings(gpu_node))
+        return self._refresh((name,))
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:
+        self._nodes.set_ceilings(name, {})
+        return self._refresh((name,))
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
+        return ()
 
     def tree(self, flavor: FlavorName) -> Tree | None:
         """For reading; None where the flavor names no topology, or one that is not there."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from controller.engine.gates import FeatureGates
+from controller.jobs.deviceplan import DevicePlan, no_plan
 from controller.jobs.kind import JobKind
 from controller.jobs.podsets import SeenWorkload
 from controller.jobs.raw import Json
@@ -41,6 +42,7 @@ class Lookups:
     """Whether apiVersion and kind are those of jobs that are queued here."""
     is_admitted: Callable[[str], bool]
     """Whether the workload of the job of that uid is admitted."""
+    device_plan: DevicePlan = no_plan
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,12 +27,15 @@ from controller.jobs.actions import (
     UpdateWorkload,
 )
 from controller.jobs.kind import JobKind, Patch
+from controller.jobs.podactions import SetWaitingForPods
 from controller.jobs.raw import Json, sequence
 from controller.objects.meta import Condition, with_condition
 from controller.objects.workload import ReclaimablePod, Workload
 from controller.runtime.core import Core
+from controller.runtime.echoes import Echoes
 from controller.runtime.kinds import JOBS, WORKLOADS
-from controller.runtime.ledger import Kept, number
+from controller.runtime.ledger import Kept
+from controller.runtime.looks import ActionFailedError
 from controller.runtime.people import People
 from controller.runtime.workloadwrites import Result, Stamped
 from kube.client import Client, Selection
@@ -45,10 +48,7 @@ from kube.writes import Conflicted, Missing, Verb, Write, Written
 
 _WAIT_S: Final = 0.01
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
-
-
-class ActionFailedError(Exception):
-    """The action did not go through: look at the job again."""
+_WAITING: Final = "WaitingForReplacementPods"
 
 
 class Hands:
@@ -60,22 +60,15 @@ class Hands:
         self._core = core
         self._people = people
         self._clock = clock
-        self._job_writes: dict[Key, tuple[str, int]] = {}
-        """The uid and version of the last write to each job that the watch has not shown yet."""
+        self._echoes = Echoes()
 
     def behind(self, key: Key, uid: str, resource_version: str) -> bool:
         """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
-        written = self._job_writes.get(key)
-        if written is None:
-            return False
-        if written[0] == uid and number(resource_version) < written[1]:
-            return True
-        del self._job_writes[key]
-        return False
+        return self._echoes.behind(key, uid, resource_version)
 
     def forget(self, key: Key) -> None:
         """The job is gone."""
-        self._job_writes.pop(key, None)
+        self._echoes.forget(key)
 
     async def act(self, kind: JobKind, job: Json, action: Action) -> None:
         namespace = job["metadata"].get("namespace", "")
@@ -89,13 +82,14 @@ class Hands:
                 self._tell(kind, job, "Warning", reason, sentence)
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(job, gate, counts)
+            case _:
+                await self.workload(namespace, action)
+
+    async def workload(self, namespace: str, action: Action | SetWaitingForPods) -> None:
+        """An action about the workload alone; others do nothing."""
+        match action:
             case CreateWorkload(body=body):
                 await self._create(namespace, body)
-            case _:
-                await self._workload(namespace, action)
-
-    async def _workload(self, namespace: str, action: Action) -> None:
-        match action:
             case UpdateWorkload(name=name, patch=patch):
                 await self._update(WorkloadKey(f"{namespace}/{name}"), patch)
             case DeleteWorkload(name=name, uid=uid):
@@ -109,7 +103,10 @@ class Hands:
                 await self._status(WorkloadKey(f"{namespace}/{name}"), uid, lambda one: _reclaimable(one, pods))
             case SetPodsReady(name=name, uid=uid):
                 key = WorkloadKey(f"{namespace}/{name}")
-                await self._status(key, uid, lambda one: _pods_ready(one, action, self._clock.wall()))
+                await self._status(key, uid, lambda one: _with(one, reasons.PODS_READY, action, self._clock.wall()))
+            case SetWaitingForPods(name=name, uid=uid):
+                key = WorkloadKey(f"{namespace}/{name}")
+                await self._status(key, uid, lambda one: _with(one, _WAITING, action, self._clock.wall()))
             case ReleaseQuota(name=name, uid=uid):
                 key = WorkloadKey(f"{namespace}/{name}")
                 await self._status(key, uid, lambda one: self._released(one, action))
@@ -205,8 +202,8 @@ class Hands:
         )
         answer = await self._done(write)
         if answer is not None:
-            version = number(answer.metadata.resource_version)
-            self._job_writes[Key(meta["namespace"], meta["name"])] = (meta.get("uid", ""), version)
+            key = Key(meta["namespace"], meta["name"])
+            self._echoes.wrote(key, meta.get("uid", ""), answer.metadata.resource_version)
 
     async def _done(self, write: Write[Stamped]) -> Stamped | None:
         outcome = await self._writer.put(write)
@@ -263,9 +260,10 @@ def _reclaimable(workload: Workload, pods: dict[str, int]) -> Workload:
     return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, reclaimable_pods=listed))
 
 
-def _pods_ready(workload: Workload, action: SetPodsReady, now_s: float) -> Workload:
+def _with(workload: Workload, type_: str, action: SetPodsReady | SetWaitingForPods, now_s: float) -> Workload:
+    """The workload with a condition of that type as the action says it."""
     condition = Condition(
-        type=reasons.PODS_READY,
+        type=type_,
         status=action.status,
         reason=action.reason,
         message=action.message,

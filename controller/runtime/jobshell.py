@@ -5,10 +5,6 @@
 A job whose actions fail is looked at again after a pause; each success changes an object, whose watch brings it back.
 """
 
-import asyncio
-import logging
-import random
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -22,26 +18,24 @@ from controller.jobs.marks import prebuilt_workload
 from controller.jobs.podsets import SeenWorkload
 from controller.jobs.raw import JobError, Json
 from controller.jobs.reconcile import reconcile
-from controller.jobs.settings import JobSettings, Lookups, Observed
+from controller.jobs.settings import Observed
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.runtime.feeds import Feeds
-from controller.runtime.jobactions import ActionFailedError, Hands
+from controller.runtime.jobactions import Hands
 from controller.runtime.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
 from controller.runtime.ledger import Ledger
+from controller.runtime.looks import Looks
+from controller.runtime.lookups import job_settings, lookups
 from controller.runtime.raw import RawWorkloads
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.errors import KubeError, NotFoundError
+from kube.errors import NotFoundError
 from kube.reflector import Added, Change, Changed, Key, Removed
 from kube.resources import Resource
-
-log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_WORKERS: Final = 4
 _ORPHANS: Final = "FinishOrphanedWorkloads"
 KINDS: Final[dict[str, JobKind]] = {JOB: BatchJob()}
 
@@ -79,19 +73,10 @@ class JobShell:
         self._ledger = ledger
         self._raws = raws
         self._hands = hands
-        self._settings = JobSettings(
-            manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
-            managed_jobs_namespace_selector=config.namespace_selector(own_namespace),
-            label_keys_to_copy=config.integrations.label_keys_to_copy,
-            wait_for_pods_ready=config.engine.wait_for_pods_ready is not None,
-            gates=config.engine.gates,
-        )
+        self._settings = job_settings(config, own_namespace)
         self._kind = KINDS[JOB]
-        self._lookups = self._make_lookups()
-        self._waiting: dict[JobKey, None] = {}
-        self._busy: set[JobKey] = set()
-        self._ready = asyncio.Event()
-        self._backoffs: dict[JobKey, Backoff] = {}
+        self._lookups = lookups(feeds, KINDS.values(), self.is_admitted)
+        self._looks: Looks[JobKey] = Looks("job", self._look)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         """The same by the owner's name, then its uid: what an earlier job of a name has left."""
@@ -151,49 +136,12 @@ class JobShell:
             _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
 
     def _enqueue(self, key: JobKey) -> None:
-        self._waiting[key] = None
-        self._ready.set()
+        self._looks.put(key)
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for number in range(_WORKERS):
-                group.create_task(self._work(), name=f"jobs-{number}")
-
-    async def _work(self) -> None:
-        while True:
-            key = self._next()
-            if key is None:
-                self._ready.clear()
-                await self._ready.wait()
-                continue
-            self._busy.add(key)
-            try:
-                await self._look(key)
-            except (ActionFailedError, KubeError) as error:
-                self._again(key, str(error))
-            except Exception:
-                log.exception("job %s/%s could not be reconciled", *key)
-                self._again(key, "a bug")
-            else:
-                self._backoffs.pop(key, None)
-            finally:
-                self._busy.discard(key)
-                self._ready.set()
-
-    def _next(self) -> JobKey | None:
-        found = next((key for key in self._waiting if key not in self._busy), None)
-        if found is not None:
-            del self._waiting[found]
-        return found
-
-    def _again(self, key: JobKey, why: str) -> None:
-        backoff = self._backoffs.get(key)
-        if backoff is None:
-            backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)
-        log.info("job %s/%s: again later: %s", *key, why)
-        asyncio.get_running_loop().call_later(backoff.next(), self._enqueue, key)
+        await self._looks.run()
 
     async def _look(self, key: JobKey) -> None:
         if key.name.startswith("/"):
@@ -269,42 +217,8 @@ class JobShell:
         if kept is not None and names.RESOURCE_IN_USE in kept.workload.metadata.finalizers:
             await self._hands.remove_finalizer(key, kept.uid)
 
-    # -- lookups -----------------------------------------------------------------------------------------------------
-
-    def _make_lookups(self) -> Lookups:
-        def value(resource: Resource) -> Callable[[str], Any]:
-            def look(name: str) -> Any:
-                entry = self._feeds[resource].get(Key("", name))
-                return None if entry is None else entry.object
-
-            return look
-
-        flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
-        return Lookups(
-            flavor=flavors,
-            workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
-            pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
-            global_default=self._global_default,
-            owner=self._owner_object,
-            is_job_kind=lambda version, kind: (
-                (version, kind) == (f"{self._kind.group}/{self._kind.version}", self._kind.kind)
-            ),
-            is_admitted=self._is_admitted,
-        )
-
-    def _global_default(self) -> tuple[str, int] | None:
-        found = [one for one in self._feeds[POD_CLASSES].objects() if one.global_default]
-        # Of several the API server takes the one with the lowest value.
-        lowest = min(found, key=lambda one: (one.value, one.metadata.name), default=None)
-        return None if lowest is None else (lowest.metadata.name, lowest.value)
-
-    def _owner_object(self, namespace: str, owner: OwnerReference) -> Json | None:
-        if not self._lookups.is_job_kind(owner.api_version, owner.kind):
-            return None
-        entry = self._feeds[JOBS].get(Key(namespace, owner.name))
-        return entry.object if entry is not None and entry.uid == owner.uid else None
-
-    def _is_admitted(self, uid: str) -> bool:
+    def is_admitted(self, uid: str) -> bool:
+        """Whether the workload of the job of that uid is."""
         kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
         return any(one is not None and is_true(one.workload.status.conditions, "Admitted") for one in kept)
 

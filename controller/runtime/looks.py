@@ -1,0 +1,80 @@
+"""Keys that are to be looked at, each by one worker at a time and again after a pause where that failed.
+
+A key that comes while it is looked at is looked at once more afterwards; one that comes twice before is looked at once.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+from kube.backoff import Backoff
+from kube.errors import KubeError
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=tuple[str, ...])
+
+_WORKERS: Final = 4
+
+
+class ActionFailedError(Exception):
+    """An action did not go through: look again."""
+
+
+class Looks(Generic[K]):
+    """``look`` may raise ActionFailedError and KubeError; anything else it raises is logged as a bug, and tried again.
+
+    ``what`` names the keys in the log. ``run`` until cancelled.
+    """
+
+    def __init__(self, what: str, look: Callable[[K], Awaitable[None]]) -> None:
+        self._what = what
+        self._look = look
+        self._waiting: dict[K, None] = {}
+        self._busy: set[K] = set()
+        self._ready = asyncio.Event()
+        self._backoffs: dict[K, Backoff] = {}
+
+    def put(self, key: K) -> None:
+        self._waiting[key] = None
+        self._ready.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(_WORKERS):
+                group.create_task(self._work(), name=f"{self._what}-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            key = self._next()
+            if key is None:
+                self._ready.clear()
+                await self._ready.wait()
+                continue
+            self._busy.add(key)
+            try:
+                await self._look(key)
+            except (ActionFailedError, KubeError) as error:
+                self._again(key, str(error))
+            except Exception:
+                log.exception("%s %s could not be reconciled", self._what, "/".join(key))
+                self._again(key, "a bug")
+            else:
+                self._backoffs.pop(key, None)
+            finally:
+                self._busy.discard(key)
+                self._ready.set()
+
+    def _next(self) -> K | None:
+        found = next((key for key in self._waiting if key not in self._busy), None)
+        if found is not None:
+            del self._waiting[found]
+        return found
+
+    def _again(self, key: K, why: str) -> None:
+        backoff = self._backoffs.get(key)
+        if backoff is None:
+            backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)
+        log.info("%s %s: again later: %s", self._what, "/".join(key), why)
+        asyncio.get_running_loop().call_later(backoff.next(), self.put, key)

@@ -5,9 +5,10 @@ Shapes follow the NVIDIA device plugin, so that its container toolkit and CDI ru
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceIdStrategy, DeviceListStrategy, NodeAccess
+from inventory.fractions import FractionError, check_granted, is_fractional
 from inventory.ids import DeviceId
 from inventory.layout import LogicalDevice, Resource
 
@@ -68,11 +69,26 @@ def granted(
         if device.id in unhealthy:
             raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
         devices.append(device)
-    if resource.fail_requests_greater_than_one and len(ids) > 1 and any(d.replica is not None for d in devices):
+    if is_fractional(devices[0]):
+        try:
+            check_granted(devices)
+        except FractionError as why:
+            raise AllocationError(str(why)) from None
+    elif len(ids) > 1 and any(_one_at_most(resource, device) for device in devices):
         raise AllocationError(
             f"invalid request: maximum request size for shared resources is 1; found {len(ids)}",
         )
     return tuple(devices)
+
+
+def _one_at_most(resource: Resource, device: LogicalDevice) -> bool:
+    alone = device.share is not None and device.share.alone
+    return alone or (resource.fail_requests_greater_than_one and device.replica is not None)
+
+
+def merged(first: ContainerAnswer, envs: Mapping[str, str], mounts: Sequence[Mount]) -> ContainerAnswer:
+    """The answer with more variables and mounts: what no device list tells, such as the way to an MPS daemon."""
+    return structs.replace(first, envs={**first.envs, **envs}, mounts=(*first.mounts, *mounts))
 
 
 def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDevice], token: str) -> ContainerAnswer:

@@ -1,10 +1,12 @@
 """What one resource's server answers from: an immutable picture, swapped whole when anything changes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Protocol
 
 from msgspec import structs
 
+from deviceplugin.answer import Mount
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.ids import DeviceId
 from inventory.layout import LogicalDevice, Resource
@@ -12,10 +14,24 @@ from inventory.preference import Chooser
 from inventory.sharing import ReplicaPolicy
 
 
+class ClientEdits(Protocol):
+    """What makes a container a client of a daemon that shares its device."""
+
+    @property
+    def envs(self) -> Mapping[str, str]: ...
+    @property
+    def mounts(self) -> tuple[Mount, ...]: ...
+
+
+def _no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all
+    return None
+
+
 class ResourceView:
     """One resource, its devices' health, how to answer Allocate, and whom to prefer.
 
-    ``unhealthy`` maps a device to the reason, one short line. Never mutated: build another one.
+    ``unhealthy`` maps a device to the reason, one short line. ``client`` says what else a container needs that shares
+    what it got, None for nothing. Never mutated: build another one.
     """
 
     def __init__(
@@ -27,6 +43,7 @@ class ResourceView:
         access: NodeAccess,
         chooser: Chooser,
         policy: ReplicaPolicy,
+        client: Callable[[Sequence[LogicalDevice]], ClientEdits | None] = _no_client,
     ) -> None:
         self.resource = resource
         self.unhealthy = unhealthy
@@ -34,6 +51,7 @@ class ResourceView:
         self.access = access
         self.chooser = chooser
         self.policy = policy
+        self.client = client
 
     @cached_property
     def by_id(self) -> Mapping[str, LogicalDevice]:
@@ -52,4 +70,5 @@ class ResourceView:
             access=self.access,
             chooser=self.chooser,
             policy=self.policy,
+            client=self.client,
         )

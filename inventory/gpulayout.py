@@ -94,8 +94,8 @@ class LayoutEntry(Struct, frozen=True):
     """One entry of ``layout:``. Which fields stand with which mode is the reader's to check.
 
     ``replicas``: timeSlicing, mps (equal shares), mig (of each instance, by ``sharing``). ``clients``: mps.
-    ``granularity``, ``placement``: fractional. ``profiles``, ``when_busy``: mig. ``resource`` replaces the resource's
-    name, ``rename`` False keeps the plain one. ``where`` is what messages call the entry: file and line.
+    ``granularity``, ``placement``: fractional. ``profiles``: mig. ``resource`` replaces the resource's name, ``rename``
+    False keeps the plain one. ``where`` is what messages call the entry: file and line.
     """
 
     gpus: GpuSelector
@@ -210,10 +210,14 @@ def client_limits(mode: Mps, memory_mib: int) -> tuple[MpsClient, ...]:
 
 
 class Resolved(Struct, frozen=True):
-    """What a layout means on one node. With any of ``problems`` nothing of it is to be applied: ``modes`` is empty."""
+    """What a layout means on one node. With any of ``problems`` nothing of it is to be applied: ``modes`` is empty.
+
+    ``when_busy`` says of the same GPUs what to do where pods hold what has to go.
+    """
 
     modes: Mapping[GpuUuid, GpuMode] = {}
     problems: tuple[str, ...] = ()
+    when_busy: Mapping[GpuUuid, WhenBusy] = {}
 
 
 def resolve(node: Node, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode] | None = None) -> Resolved:
@@ -236,7 +240,9 @@ def resolve(node: Node, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode]
         if gpu.uuid in taken:
             problems += [f"{_place(taken[gpu.uuid])}{text}" for text in _unfit(gpu, modes[gpu.uuid])]
     problems += _disagreements(modes.values())
-    return Resolved(problems=tuple(problems)) if problems else Resolved(modes)
+    if problems:
+        return Resolved(problems=tuple(problems))
+    return Resolved(modes, when_busy={uuid: entry.when_busy for uuid, entry in taken.items()})
 
 
 def mode_of(entry: LayoutEntry) -> GpuMode:

@@ -1,15 +1,26 @@
 """From hardware and an administrator's choice to the resources a node advertises.
 
-``plan(node, spec)`` is the one place that decides names, device ids and replicas. A GPU that fits no rule is left out
-with a problem that names it; it never takes the others along.
+``plan(node, spec, modes)`` is the one place that decides names, device ids and replicas. A GPU that fits no rule is
+left out with a problem that names it; it never takes the others along.
 """
 
 import fnmatch
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from inventory.devices import Gpu, MigInstance, Node
+from inventory.gpulayout import (
+    PERCENT_RESOURCE,
+    Fractional,
+    FractionPlacement,
+    GpuMode,
+    Mig,
+    Mps,
+    TimeSliced,
+    Whole,
+)
 from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
 from inventory.sharing import (
     DeviceSelector,
@@ -25,14 +36,38 @@ DEFAULT_GPU_RESOURCE = ResourceName("nvidia.com/gpu")
 REPLICA_MARK = "::"
 
 
+PERCENTS = 100
+"""Devices of a fractional GPU: one for each percent."""
+
+
+class Share(Struct, frozen=True):
+    """How containers share what a device stands on, and what one container may use of it.
+
+    ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
+    GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
+    ``alone``: a container gets one such device at most, since a second share would not add to the first.
+    """
+
+    sharing: SharingMode
+    memory_mib: int | None = None
+    threads: int | None = None
+    granularity: int = 1
+    packed: bool = True
+    alone: bool = False
+
+
 class LogicalDevice(Struct, frozen=True):
-    """One device as kubelet sees it. Several may stand on one physical GPU: MIG instances, replicas, or both."""
+    """One device as kubelet sees it. Several may stand on one physical GPU: MIG instances, replicas, or both.
+
+    ``share`` is None for a device that one container holds alone.
+    """
 
     id: DeviceId
     gpu: GpuUuid
     mig: MigUuid | None = None
     replica: int | None = None
     numa_node: int | None = None
+    share: Share | None = None
 
     @property
     def physical_id(self) -> str:
@@ -73,6 +108,10 @@ class Layout(Struct, frozen=True):
                 mark = "" if device.replica is None else f"{REPLICA_MARK}{device.replica}"
                 assert device.id == device.physical_id + mark, f"device id {device.id} does not name its device"
                 assert resource.sharing is not SharingMode.NONE or device.replica is None, "an unshared replica"
+                assert (device.share is None) == (device.replica is None), "a share without a replica"
+            if resource.name == PERCENT_RESOURCE:
+                counts = Counter(device.gpu for device in resource.devices)
+                assert set(counts.values()) <= {PERCENTS}, "a fractional GPU has more or less than 100 percents"
 
 
 def physical_id(device: str) -> str:
@@ -98,11 +137,24 @@ class _Base(Struct, frozen=True):
     refs: tuple[str, ...]
 
 
-def plan(node: Node, spec: LayoutSpec) -> Layout:
-    """The resources that ``node`` advertises under ``spec``; deterministic, in order of first appearance."""
+def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None = None) -> Layout:
+    """The resources that ``node`` advertises; deterministic, in order of first appearance.
+
+    GPUs in ``modes`` are offered as those say, and ``spec`` gives the names of what is not shared. The others follow
+    ``spec`` alone, as if the node had no more GPUs than them.
+    """
+    modes = modes or {}
     problems: list[str] = []
-    base = list(_base_devices(node, spec, problems))
-    return _share(base, spec.replication, problems)
+    rest = structs.replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid not in modes), links=())
+    base = list(_base_devices(rest, spec, problems))
+    offered = list(_share(base, spec.replication, problems))
+    for gpu in node.gpus:
+        if gpu.uuid in modes:
+            offered += _in_mode(gpu, modes[gpu.uuid], spec, problems)
+    order = {gpu.uuid: place for place, gpu in enumerate(node.gpus)}
+    # Stable: within one GPU the devices keep their order.
+    offered.sort(key=lambda item: order[item[1].gpu])
+    return Layout(_resources(offered, spec.replication), tuple(problems))
 
 
 def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
@@ -119,13 +171,16 @@ def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable
                 f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: "
                 "it is offered whole, CUDA will see one instance at most"
             )
-        name = _match(spec.gpu_patterns, gpu.product)
-        if name is None:
-            problems.append(
-                f"GPU {gpu.index} ({gpu.product}) matches no pattern of resources.gpus: it is not advertised"
-            )
-            continue
-        yield _whole(gpu, name)
+        name = _name_of(gpu, spec, problems)
+        if name is not None:
+            yield _whole(gpu, name)
+
+
+def _name_of(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> ResourceName | None:
+    name = _match(spec.gpu_patterns, gpu.product)
+    if name is None:
+        problems.append(f"GPU {gpu.index} ({gpu.product}) matches no pattern of resources.gpus: it is not advertised")
+    return name
 
 
 def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
@@ -135,11 +190,8 @@ def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base
         problems.append(invalid)
         return
     for gpu in node.gpus:
-        name = _match(spec.gpu_patterns, gpu.product)
+        name = _name_of(gpu, spec, problems)
         if name is None:
-            problems.append(
-                f"GPU {gpu.index} ({gpu.product}) matches no pattern of resources.gpus: it is not advertised"
-            )
             continue
         for mig in gpu.mig_instances:
             yield _instance(gpu, mig, name)
@@ -202,7 +254,10 @@ def _instance(gpu: Gpu, mig: MigInstance, name: ResourceName) -> _Base:
     return _Base(name, device, (f"{gpu.index}:{mig.index}", mig.uuid, str(gpu.index), gpu.uuid))
 
 
-def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Layout:
+_Offered = tuple[ResourceName, LogicalDevice]
+
+
+def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Iterable[_Offered]:
     """Replicate what the entries select. An earlier entry wins a device; every entry must select something."""
     entry_of: dict[DeviceId, ReplicatedResource] = {}
     for wanted in replication.resources if replication else ():
@@ -211,32 +266,27 @@ def _share(base: list[_Base], replication: Replication | None, problems: list[st
             problems.append(f"sharing of {wanted.name}: no device of this node is selected")
         for item in chosen:
             entry_of.setdefault(item.device.id, wanted)
-    grouped: dict[ResourceName, list[LogicalDevice]] = {}
-    shared: set[ResourceName] = set()
     for item in base:
         entry = entry_of.get(item.device.id)
         if entry is None or replication is None:
-            grouped.setdefault(item.name, []).append(item.device)
+            yield item.name, item.device
             continue
         name = _replicated_name(entry, replication)
-        shared.add(name)
-        grouped.setdefault(name, []).extend(_replicas(item.device, entry.replicas))
-    return Layout(_resources(grouped, shared, replication), tuple(problems))
+        share = Share(replication.mode)
+        yield from ((name, replica) for replica in _replicas(item.device, (share,) * entry.replicas))
 
 
-def _resources(
-    grouped: Mapping[ResourceName, list[LogicalDevice]],
-    shared: set[ResourceName],
-    replication: Replication | None,
-) -> tuple[Resource, ...]:
+def _resources(offered: Iterable[_Offered], replication: Replication | None) -> tuple[Resource, ...]:
+    grouped: dict[ResourceName, list[LogicalDevice]] = {}
+    for name, device in offered:
+        grouped.setdefault(name, []).append(device)
+    limited = replication is not None and replication.fail_requests_greater_than_one
     return tuple(
         Resource(
             name=name,
             devices=tuple(devices),
-            sharing=replication.mode if replication and name in shared else SharingMode.NONE,
-            fail_requests_greater_than_one=bool(
-                replication and name in shared and replication.fail_requests_greater_than_one
-            ),
+            sharing=next((device.share.sharing for device in devices if device.share), SharingMode.NONE),
+            fail_requests_greater_than_one=limited and any(device.share for device in devices),
         )
         for name, devices in grouped.items()
     )
@@ -248,14 +298,15 @@ def _replicated_name(entry: ReplicatedResource, replication: Replication) -> Res
     return shared_name(entry.name) if replication.rename_by_default else entry.name
 
 
-def _replicas(device: LogicalDevice, count: int) -> Iterable[LogicalDevice]:
-    for n in range(count):
+def _replicas(device: LogicalDevice, shares: Iterable[Share]) -> Iterable[LogicalDevice]:
+    for n, share in enumerate(shares):
         yield LogicalDevice(
             id=DeviceId(f"{device.id}{REPLICA_MARK}{n}"),
             gpu=device.gpu,
             mig=device.mig,
             replica=n,
             numa_node=device.numa_node,
+            share=share,
         )
 
 
@@ -266,3 +317,93 @@ def _select(items: list[_Base], selector: DeviceSelector) -> list[_Base]:
         wanted = set(selector.refs)
         return [item for item in items if wanted & set(item.refs)]
     return items
+
+
+# -- GPU by GPU --------------------------------------------------------------------------------------------------
+
+
+def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> Iterable[_Offered]:
+    if isinstance(mode, Mig):
+        yield from _cut(gpu, mode, problems)
+        return
+    if gpu.mig_enabled:
+        problems.append(
+            f"GPU {gpu.index} ({gpu.uuid}) still has MIG mode on: nothing of it is advertised until it is off"
+        )
+        return
+    name = _name_of(gpu, spec, problems)
+    if name is None:
+        return
+    device = _whole(gpu, name).device
+    if isinstance(mode, Whole):
+        yield mode.resource or name, device
+    elif isinstance(mode, TimeSliced):
+        name = mode.resource or (shared_name(name) if mode.rename else name)
+        yield from ((name, one) for one in _replicas(device, (Share(SharingMode.TIME_SLICING),) * mode.replicas))
+    elif isinstance(mode, Mps):
+        name = mode.resource or (shared_name(name) if mode.rename else name)
+        shares = (Share(SharingMode.MPS, client.memory_mib, client.threads, alone=True) for client in mode.clients)
+        for client, one in zip(mode.clients, _replicas(device, shares), strict=True):
+            yield client.resource or name, one
+    else:
+        yield from ((PERCENT_RESOURCE, one) for one in _percents(gpu, device, mode))
+
+
+def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[LogicalDevice]:
+    packed = mode.placement is FractionPlacement.PACKED
+    share = Share(SharingMode.FRACTIONAL, gpu.memory_mib, PERCENTS, mode.granularity, packed)
+    return _replicas(device, (share,) * PERCENTS)
+
+
+def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
+    """The instances that exist, wanted or not: what is to go is withheld by whoever removes it."""
+    missing = Counter(mode.profiles)
+    missing.subtract(mig.profile for mig in gpu.mig_instances)
+    if not gpu.mig_enabled or +missing:
+        lacking = ", ".join((+missing).elements())
+        problems.append(f"GPU {gpu.index} ({gpu.uuid}) is to have the MIG instances {lacking}, which are not there yet")
+    for mig in gpu.mig_instances if gpu.mig_enabled else ():
+        if not mig.fills_gpu_instance:
+            problems.append(
+                f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
+            )
+            continue
+        name = mode.resource or mig_resource_name(mig.profile)
+        device = _instance(gpu, mig, name).device
+        if mode.replicas == 1:
+            yield name, device
+            continue
+        if mode.rename and mode.resource is None:
+            name = shared_name(name)
+        share = Share(mode.sharing, alone=mode.sharing is SharingMode.MPS)
+        yield from ((name, one) for one in _replicas(device, (share,) * mode.replicas))
+
+
+class MpsUse(Struct, frozen=True):
+    """A GPU or MIG instance that needs an MPS control daemon. ``device`` is its physical id.
+
+    ``clients`` is how many containers may be on it at once, at most; ``equal``: each gets ``1/clients`` by the daemon's
+    own defaults. Otherwise the limits are in the containers' environments.
+    """
+
+    device: str
+    gpu: GpuUuid
+    clients: int
+    equal: bool
+
+
+def mps_uses(layout: Layout) -> tuple[MpsUse, ...]:
+    """Everything advertised that is shared through MPS, in the layout's order."""
+    shared: dict[str, list[LogicalDevice]] = {}
+    for resource in layout.resources:
+        for device in resource.devices:
+            if device.share is not None and device.share.sharing.needs_mps:
+                shared.setdefault(device.physical_id, []).append(device)
+    return tuple(_use(physical, devices) for physical, devices in shared.items())
+
+
+def _use(physical: str, devices: list[LogicalDevice]) -> MpsUse:
+    share = devices[0].share
+    assert share is not None, "a device shared through MPS has a share"
+    equal = all(one.share and one.share.memory_mib is None and one.share.threads is None for one in devices)
+    return MpsUse(physical, devices[0].gpu, len(devices) // share.granularity, equal)

@@ -1,10 +1,12 @@
 """Which of the available devices kubelet should hand out: the answer to GetPreferredAllocation, without the gRPC.
 
-Three kinds of device lists, told apart by what is *available* now:
+Four kinds of device lists, told apart by what is *available* now:
 
 - whole GPUs, each held by one container: the set out of the best partition on links (``inventory.partition``);
 - MIG instances, each held by one container: packed, so that GPUs without any held instance stay whole;
-- anything with replicas (or a mixture): picked one by one, distributed or packed as configured (``inventory.picking``).
+- percents of GPUs: all from one GPU (``inventory.fractions``), or the request is refused;
+- anything else with replicas (or a mixture): picked one by one, distributed or packed as configured
+  (``inventory.picking``).
 
 One ``Chooser`` stands for one resource; it is rebuilt when the resource's devices or the links change. It keeps no
 record of allocations: what is held is the resource's devices minus the available ones, as kubelet sees it.
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from inventory.fractions import FractionError, choose, is_fractional
 from inventory.ids import DeviceId, GpuUuid
 from inventory.layout import LogicalDevice
 from inventory.linktable import LinkTable, SetSearch
@@ -37,7 +40,7 @@ class Preference(Struct, frozen=True):
     """The devices to hand out, in the resource's order.
 
     ``exact`` says that no better set exists by links; always True where links do not decide. ``reason`` is one of
-    ``partition``, ``mig-packed``, ``distributed``, ``packed``, ``no-choice``.
+    ``partition``, ``mig-packed``, ``one-gpu``, ``distributed``, ``packed``, ``no-choice``.
     """
 
     devices: tuple[DeviceId, ...]
@@ -71,6 +74,7 @@ class Chooser:
         self._links = links
         self._devices = {device.id: device for device in devices}
         self._order = {device.id: i for i, device in enumerate(devices)}
+        self._gpu_order = {device.gpu: i for i, device in enumerate(devices)}
 
     def start(
         self,
@@ -90,15 +94,25 @@ class Chooser:
         unknown = [device for device in available if device not in self._devices]
         if unknown:
             raise UnknownDeviceError(f"device {_short(unknown[0])} is not of this resource ({len(unknown)} such)")
-        if size in (len(available), len(required)):
+        if size in (len(available), len(required)) and not is_fractional(self._devices[available[0]]):
             forced = required if size == len(required) else available
             return PendingPreference(Preference(self._sorted(forced), exact=True, reason="no-choice"))
         free = [self._devices[device] for device in self._sorted(available)]
+        if all(map(is_fractional, free)):
+            return PendingPreference(self._fraction(free, required, size))
         search = self._partition_search(free, required, size)
         if search is not None:
             return PendingPreference(Preference((), exact=False, reason="partition"), search)
         picker = Picker(self._devices.values(), free, required, links=self._links, held=held or {})
         return PendingPreference(self._pick(picker, free, size, policy))
+
+    def _fraction(self, free: Sequence[LogicalDevice], required: Sequence[DeviceId], size: int) -> Preference:
+        pinned = [self._devices[device] for device in required]
+        try:
+            chosen = choose(free, pinned, size, self._gpu_order)
+        except FractionError as why:
+            raise UnsatisfiableError(str(why)) from None
+        return Preference(self._sorted(device.id for device in chosen), exact=True, reason="one-gpu")
 
     def _partition_search(
         self, free: Sequence[LogicalDevice], required: Sequence[DeviceId], size: int

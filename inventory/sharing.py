@@ -16,11 +16,17 @@ class MigStrategy(StrEnum):
 
 
 class SharingMode(StrEnum):
-    """Who shares one device, and what keeps them apart: nobody (time-slicing), the MPS daemon (mps)."""
+    """Who shares one device, and what keeps them apart: nobody (time-slicing), the MPS daemon (mps, fractional)."""
 
     NONE = "none"
     TIME_SLICING = "time-slicing"
     MPS = "mps"
+    FRACTIONAL = "fractional"
+
+    @property
+    def needs_mps(self) -> bool:
+        """Whether the containers on such a device are clients of an MPS daemon."""
+        return self in (SharingMode.MPS, SharingMode.FRACTIONAL)
 
 
 class ReplicaPolicy(StrEnum):
@@ -65,7 +71,7 @@ class ReplicatedResource(Struct, frozen=True):
 
 
 class Replication(Struct, frozen=True):
-    """The ``sharing.timeSlicing`` section (and later ``sharing.mps``)."""
+    """The ``sharing.timeSlicing`` or the ``sharing.mps`` section."""
 
     mode: SharingMode = SharingMode.TIME_SLICING
     rename_by_default: bool = False

@@ -122,12 +122,25 @@ def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None
 @click.option("--mem-used-mib", type=click.IntRange(0))
 @click.option("--power-w", type=click.FloatRange(0))
 @click.option("--pid", type=click.IntRange(1))
+@click.option("--gi", type=click.IntRange(0), help="GPU instance that the process runs on.")
+@click.option("--ci", type=click.IntRange(0), help="Compute instance that the process runs on.")
+@click.option("--type", "type_", type=click.Choice(["compute", "graphics", "mps", "client"]), help="What it is.")
 @click.pass_context
-def load(ctx: click.Context, /, gpu: int, **values: float | None) -> None:
+def load(ctx: click.Context, /, gpu: int, **values: float | str | None) -> None:
     """What the GPU is doing from now on; without any value it idles."""
-    names = {"sm_util": "smUtil", "mem_used_mib": "memUsedMiB", "power_w": "powerW", "pid": "pid"}
+    names = {"sm_util": "smUtil", "mem_used_mib": "memUsedMiB", "power_w": "powerW", "type_": "type"}
+    names |= {key: key for key in ("pid", "gi", "ci")}
     given = {names[key]: value for key, value in values.items() if value is not None}
     _send(ctx, {"gpu": gpu, "load": given})
+
+
+@sim.command()
+@gpu_option
+@click.argument("pid", type=click.IntRange(1))
+@click.pass_context
+def end(ctx: click.Context, gpu: int, pid: int) -> None:
+    """The process PID ends: it is on the GPU no more."""
+    _send(ctx, {"gpu": gpu, "end": pid})
 
 
 @sim.command()

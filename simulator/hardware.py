@@ -235,6 +235,9 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             return replace(gpu, slow=_slowed(gpu.slow, order)), ()
         case orders.SetLoad():
             return _loaded(gpu, order, t), ()
+        case orders.End():
+            left = tuple(load for load in gpu.loads if load.pid != order.pid)
+            return replace(gpu, meter=gpu.read_meter(t), loads=left), ()
     raise AssertionError(f"{order} is no order for a GPU")
 
 

@@ -12,7 +12,10 @@ Curve = tuple[tuple[float, float], ...]
 
 ZERO: Curve = ((0.0, 0.0),)
 
-PROCESS_TYPES = ("compute", "graphics", "mps")
+CLIENT = "client"
+"""A process that has the GPU open and runs nothing on it: a monitor, a profiler."""
+
+PROCESS_TYPES = ("compute", "graphics", "mps", CLIENT)
 
 THROTTLE_REASONS = {
     "swPowerCap": 0x4,

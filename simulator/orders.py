@@ -95,6 +95,13 @@ class SetLoad(Struct, frozen=True, tag=True):
     load: Load | None
 
 
+class End(Struct, frozen=True, tag=True):
+    """A process ends: whatever it did on the GPU is over."""
+
+    gpu: int
+    pid: int
+
+
 class Reboot(Struct, frozen=True, tag=True):
     """The machine reboots."""
 
@@ -103,12 +110,27 @@ class Status(Struct, frozen=True, tag=True):
     """Nothing happens; the state is asked for."""
 
 
-Order = Xid | Lost | Remove | Add | Reset | Ecc | RemapFailure | NvLinkDown | Driver | Slow | SetLoad | Reboot | Status
+Order = (
+    Xid
+    | Lost
+    | Remove
+    | Add
+    | Reset
+    | Ecc
+    | RemapFailure
+    | NvLinkDown
+    | Driver
+    | Slow
+    | SetLoad
+    | End
+    | Reboot
+    | Status
+)
 
 NODE_KINDS = ("driver", "slow", "reboot", "status")
 """Kinds that need no GPU."""
 
-GPU_KINDS = ("xid", "lost", "remove", "add", "reset", "ecc", "remapFailure", "nvlinkDown", "load")
+GPU_KINDS = ("xid", "lost", "remove", "add", "reset", "ecc", "remapFailure", "nvlinkDown", "load", "end")
 
 KINDS = (*GPU_KINDS, *NODE_KINDS)
 
@@ -192,6 +214,8 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
             return NvLinkDown(gpu=gpu, links=tuple(sorted({link.integer(0, 35) for link in links})))
         case "load":
             return _load(reader, gpu)
+        case "end":
+            return End(gpu=gpu, pid=reader.need("end", "a process id").integer(1, 2**31 - 1))
         case "reset":
             _yes(reader, kind)
             destroy = reader.get("destroyMig")

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from simulator import migstate
 from simulator.hardware import GpuState
+from simulator.loads import CLIENT
 from simulator.migprofiles import MigProfile
 from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, put_list
@@ -29,7 +30,11 @@ def nvmlDeviceGetMigMode(device: Device, current: Any, pending: Any) -> None:
 
 @on_device()
 def nvmlDeviceSetMigMode(device: Device, mode: Any, activation: Any) -> None:
-    """Set the pending mode, and the current one too unless a process uses an Ampere GPU, which then needs a reset."""
+    """Set the pending mode, and the current one too where nothing is in the way of it.
+
+    Ampere needs a reset for it, which NVML does at once unless anything has the GPU open: a process, another NVML
+    client, events that this process listens to. Later architectures only want no process to run.
+    """
     device.need(device.product.mig)
     wanted = number(mode)
     if wanted not in (0, 1):
@@ -37,14 +42,23 @@ def nvmlDeviceSetMigMode(device: Device, mode: Any, activation: Any) -> None:
     on = wanted == 1
     if device.state.mig.instances and not on:
         raise NvmlError(codes.IN_USE)
-    needs_reset = device.product.architecture.mig_mode_persists and any(load.pid for load in device.state.loads)
+    blocked = _held(device) if device.product.architecture.mig_mode_persists else _running(device)
 
     def step(gpu: GpuState, _: float) -> GpuState:
-        enabled = gpu.mig.enabled if needs_reset else on
-        return replace(gpu, mig=replace(gpu.mig, pending=on, enabled=enabled))
+        return replace(gpu, mig=replace(gpu.mig, pending=on, enabled=gpu.mig.enabled if blocked else on))
 
+    differs = device.state.mig.enabled != on
     device.change(step)
-    put(activation, codes.IN_USE if needs_reset and device.state.mig.enabled != on else codes.SUCCESS)
+    put(activation, codes.IN_USE if blocked and differs else codes.SUCCESS)
+
+
+def _running(device: Device) -> bool:
+    return any(load.pid and load.type != CLIENT for load in device.state.loads)
+
+
+def _held(device: Device) -> bool:
+    listened = (registration for events in device.session.simulation.sets for registration in events.registrations())
+    return any(load.pid for load in device.state.loads) or (device.index, device.state.epoch) in listened
 
 
 @on_device()

@@ -39,6 +39,11 @@ ORDERS: dict[str, dict[str, Any]] = {
         "load": {"smUtil": 0.5, "memUsedMiB": 1024, "powerW": 300.0, "pid": 42},
     },
     "load --gpu 0": {"gpu": 0, "load": {}},
+    "load --gpu 0 --pid 42 --gi 2 --ci 1 --type client": {
+        "gpu": 0,
+        "load": {"pid": 42, "gi": 2, "ci": 1, "type": "client"},
+    },
+    "end --gpu 0 42": {"gpu": 0, "end": 42},
     "reboot": {"reboot": True},
     "status": {"status": True},
 }

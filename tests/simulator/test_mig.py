@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from simulator.migprofiles import gpu_instance_id
-from simulator.orders import Reboot, Reset
+from simulator.orders import End, Reboot, Reset
 from simulator.products import PRODUCTS
 from tests.simulator.conftest import Simulate, gpu, node
 
@@ -228,3 +228,34 @@ def test_instance_ids_are_the_hardware_s_own() -> None:
     assert [gpu_instance_id(8, start, 1) for start in range(7)] == [11, 12, 13, 14, 7, 8, 9]
     assert [gpu_instance_id(8, start, 4) for start in (0, 4)] == [2, 1]
     assert gpu_instance_id(8, 0, 8) == 0
+
+
+@pytest.mark.parametrize(("product", "code"), [("NVIDIA A30", pynvml.NVML_ERROR_IN_USE), (H100, pynvml.NVML_SUCCESS)])
+def test_a_client_that_runs_nothing_keeps_only_ampere_from_its_mode(
+    simulate: Simulate, product: str, code: int
+) -> None:
+    simulation = simulate(node(1, product, "load:\n- {gpu: 0, pid: 5, type: client}\n"))
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == code
+    assert pynvml.nvmlDeviceGetMigMode(gpu()) == [int(code == pynvml.NVML_SUCCESS), 1]
+    simulation.order(End(gpu=0, pid=5))
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_SUCCESS
+    assert pynvml.nvmlDeviceGetMigMode(gpu()) == [1, 1]
+
+
+def test_events_that_the_process_listens_to_keep_ampere_from_its_mode(simulate: Simulate) -> None:
+    simulate(node(1))
+    events = pynvml.nvmlEventSetCreate()
+    pynvml.nvmlDeviceRegisterEvents(gpu(), pynvml.nvmlEventTypeXidCriticalError, events)
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_ERROR_IN_USE
+    pynvml.nvmlEventSetFree(events)
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_SUCCESS
+
+
+def test_a_running_process_keeps_hopper_from_its_mode(simulate: Simulate) -> None:
+    simulation = simulate(node(1, H100, "load:\n- {gpu: 0, pid: 5}\n"))
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_ERROR_IN_USE
+    assert pynvml.nvmlDeviceGetMigMode(gpu()) == [0, 1]
+    simulation.order(End(gpu=0, pid=6))
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_ERROR_IN_USE
+    simulation.order(End(gpu=0, pid=5))
+    assert pynvml.nvmlDeviceSetMigMode(gpu(), 1) == pynvml.NVML_SUCCESS

@@ -14,6 +14,7 @@ from agent.labels import VgpuHost
 from agent.outlet import NoCluster
 from agent.picture import Picture
 from agent.podresources import Holder
+from agent.podwatch import PodWatch
 from agent.publisher import EventType, KubePublisher
 from agent.vgpu import read_vgpu
 from inventory.devices import Node
@@ -41,6 +42,9 @@ class ApiOutlet:
 
     async def run(self) -> None:
         await self._publisher.run()
+
+    def follow(self, pods: PodWatch) -> None:
+        self._publisher.beside(lambda client: pods.follow(client, self._settings.node_name, random.random))
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings

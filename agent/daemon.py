@@ -24,6 +24,7 @@ from agent.nvml.worker import XidEvent
 from agent.outlet import Outlet
 from agent.picture import Choices, Picture
 from agent.podresources import HolderWatch, PodResources
+from agent.podwatch import PodWatch
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.resets import ResetDetector
 from deviceplugin.choice import Preferrer
@@ -92,10 +93,14 @@ class Agent:
         self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
         self._adopting = asyncio.Lock()
         self.holders = HolderWatch(
-            PodResources(settings.kubelet_dir / "pod-resources"), self.picture.device_ids, self._publish
+            PodResources(settings.kubelet_dir / "pod-resources"), self.picture.device_ids, self._held
         )
+        self.pods = PodWatch()
+        outlet.follow(self.pods)
         observer = _Observer(self.metrics, self.holders.nudge)
-        self.manager = PluginManager(settings.device_plugins_dir, settings.registration_socket, Preferrer(), observer)
+        self.manager = PluginManager(
+            settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
+        )
         self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
         self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready, self.monitor.release)
@@ -221,6 +226,10 @@ class Agent:
         self.manager.apply(self.picture.views())
         self._dirty.set()
         self._schedule_tick()
+        self._publish()
+
+    def _held(self) -> None:
+        self.pods.held(self.holders.holders)
         self._publish()
 
     def _publish(self) -> None:

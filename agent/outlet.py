@@ -8,6 +8,7 @@ from agent.config.settings import Settings
 from agent.health.states import Transition
 from agent.picture import Picture
 from agent.podresources import Holder
+from agent.podwatch import PodWatch
 from inventory.ids import DeviceId
 
 
@@ -16,6 +17,9 @@ class Outlet(Protocol):
 
     async def run(self) -> None:
         """Write until cancelled."""
+
+    def follow(self, pods: PodWatch) -> None:
+        """While ``run`` runs, tell ``pods`` of those that are bound to this node."""
 
     def reconfigure(self, settings: Settings) -> None:
         """Settings from now on; what they show differently is in the next ``publish``."""
@@ -39,6 +43,8 @@ class NoOutlet:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
+
+    def follow(self, pods: PodWatch) -> None: ...
 
     def reconfigure(self, settings: Settings) -> None: ...
 

@@ -24,6 +24,8 @@ SOCKET = "kubelet.sock"
 CALL_TIMEOUT_S = 10.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
+SETTLE_S = 0.1
+"""From an Allocate until the kubelet lists it: it does so when it has taken our answer."""
 LONGEST_RETRY_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
 
@@ -123,7 +125,10 @@ class HolderWatch:
             retry_s = SHORTEST_INTERVAL_S
             await sleep(self._clock, SHORTEST_INTERVAL_S)
             # Kubelet lists a holder only after it took our answer to Allocate: a nudge is worth a second look.
-            again = self._nudged.is_set() if again else await self._clock.wait(self._nudged, IDLE_INTERVAL_S)
+            nudged = self._nudged.is_set()
+            again = nudged if again else await self._clock.wait(self._nudged, IDLE_INTERVAL_S)
+            if again and not nudged:
+                await sleep(self._clock, SETTLE_S)
             self._nudged.clear()
 
     async def refresh(self) -> None:

@@ -10,7 +10,7 @@ who else writes it, and we leave it alone.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "tessera-agent"
 CONTROLLER = "tessera.dev/agent"
-GPUNODE_INTERVAL_S = 2.0
+GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
 RESYNC_S = 300.0
 """How often what others may have undone is looked at."""
@@ -47,6 +47,7 @@ class KubePublisher:
         self._name = node_name
         self._clock = clock
         self._client = Client(config, user_agent=FIELD_MANAGER, clock=clock)
+        self._beside: list[Callable[[Client], Coroutine[Any, Any, None]]] = []
         self._uid: str | None = None
         self._wanted: GpuNode | None = None
         self._wanted_labels: Mapping[str, str] | None = None
@@ -101,6 +102,12 @@ class KubePublisher:
             tasks.create_task(self._label_loop.run())
             tasks.create_task(self._gpunode_loop.run())
             tasks.create_task(self._events.run())
+            for work in self._beside:
+                tasks.create_task(work(self._client))
+
+    def beside(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        """What ``run`` runs too, with the same client."""
+        self._beside.append(work)
 
     def _seen(self, uid: str) -> None:
         """The Node has this uid now. Another one than before: its GpuNode went with the old Node."""

@@ -1,5 +1,7 @@
 """Preferring devices without holding anybody up: the shell around ``inventory.preference``.
 
+Where somebody planned which devices the next container is to have, a ``Planner`` says so, and the links do not decide.
+
 A search on links that are not tabulated yet (13 to 16 GPUs, arbitrary links) takes up to some hundred milliseconds. It
 runs in slices between the loop's other work, not on a thread: Python's threads take turns of 5 ms, and an Allocate that
 comes meanwhile would wait for them; a slice is over within one.
@@ -7,10 +9,11 @@ comes meanwhile would wait for them; a slice is over within one.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from deviceplugin.view import ResourceView
-from inventory.ids import DeviceId
+from inventory.ids import DeviceId, ResourceName
 from inventory.preference import PendingPreference, UnknownDeviceError, any_answer
 
 BUDGET_S = 0.4
@@ -18,18 +21,55 @@ SLICE_S = 0.002
 GAP_S = 0.001
 
 
-class Preferrer:
-    """Answers GetPreferredAllocation. ``clock`` is monotonic seconds."""
+class Advice(Protocol):
+    """``devices``: the planned ones, empty where no plan decides. ``avoid``: those that are planned for others."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, budget_s: float = BUDGET_S) -> None:
+    @property
+    def devices(self) -> tuple[DeviceId, ...]: ...
+    @property
+    def avoid(self) -> frozenset[DeviceId]: ...
+
+
+class Planner(Protocol):
+    """Who knows of plans. ``advise`` may wait a moment for news; ``given`` hears what Allocate handed out."""
+
+    async def advise(
+        self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
+    ) -> Advice: ...
+
+    def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None: ...
+
+
+class Preferrer:
+    """Answers GetPreferredAllocation. ``clock`` is monotonic seconds; without a ``planner`` the links alone decide."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        budget_s: float = BUDGET_S,
+        planner: Planner | None = None,
+    ) -> None:
         self._clock = clock
         self._budget_s = budget_s
+        self._planner = planner
+
+    def given(self, view: ResourceView, devices: Iterable[str]) -> None:
+        """Allocate handed these out."""
+        if self._planner is not None:
+            self._planner.given(view.resource.name, map(DeviceId, devices))
 
     async def choose(
         self, view: ResourceView, available: Sequence[str], required: Sequence[str], size: int
     ) -> tuple[DeviceId, ...]:
         """The best set, or the best found within the budget. Raises UnsatisfiableError where no set exists at all."""
         free, pinned = [DeviceId(one) for one in available], [DeviceId(one) for one in required]
+        if self._planner is not None:
+            # The kubelet may not know yet who is unhealthy: what is planned must be what Allocate will grant.
+            usable = [one for one in free if one not in view.unhealthy]
+            advice = await self._planner.advise(view.resource.name, usable, pinned, size)
+            if advice.devices:
+                return advice.devices
+            free = _without(free, advice.avoid.difference(pinned), size)
         try:
             pending = view.chooser.start(available=free, required=pinned, size=size, policy=view.policy)
         except UnknownDeviceError:
@@ -49,3 +89,9 @@ class Preferrer:
             if self._clock() >= end:
                 return False
         return True
+
+
+def _without(free: list[DeviceId], avoid: frozenset[DeviceId], size: int) -> list[DeviceId]:
+    """``free`` without those that somebody else waits for, where enough are left."""
+    rest = [one for one in free if one not in avoid] if avoid else free
+    return rest if len(rest) >= size else free

@@ -154,6 +154,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
                 devices = granted(view.resource, view.by_id, view.unhealthy, one.devices_ids)
                 edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
                 responses.append(wire.container_response(edits))
+                self._preferrer.given(view, one.devices_ids)
                 log.info("allocated", extra={"resource": self.name, "devices": ",".join(one.devices_ids)})
             return pb.AllocateResponse(container_responses=responses)
 

@@ -113,6 +113,7 @@ def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:
 
 def test_the_agent_may_do_what_it_does_and_nothing_else(cluster: Cluster) -> None:
     wanted = {("get", "nodes"), ("patch", "nodes"), ("get", "gpunodes"), ("create", "gpunodes"), ("patch", "gpunodes")}
+    wanted |= {("list", "pods"), ("watch", "pods")}
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
     for resource in ("nodes", "gpunodes", "pods", "secrets", "nodes --subresource=status"):
         for verb in verbs:

@@ -1,0 +1,149 @@
+"""The node's pods off the API server, as far as they matter for devices; and an agent that goes by their plans."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.plans import BoundPod, Demand
+from agent.podresources import Holder
+from agent.podwatch import IDLE, PodWatch, read
+from inventory.ids import DeviceId, ResourceName
+from kube.client import Client
+from kube.resources import PODS
+from kube.testing import FakeApiServer, VirtualClock, eventually
+from tests.agent.lab import fleet, laboratory
+
+GPU = ResourceName("nvidia.com/gpu")
+FREE = [DeviceId(f"GPU-{i}") for i in range(4)]
+
+
+def body(
+    *limits: dict[str, Any], plan: str = "", node: str = "node-1", status: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    annotations = {"kueue.x-k8s.io/workload": "w", "someone/else": "x"} | (
+        {"tessera.dev/devices": plan} if plan else {}
+    )
+    containers = [{"name": f"c{i}", "resources": {"limits": one}} for i, one in enumerate(limits)]
+    return {
+        "metadata": {"annotations": annotations, **more},
+        "spec": {"nodeName": node, "containers": containers},
+        "status": status if status is not None else {"phase": "Pending"},
+    }
+
+
+def raw(given: dict[str, Any]) -> bytes:
+    given["metadata"] |= {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "42"}
+    return json.dumps(given).encode()
+
+
+def test_a_pod_says_what_it_asks_for_and_what_was_planned() -> None:
+    found = read(raw(body({"cpu": "1", "nvidia.com/gpu": "2"}, {"nvidia.com/gpu": 1}, plan="GPU-1, GPU-2,GPU-3")))
+    assert found == BoundPod(
+        uid="u",
+        key=("ns", "p"),
+        age=42,
+        demands=(Demand(GPU, 2), Demand(GPU, 1)),
+        plan=("GPU-1", "GPU-2", "GPU-3"),
+        workload="ns/w",
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        body({"cpu": "1", "memory": "1Gi"}),
+        body({"nvidia.com/gpu": "0"}),
+        body({"nvidia.com/gpu": "0.5"}),
+        body({"nvidia.com/gpu": "1"}, status={"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}),
+        body({"nvidia.com/gpu": "1"}, status={"phase": "Failed"}),
+        {"metadata": {}, "spec": {"containers": [{"name": "c"}]}},
+    ],
+)
+def test_pods_that_wait_for_no_device_are_passed_over(given: dict[str, Any]) -> None:
+    assert read(raw(given)) is IDLE
+
+
+class Watching:
+    """A PodWatch that follows a server, with time standing still."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.clock = VirtualClock()
+        self.watch = PodWatch(self.clock)
+        self._server = server
+        self._client = Client(server.config, user_agent="test", clock=self.clock)
+
+    async def __aenter__(self) -> PodWatch:
+        await self._client.__aenter__()
+        self._task = asyncio.create_task(self.watch.follow(self._client, "node-1", lambda: 0.5))
+        await eventually(lambda: self._server.watchers == 1)
+        return self.watch
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.__aexit__(None, None, None)
+
+
+async def test_the_plan_of_a_bound_pod_is_what_is_advised() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "elsewhere", body({GPU: "2"}, plan="GPU-0,GPU-1", node="node-2"), namespace="ns")
+        server.create(PODS, "here", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+        await eventually(lambda: len(watch.plans) == 1)
+        assert (await watch.advise(GPU, FREE, [], 2)).devices == ("GPU-2", "GPU-3")
+        server.delete(PODS, "here", namespace="ns")
+        await eventually(lambda: len(watch.plans) == 0)
+
+
+async def test_a_request_that_overtakes_the_news_of_its_pod_waits_for_it() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+        await asyncio.sleep(0)
+        server.create(PODS, "other", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+        server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+        assert (await asking).devices == ("GPU-1",)
+
+
+async def test_a_request_that_no_news_explains_waits_a_moment_and_no_longer() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(0.2)
+            assert (await asking).devices == ()
+
+
+async def test_nothing_waits_where_there_is_no_api_server() -> None:
+    choice = await asyncio.wait_for(PodWatch(VirtualClock()).advise(GPU, FREE, [], 1), 5)
+    assert (choice.devices, choice.known) == ((), False)
+
+
+async def test_an_acknowledged_pod_asks_no_more() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "a", body({GPU: "1"}, plan="GPU-3"), namespace="ns")
+        await eventually(lambda: len(watch.plans) == 1)
+        server.merge(PODS, "a", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, namespace="ns")
+        await eventually(lambda: len(watch.plans) == 0)
+
+
+def test_holders_are_told_by_pod() -> None:
+    watch = PodWatch(VirtualClock())
+    watch.plans.bound(BoundPod(uid="u", key=("ns", "p"), age=1, demands=(Demand(GPU, 1),)))
+    watch.held({DeviceId("GPU-0"): Holder("ns", "p", "c", GPU)})
+    assert len(watch.plans) == 0
+
+
+async def test_the_agent_prefers_what_was_planned(tmp_path: Path) -> None:
+    async with laboratory(tmp_path) as lab:
+        endpoint = await lab.serve(fleet(4))
+        free = sorted(endpoint.devices)
+        planned = (free[3], free[0])
+        lab.agent.pods.plans.bound(
+            BoundPod(uid="u", key=("default", "p"), age=1, demands=(Demand(GPU, 2),), plan=planned)
+        )
+        grant = await lab.kubelet.allocate(GPU, 2, pod="p")
+        assert set(grant.devices) == set(planned)
+        assert len(lab.agent.pods.plans) == 0

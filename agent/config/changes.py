@@ -21,6 +21,7 @@ class Concern(StrEnum):
 
 _CONCERNS = {
     "layout": Concern.LAYOUT,
+    "gpu_layout": Concern.LAYOUT,
     "replica_policy": Concern.ALLOCATION,
     "allocation": Concern.ALLOCATION,
     "driver": Concern.ALLOCATION,

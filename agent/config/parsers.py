@@ -77,3 +77,26 @@ def xids(*all_words: str) -> Parser:
 
 
 FAULT_CLASS = one_of(FaultClass)
+
+
+_MEMORY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
+_BYTES = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9}
+_BYTES["T"] = 10**12
+
+
+def _memory_mib(text: str) -> int:
+    """A Kubernetes quantity of bytes in whole MiB, rounded down."""
+    found = _MEMORY.fullmatch(text)
+    if found is None:
+        raise Unfit
+    mib = int(found[1]) * _BYTES[found[2] or ""] >> 20
+    if mib < 1:
+        raise Unfit
+    return mib
+
+
+MEMORY_MIB = Parser(
+    expected="an amount of memory such as 40Gi, of at least 1Mi",
+    convert=_memory_mib,
+    kinds=frozenset({Kind.STRING, Kind.INT}),
+)

@@ -24,7 +24,7 @@ def read_tree(root: Node, file: str, special: dict[str, Reader]) -> tuple[dict[s
 
 def _lenient(path: str) -> bool:
     """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient."""
-    return path.partition(".")[0] not in OWN_SECTIONS
+    return path.partition(".")[0].partition("[")[0] not in OWN_SECTIONS
 
 
 def _known_paths(special: Iterable[str]) -> dict[str, list[str]]:

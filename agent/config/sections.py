@@ -7,6 +7,7 @@ and then ignores (``resources``, ``rename``, ``devices``) works here.
 import re
 from typing import Any
 
+from agent.config.layoutsection import SECTION
 from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
@@ -198,5 +199,6 @@ SPECIAL: dict[str, Reader] = {
     "sharing.timeSlicing": _time_slicing,
     "sharing.mps": _mps,
     "health.xids": _xids,
+    "layout": SECTION,
 }
 """The readers of what is no plain setting, by key path."""

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from agent.health.settings import HealthSettings
 from deviceplugin.strategy import AllocationSpec
+from inventory.gpulayout import GpuLayoutSpec
 from inventory.ids import NodeName
 from inventory.sharing import LayoutSpec, ReplicaPolicy
 
@@ -77,6 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     kubelet_socket: str | None = None
     """None: ``kubelet.sock`` in the device-plugins folder. Empty: do not register."""
     cdi_dir: Path = Path("/var/run/cdi")
+    config_dir: Path = Path("/available-configs")
+    """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""
     state_dir: Path = Path("/var/lib/tessera")
     metrics_address: Address | None = Address("0.0.0.0", 9400)  # noqa: S104 - Prometheus scrapes it from other nodes
     kubeconfig: Path | None = None
@@ -88,6 +91,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Read and kept for the record: without GPUs or driver the agent idles, whatever this says."""
     imex_required: bool = False
     layout: LayoutSpec = LayoutSpec()
+    gpu_layout: GpuLayoutSpec = GpuLayoutSpec()
+    """The file's ``layout:``; a GpuLayout object that selects this node stands in its place."""
     replica_policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED
     allocation: AllocationSpec = AllocationSpec()
     driver: DriverSettings = DriverSettings()

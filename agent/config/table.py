@@ -68,6 +68,14 @@ PROCESS: tuple[Option, ...] = (
         env=("KUBELET_SOCKET",),
         empty_counts=True,
     ),
+    _own(
+        "--config-dir",
+        "config_dir",
+        PATH,
+        "/available-configs",
+        "named configuration files, one of which the node's label nvidia.com/device-plugin.config chooses",
+        env=("CONFIG_FILE_SRCDIR",),
+    ),
     _own("--cdi-dir", "cdi_dir", PATH, "/var/run/cdi", "where CDI spec files are written"),
     _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),
     _own("--metrics-address", "metrics_address", ADDRESS, "0.0.0.0:9400", "metrics and health checks; none: neither"),
@@ -371,7 +379,7 @@ OWN: tuple[Option, ...] = (
 
 OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
 BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
-OWN_SECTIONS = ("health", "logging", "labels", "events")
+OWN_SECTIONS = ("layout", "health", "logging", "labels", "events")
 """An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
 FLAG_ALIASES = {
     "--config-file": "--config",

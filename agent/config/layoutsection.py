@@ -1,0 +1,244 @@
+"""The ``layout:`` list, GPU by GPU: of the config file, and of ``GpuLayout.spec.layout``. One reader for both.
+
+What can be said without a node is said here, with line and key; whether the GPUs are there is
+``inventory.gpulayout.resolve``'s.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent.config.parsers import MEMORY_MIB
+from agent.config.reader import Reader
+from inventory.gpulayout import (
+    MAX_MPS_CLIENTS,
+    PERCENT_RESOURCE,
+    FractionPlacement,
+    GpuLayoutSpec,
+    GpuSelector,
+    LayoutEntry,
+    LayoutMode,
+    MpsClient,
+    WhenBusy,
+)
+from inventory.ids import ResourceName
+from inventory.sharing import SharingMode
+from yamlfile import Document, Kind, Place, parse_text
+from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
+
+MAX_ENTRIES = 64
+MAX_REPLICAS = 4096
+MAX_PROFILES = 16
+MAX_GPU_REFS = 64
+
+_UUID = r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_REF = re.compile(rf"(0|[1-9]\d{{0,3}})|{_UUID}")
+_PROFILE = re.compile(r"(\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb([+-][a-z.]+)*")
+_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?)/([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)")
+_MAX_NAME = 63
+
+_MODE: Parser = one_of(LayoutMode)
+_PLACEMENT: Parser = one_of(FractionPlacement)
+_WHEN_BUSY: Parser = one_of(WhenBusy)
+
+_ALWAYS = ("gpus", "mode", "whenBusy")
+KEYS: Mapping[LayoutMode, tuple[str, ...]] = {
+    LayoutMode.WHOLE: ("resource",),
+    LayoutMode.TIME_SLICING: ("replicas", "rename", "resource"),
+    LayoutMode.MPS: ("replicas", "clients", "rename", "resource"),
+    LayoutMode.MIG: ("profiles", "replicas", "sharing", "rename", "resource"),
+    LayoutMode.FRACTIONAL: ("granularity", "placement"),
+}
+"""The keys of an entry beside those that stand with every mode."""
+
+
+def parse_layout(text: str, source: str) -> GpuLayoutSpec:
+    """A list on its own, as JSON or YAML: what a GpuLayout's ``spec.layout`` says. Raises ConfigError."""
+    place = Place(Document(file=source), "spec.layout", parse_text(text, source))
+    return read_layout(place, lines=False)
+
+
+def read_layout(place: Place, *, lines: bool = True) -> GpuLayoutSpec:
+    """The entries of the list at ``place``. ``lines``: messages may name lines. Raises ConfigError."""
+    items = [] if place.is_null else place.items()
+    if len(items) > MAX_ENTRIES:
+        raise place.error(f"{MAX_ENTRIES} entries at most", f"{len(items)} entries")
+    entries: list[LayoutEntry] = []
+    named: dict[str, Place] = {}
+    for item in items:
+        entry = _entry(item, item.where if lines else f"{item.document.file}: {item.path}")
+        for ref in entry.gpus.refs:
+            earlier = named.setdefault(ref, item)
+            if earlier is not item:
+                raise item.error(f"GPUs that {earlier.path} does not name", f"GPU {ref} a second time")
+        entries.append(entry)
+    return GpuLayoutSpec(tuple(entries), place.document.file)
+
+
+def _section(place: Place, values: dict[str, Any]) -> None:
+    values["gpu_layout"] = read_layout(place)
+
+
+SECTION: Reader = _section
+
+
+def _entry(place: Place, where: str) -> LayoutEntry:
+    fields = place.fields(sorted({*_ALWAYS, *(key for keys in KEYS.values() for key in keys)}))
+    mode: LayoutMode = _required(place, fields, "mode").value(_MODE)
+    known = (*_ALWAYS, *KEYS[mode])
+    for key, field in fields.items():
+        if key not in known:
+            raise field.error(f"one of {', '.join(sorted(known))} with mode {mode.value}", f"the key {key}")
+    entry = LayoutEntry(
+        gpus=_selector(_required(place, fields, "gpus")),
+        mode=mode,
+        when_busy=fields["whenBusy"].value(_WHEN_BUSY) if "whenBusy" in fields else WhenBusy.REFUSE,
+        rename=bool(fields["rename"].value(BOOL)) if "rename" in fields else True,
+        resource=_resource(fields["resource"]) if "resource" in fields else None,
+        replicas=_replicas(place, fields, mode),
+        clients=_clients(fields["clients"]) if "clients" in fields else (),
+        granularity=fields["granularity"].value(GRANULARITY) if "granularity" in fields else 1,
+        placement=fields["placement"].value(_PLACEMENT) if "placement" in fields else FractionPlacement.PACKED,
+        profiles=_profiles(_required(place, fields, "profiles")) if mode is LayoutMode.MIG else (),
+        sharing=_SHARING[fields["sharing"].value(_SHARED_BY)] if "sharing" in fields else SharingMode.TIME_SLICING,
+        where=where,
+    )
+    if entry.resource is not None and "rename" in fields:
+        raise fields["rename"].error("either resource or rename", "both")
+    return entry
+
+
+def _required(place: Place, fields: Mapping[str, Place], key: str) -> Place:
+    if key not in fields:
+        raise place.error(f"the key {key}", "none")
+    return fields[key]
+
+
+# -- gpus --------------------------------------------------------------------------------------------------------
+
+_GPUS = "a list of indexes (0) and UUIDs, {product: NAME}, {any: N} or both"
+
+
+def _selector(place: Place) -> GpuSelector:
+    if place.node.kind is Kind.MAP:
+        fields = place.fields(("product", "any"))
+        if not fields:
+            raise place.error(_GPUS, "an empty section")
+        return GpuSelector(
+            product=fields["product"].value(_PRODUCT) if "product" in fields else None,
+            any_count=fields["any"].value(integer(1, MAX_GPU_REFS)) if "any" in fields else None,
+        )
+    if place.node.kind is not Kind.LIST:
+        raise place.error(_GPUS)
+    refs: list[str] = []
+    for item in place.items():
+        if item.node.kind not in (Kind.INT, Kind.STRING) or not _REF.fullmatch(item.node.text):
+            raise item.error("an index (0) or a GPU's UUID (GPU-...)")
+        if item.node.text in refs:
+            raise item.error("each GPU once", f"{item.node.text} twice")
+        refs.append(item.node.text)
+    if not 0 < len(refs) <= MAX_GPU_REFS:
+        raise place.error(_GPUS, f"{len(refs)} GPUs")
+    return GpuSelector(refs=tuple(refs))
+
+
+def _nonempty(text: str) -> str:
+    if not text or "\n" in text:
+        raise Unfit
+    return text
+
+
+_PRODUCT = Parser(
+    expected="a product's name as NVML gives it", convert=_nonempty, kinds=frozenset({Kind.STRING, Kind.INT})
+)
+
+# -- shares ------------------------------------------------------------------------------------------------------
+
+
+def _granularity(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100 or 100 % int(text):  # noqa: PLR2004 - percent
+        raise Unfit
+    return int(text)
+
+
+GRANULARITY = Parser(
+    expected="a divisor of 100: 1, 2, 4, 5, 10, 20, 25, 50 or 100", convert=_granularity, kinds=frozenset({Kind.INT})
+)
+
+
+def _replicas(place: Place, fields: Mapping[str, Place], mode: LayoutMode) -> int | None:
+    if mode is LayoutMode.MPS:
+        if ("replicas" in fields) == ("clients" in fields):
+            raise place.error("either replicas (equal shares) or clients", "both" if "clients" in fields else "neither")
+        most = MAX_MPS_CLIENTS
+    else:
+        most = MAX_REPLICAS
+    if "replicas" in fields:
+        least = 1 if mode is LayoutMode.MIG else 2
+        return int(fields["replicas"].value(integer(least, most)))
+    if mode is LayoutMode.TIME_SLICING:
+        raise place.error("the key replicas", "none")
+    return None
+
+
+_CLIENT_KEYS = ("memory", "threads", "resource")
+
+
+def _clients(place: Place) -> tuple[MpsClient, ...]:
+    """Clients of one size may share a name; of unequal sizes each says under which name it is offered.
+
+    The kubelet picks a device by name and number: behind one name it could be any size.
+    """
+    items = place.items()
+    if not 0 < len(items) <= MAX_MPS_CLIENTS:
+        raise place.error(f"1 to {MAX_MPS_CLIENTS} clients", f"{len(items)} clients")
+    clients = [_client(item) for item in items]
+    size_of: dict[ResourceName, tuple[int | None, int | None]] = {}
+    uneven = len({(client.memory_mib, client.threads) for client in clients}) > 1
+    for item, client in zip(items, clients, strict=True):
+        if uneven and client.resource is None:
+            raise item.error("the key resource, since the clients are of unequal size", "none")
+        size = (client.memory_mib, client.threads)
+        if client.resource is not None and size_of.setdefault(client.resource, size) != size:
+            raise item.error("clients of one size behind each resource", f"another size of {client.resource}")
+    return tuple(clients)
+
+
+def _client(place: Place) -> MpsClient:
+    fields = place.fields(_CLIENT_KEYS)
+    if "memory" not in fields and "threads" not in fields:
+        raise place.error("memory, threads or both", "neither")
+    return MpsClient(
+        memory_mib=fields["memory"].value(MEMORY_MIB) if "memory" in fields else None,
+        threads=fields["threads"].value(integer(1, 100)) if "threads" in fields else None,
+        resource=_resource(fields["resource"]) if "resource" in fields else None,
+    )
+
+
+def _resource(place: Place) -> ResourceName:
+    """An extended resource's name, with any domain but Kubernetes' own; NVIDIA's where none is given."""
+    text: str = place.value(TEXT)
+    name = text if "/" in text else f"nvidia.com/{text}"
+    domain = name.partition("/")[0]
+    if not _RESOURCE.fullmatch(name) or len(name) > _MAX_NAME:
+        raise place.error(f"an extended resource such as nvidia.com/gpu-large, {_MAX_NAME} characters at most")
+    if domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name == PERCENT_RESOURCE:
+        raise place.error("a name that is not taken", name)
+    return ResourceName(name)
+
+
+# -- mig ---------------------------------------------------------------------------------------------------------
+
+_SHARING = {LayoutMode.TIME_SLICING: SharingMode.TIME_SLICING, LayoutMode.MPS: SharingMode.MPS}
+_SHARED_BY: Parser = one_of((LayoutMode.TIME_SLICING, LayoutMode.MPS))
+
+
+def _profiles(place: Place) -> tuple[str, ...]:
+    profiles: list[str] = []
+    for item in place.items():
+        if item.node.kind is not Kind.STRING or not _PROFILE.fullmatch(item.node.text):
+            raise item.error("a MIG profile such as 3g.40gb")
+        profiles.append(item.node.text)
+    if not 0 < len(profiles) <= MAX_PROFILES:
+        raise place.error(f"1 to {MAX_PROFILES} MIG profiles", f"{len(profiles)} profiles")
+    return tuple(profiles)

@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from deviceplugin import wire
-from deviceplugin.answer import AllocationError, answer, granted
+from deviceplugin.answer import AllocationError, answer, granted, merged
 from deviceplugin.choice import Preferrer
 from deviceplugin.observer import Observer
 from deviceplugin.view import ResourceView
@@ -153,6 +153,9 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             for one in request.container_requests:
                 devices = granted(view.resource, view.by_id, view.unhealthy, one.devices_ids)
                 edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
+                client = view.client(devices)
+                if client is not None:
+                    edits = merged(edits, client.envs, client.mounts)
                 responses.append(wire.container_response(edits))
                 self._preferrer.given(view, one.devices_ids)
                 log.info("allocated", extra={"resource": self.name, "devices": ",".join(one.devices_ids)})

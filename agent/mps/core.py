@@ -1,0 +1,322 @@
+"""The life of every MPS control daemon, as decisions: what was wanted and what happened in, what to do next out.
+
+    wanted(specs), held(devices), done/failed/exited/reset(device), tick  ->  tuple of Do
+
+A daemon goes Starting -> Testing -> Ready, and from anywhere through Waiting (a growing pause) back to Starting. It is
+Ready only after its limits were set, read back, and a client got through. One thing is done for a device at a time:
+every Do is answered by ``done`` or ``failed``. One that is no longer wanted goes on for as long as its clients' pods
+hold the device, then it is stopped. Synchronous, without I/O; time comes in as seconds that never jump.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from agent.mps.specs import DaemonSpec
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+STEADY_S = 120.0
+"""A daemon that was Ready for so long starts with the shortest pause again."""
+FAILED_PROBES = 3
+"""Answers in a row that may fail before a Ready daemon counts as hung."""
+
+
+class Phase(StrEnum):
+    """Where a daemon is."""
+
+    STARTING = "Starting"
+    TESTING = "Testing"
+    READY = "Ready"
+    WAITING = "Waiting"
+    STOPPING = "Stopping"
+    REFUSED = "Refused"
+
+
+class Work(StrEnum):
+    """What can be done for a device."""
+
+    START = "start"
+    """Take over the daemon that runs, else make folders, compute mode and process; then set limits and read back."""
+    TEST = "test"
+    """Send one client through, as a pod would be."""
+    LIMIT = "limit"
+    """Set other limits on a daemon that goes on running."""
+    PROBE = "probe"
+    """Ask whether it answers."""
+    KILL = "kill"
+    """End what is left of it, at once; folders and compute mode stay."""
+    STOP = "stop"
+    """End it in good order, give back compute mode and folders."""
+
+
+class Do(Struct, frozen=True):
+    """To be answered by ``done`` or ``failed`` of the same work and device."""
+
+    work: Work
+    spec: DaemonSpec
+
+
+class Lost(Struct, frozen=True):
+    """A Ready daemon is not to be relied upon any more: its clients should be told."""
+
+    spec: DaemonSpec
+    reason: str
+    restarts: int
+
+
+class DaemonState(Struct, frozen=True):
+    """One daemon as people see it. ``since_s`` is when the phase began."""
+
+    device: str
+    name: str
+    phase: Phase
+    reason: str
+    since_s: float
+    restarts: int
+    wanted: bool
+
+
+class _Daemon:
+    def __init__(self, spec: DaemonSpec, now_s: float) -> None:
+        self.spec = spec
+        self.wanted = True
+        self.phase = Phase.STARTING
+        self.reason = "the MPS daemon is being started"
+        self.since_s = now_s
+        self.work: Work | None = None
+        self.then: Work | None = None
+        """What has to be done as soon as the present work has been answered."""
+        self.applied: DaemonSpec | None = None
+        """The spec whose limits the process has; None while there is no process to rely on."""
+        self.pause_s = FIRST_PAUSE_S
+        self.next_s = 0.0
+        """When the pause is over (Waiting), or the next probe due (Ready)."""
+        self.misses = 0
+        self.restarts = 0
+
+    def enter(self, phase: Phase, reason: str, now_s: float) -> None:
+        if phase is not self.phase:
+            self.since_s = now_s
+        self.phase, self.reason = phase, reason
+
+
+class DaemonCore:
+    """All daemons of a node. ``probe_interval_s`` is how often a Ready one is asked."""
+
+    def __init__(self, probe_interval_s: float = 10.0) -> None:
+        self.probe_interval_s = probe_interval_s
+        self._daemons: dict[str, _Daemon] = {}
+        self._held: frozenset[str] | None = None
+        """Unknown until the kubelet was asked: until then everything counts as held."""
+        self._lost: list[Lost] = []
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def unready(self) -> Mapping[str, str]:
+        """Why a device that is wanted cannot serve clients now, by device; the ready ones are not in it."""
+        return {
+            device: one.reason
+            for device, one in self._daemons.items()
+            if one.wanted and (one.phase is not Phase.READY or one.applied is None)
+        }
+
+    def states(self) -> tuple[DaemonState, ...]:
+        return tuple(
+            DaemonState(device, one.spec.name, one.phase, one.reason, one.since_s, one.restarts, one.wanted)
+            for device, one in self._daemons.items()
+        )
+
+    def next_deadline_s(self) -> float | None:
+        """When ``tick`` has something to do, if nothing happens before."""
+        due = [
+            one.next_s
+            for one in self._daemons.values()
+            if one.work is None and one.phase in (Phase.WAITING, Phase.READY)
+        ]
+        return min(due, default=None)
+
+    def take_lost(self) -> tuple[Lost, ...]:
+        """What has been lost since the last call."""
+        lost, self._lost = tuple(self._lost), []
+        return lost
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def want(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
+        """These daemons and no others from now on."""
+        wanted = {spec.device: spec for spec in specs}
+        for device, one in self._daemons.items():
+            one.wanted = device in wanted
+        for device, spec in wanted.items():
+            known = self._daemons.get(device)
+            if known is None:
+                self._daemons[device] = _Daemon(spec, now_s)
+            elif known.spec != spec:
+                known.spec = spec
+                if known.phase in (Phase.WAITING, Phase.REFUSED):
+                    known.next_s = now_s
+        return self._next(now_s)
+
+    def leftover(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
+        """Daemons of an earlier agent: taken over where they are wanted or held, else stopped."""
+        for spec in specs:
+            if spec.device not in self._daemons:
+                self._daemons[spec.device] = _Daemon(spec, now_s)
+                self._daemons[spec.device].wanted = False
+        return self._next(now_s)
+
+    def hold(self, devices: Iterable[str], now_s: float) -> tuple[Do, ...]:
+        """The devices that pods hold now."""
+        self._held = frozenset(devices)
+        return self._next(now_s)
+
+    def done(self, device: str, work: Work, spec: DaemonSpec, now_s: float, *, proven: bool = False) -> tuple[Do, ...]:
+        """The work succeeded, with this spec. ``proven``: the daemon was taken over while it served clients."""
+        one = self._answered(device, work)
+        if one is None:
+            return self._next(now_s)
+        if one.then is not None:
+            pass  # it went away meanwhile: what was reached no longer counts
+        elif work is Work.START:
+            one.applied = spec
+            if proven:
+                # A test client would wait for those that are there, if they are another user's.
+                self._ready(one, now_s)
+            else:
+                one.enter(Phase.TESTING, "the MPS daemon is being tried with a client", now_s)
+        elif work is Work.TEST:
+            self._ready(one, now_s)
+        elif work is Work.LIMIT:
+            one.applied = spec
+        elif work is Work.PROBE:
+            one.misses, one.next_s = 0, now_s + self.probe_interval_s
+        elif work is Work.STOP:
+            self._stopped(one, now_s)
+        return self._next(now_s)
+
+    def failed(self, device: str, work: Work, reason: str, now_s: float) -> tuple[Do, ...]:
+        """The work did not succeed; ``reason`` is one line."""
+        one = self._answered(device, work)
+        if one is None or one.then is not None:
+            return self._next(now_s)
+        if work is Work.PROBE:
+            one.misses, one.next_s = one.misses + 1, now_s + min(1.0, self.probe_interval_s)
+            if one.misses >= FAILED_PROBES:
+                self._fall(one, f"the MPS daemon does not answer: {reason}", now_s)
+        elif work is Work.STOP:
+            self._stopped(one, now_s)
+        elif work is not Work.KILL:
+            # After a failed limit nobody knows what limits there are: as good as no daemon.
+            self._fall(one, reason, now_s)
+        return self._next(now_s)
+
+    def exited(self, device: str, reason: str, now_s: float) -> tuple[Do, ...]:
+        """The daemon's process has ended, unasked."""
+        one = self._daemons.get(device)
+        if one is not None and one.applied is not None and one.phase is not Phase.STOPPING:
+            # What it started may outlive it.
+            self._fall(one, reason, now_s)
+        return self._next(now_s)
+
+    def reset(self, gpu: str, now_s: float) -> tuple[Do, ...]:
+        """The GPU came to life anew: a server that was there before has lost its context."""
+        for one in self._daemons.values():
+            if one.spec.gpu == gpu and one.applied is not None and one.phase is not Phase.STOPPING:
+                self._fall(one, "the GPU was reset", now_s)
+        return self._next(now_s)
+
+    def tick(self, now_s: float) -> tuple[Do, ...]:
+        return self._next(now_s)
+
+    def validate(self) -> None:
+        """Recompute what must hold of every daemon."""
+        for device, one in self._daemons.items():
+            assert one.spec.device == device, f"{device} is filed under another name"
+            assert FIRST_PAUSE_S <= one.pause_s <= LONGEST_PAUSE_S, "a pause out of bounds"
+            assert 0 <= one.misses <= FAILED_PROBES, "misses out of bounds"
+            ready = one.phase is Phase.READY
+            assert not ready or one.applied is not None, "ready without a process"
+            assert not ready or not one.reason, "ready with an excuse"
+            assert ready or one.reason, f"{one.phase} without a reason"
+            assert one.phase is not Phase.WAITING or one.applied is None, "waiting beside a process"
+            assert one.phase is not Phase.REFUSED or one.spec.refused, "refused without a reason"
+            held = self._held is None or device in self._held
+            assert one.wanted or held or one.work is not None, "nothing is done about one that nobody needs"
+        unready = self.unready()
+        for device, one in self._daemons.items():
+            assert not one.wanted or (device in unready) == (one.phase is not Phase.READY), "readiness told wrongly"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, device: str, work: Work) -> _Daemon | None:
+        one = self._daemons.get(device)
+        if one is None or one.work is not work:
+            return None
+        one.work = None
+        return one
+
+    def _ready(self, one: _Daemon, now_s: float) -> None:
+        one.enter(Phase.READY, "", now_s)
+        one.misses, one.next_s = 0, now_s + self.probe_interval_s
+
+    def _fall(self, one: _Daemon, reason: str, now_s: float) -> None:
+        """Back to a pause, and a new start after it."""
+        if one.phase is Phase.READY:
+            if now_s - one.since_s >= STEADY_S:
+                one.pause_s = FIRST_PAUSE_S
+            self._lost.append(Lost(one.spec, reason, one.restarts))
+        one.restarts += 1
+        one.applied = None
+        one.misses = 0
+        one.enter(Phase.WAITING, reason, now_s)
+        one.next_s = now_s + one.pause_s
+        one.pause_s = min(LONGEST_PAUSE_S, one.pause_s * 2)
+        one.then = Work.KILL
+
+    def _stopped(self, one: _Daemon, now_s: float) -> None:
+        """It is gone. Wanted again meanwhile: from the start."""
+        del self._daemons[one.spec.device]
+        if one.wanted:
+            self._daemons[one.spec.device] = _Daemon(one.spec, now_s)
+
+    def _next(self, now_s: float) -> tuple[Do, ...]:
+        found = []
+        for device, one in list(self._daemons.items()):
+            if one.work is not None:
+                continue
+            work, one.then = one.then or self._choose(device, one, now_s), None
+            if work is not None:
+                one.work = work
+                found.append(Do(work, one.spec))
+        return tuple(found)
+
+    def _choose(self, device: str, one: _Daemon, now_s: float) -> Work | None:
+        held = self._held is None or device in self._held
+        if one.phase is Phase.STOPPING or not (one.wanted or held):
+            one.applied = None
+            one.enter(Phase.STOPPING, "the MPS daemon is being stopped", now_s)
+            return Work.STOP
+        if one.spec.refused:
+            return self._refuse(one, now_s, held=held)
+        if not one.wanted and self._held is None and one.applied is None:
+            return None
+        if one.phase is Phase.REFUSED or (one.phase is Phase.WAITING and now_s >= one.next_s):
+            one.enter(Phase.STARTING, f"the MPS daemon is being started after: {one.reason}"[:200], now_s)
+        if one.phase is Phase.STARTING:
+            return Work.START
+        if one.phase is Phase.TESTING:
+            return Work.TEST
+        if one.phase is Phase.READY and one.applied != one.spec:
+            return Work.LIMIT
+        return Work.PROBE if one.phase is Phase.READY and now_s >= one.next_s else None
+
+    @staticmethod
+    def _refuse(one: _Daemon, now_s: float, *, held: bool) -> Work | None:
+        """New settings that cannot be: nobody new comes in, and who is in may end."""
+        one.enter(Phase.REFUSED, f"no MPS daemon: {one.spec.refused}", now_s)
+        if one.applied is None or held:
+            return None
+        one.applied = None
+        return Work.KILL

@@ -1,0 +1,113 @@
+"""Which control daemons a node needs, and with what limits. Pure.
+
+    node, layout, modes  ->  daemon_specs  ->  one DaemonSpec for each device that MPS clients share
+
+Limits of equal shares are the daemon's own defaults: the device's memory and threads divided by the number of shares,
+as NVIDIA's device plugin divides them. Uneven shares and fractions leave the daemon without limits; each client brings
+its own (see ``clients``).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from inventory.devices import Gpu, Node
+from inventory.gpulayout import Fractional, GpuMode, Mps
+from inventory.ids import GpuUuid
+from inventory.layout import Layout
+from inventory.sharing import SharingMode
+
+CLIENTS_BEFORE_VOLTA = 16
+CLIENTS = 48
+CLIENTS_SINCE_CUDA_13_1 = 60
+"""Client contexts of one device at a time. Source: NVIDIA, "Multi-Process Service", client-server connection limits."""
+_VOLTA = (7, 0)
+_CUDA_13_1 = (13, 1)
+_WHOLE = 100
+
+
+class DaemonSpec(Struct, frozen=True):
+    """One device's control daemon. ``device`` is the GPU's UUID or the MIG instance's, ``name`` what people read.
+
+    ``threads_percent`` (1 to 100) and ``memory_mib`` are the limits of a client that brings none; None: no limit.
+    ``refused`` is why no daemon may run, one line; empty where one may.
+    """
+
+    device: str
+    gpu: GpuUuid
+    name: str
+    clients: int
+    threads_percent: int | None = None
+    memory_mib: int | None = None
+    exclusive: bool = True
+    """Whether the GPU's compute mode is to be EXCLUSIVE_PROCESS, so that nobody passes the daemon by."""
+    refused: str = ""
+
+
+def client_limit(compute_capability: tuple[int, int], cuda_version: tuple[int, int]) -> int:
+    """How many client contexts a device serves at a time, by the GPU's compute capability and the driver's CUDA."""
+    if (0, 0) < compute_capability < _VOLTA:
+        return CLIENTS_BEFORE_VOLTA
+    return CLIENTS_SINCE_CUDA_13_1 if cuda_version >= _CUDA_13_1 else CLIENTS
+
+
+def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> tuple[DaemonSpec, ...]:
+    """In the order of GPU index and MIG index; deterministic."""
+    replicas = Counter(
+        device.physical_id
+        for resource in layout.resources
+        for device in resource.devices
+        if resource.sharing is SharingMode.MPS and device.replica is not None
+    )
+    found: list[DaemonSpec] = []
+    for gpu in node.gpus:
+        mode = modes.get(gpu.uuid)
+        if isinstance(mode, Fractional):
+            found.append(_spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False))
+        elif isinstance(mode, Mps):
+            found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
+        elif replicas[gpu.uuid]:
+            found.append(_spec(node, gpu, clients=replicas[gpu.uuid], equal=True))
+        found += [
+            _instance_spec(node, gpu, index, clients=replicas[mig.uuid])
+            for index, mig in enumerate(gpu.mig_instances)
+            if replicas[mig.uuid]
+        ]
+    return tuple(found)
+
+
+def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool) -> DaemonSpec:
+    name = f"GPU {gpu.index}"
+    return DaemonSpec(
+        device=gpu.uuid,
+        gpu=gpu.uuid,
+        name=name,
+        clients=clients,
+        threads_percent=max(1, _WHOLE // clients) if equal else None,
+        memory_mib=gpu.memory_mib // clients if equal and gpu.memory_mib else None,
+        # In MIG mode there is no exclusive compute mode, and a whole GPU has nothing for MPS to serve.
+        exclusive=not gpu.mig_enabled,
+        refused="MIG mode is on" if gpu.mig_enabled else _refused(node, gpu, clients if equal else 1),
+    )
+
+
+def _instance_spec(node: Node, gpu: Gpu, index: int, *, clients: int) -> DaemonSpec:
+    mig = gpu.mig_instances[index]
+    return DaemonSpec(
+        device=mig.uuid,
+        gpu=gpu.uuid,
+        name=f"GPU {gpu.index} MIG {mig.index} ({mig.profile})",
+        clients=clients,
+        threads_percent=max(1, _WHOLE // clients),
+        memory_mib=mig.memory_mib // clients if mig.memory_mib else None,
+        exclusive=False,
+        refused=_refused(node, gpu, clients),
+    )
+
+
+def _refused(node: Node, gpu: Gpu, clients: int) -> str:
+    most = client_limit(gpu.compute_capability, node.cuda_version)
+    if clients <= most:
+        return ""
+    return f"found {clients} MPS clients, expected {most} at most on {gpu.product} with this driver"

@@ -1,0 +1,45 @@
+"""A GPU's compute mode, set and given back through NVML. On threads of their own: a GPU that hangs hangs no other's."""
+
+from enum import IntEnum
+
+import pynvml
+
+from agent.mps.control import MpsError
+from agent.nvml.errors import NvmlError
+from agent.nvml.query import must
+from agent.nvml.worker import GpuWorker
+
+
+class ComputeMode(IntEnum):
+    """nvmlComputeMode_t, what of it can still be set."""
+
+    DEFAULT = 0
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+
+
+class ComputeModes:
+    """Each call has an NVML session of its own: none stays open to block a reset."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, GpuWorker] = {}
+
+    async def exchange(self, gpu: str, mode: ComputeMode) -> ComputeMode:
+        """Set a GPU's mode; the one it had. Raises MpsError, one line."""
+        worker = self._workers.get(gpu) or self._workers.setdefault(gpu, GpuWorker(f"mode-{gpu[-4:]}"))
+
+        def exchange() -> int:
+            must(pynvml.nvmlInit)
+            try:
+                handle = must(pynvml.nvmlDeviceGetHandleByUUID, gpu)
+                before = int(must(pynvml.nvmlDeviceGetComputeMode, handle))
+                if before != mode:
+                    must(pynvml.nvmlDeviceSetComputeMode, handle, int(mode))
+                return before
+            finally:
+                must(pynvml.nvmlShutdown)
+
+        try:
+            return ComputeMode(await worker.call(exchange))
+        except (NvmlError, ValueError) as failed:
+            raise MpsError(f"compute mode {mode.name} cannot be set: {failed}") from None

@@ -1,0 +1,112 @@
+"""Talking to one MPS control daemon, through the driver's own program: commands on standard input, answers out.
+
+The daemon's socket speaks a protocol of NVIDIA's own that is not documented; the program is.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+
+ASK_TIMEOUT_S = 10.0
+_KEPT = 200
+
+
+class MpsError(Exception):
+    """MPS did not do what it was asked; one line says what."""
+
+
+async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", timeout_s: float = ASK_TIMEOUT_S) -> str:
+    """What a program printed. Raises MpsError where it is missing, fails or takes too long."""
+    name = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+    except OSError as missing:
+        raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, _ = await process.communicate(text.encode())
+    except TimeoutError:
+        raise MpsError(f"{name} did not end within {timeout_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    printed = output.decode(errors="replace").strip()
+    if process.returncode != 0:
+        last = printed.splitlines()[-1][-_KEPT:] if printed else f"exit code {process.returncode}"
+        raise MpsError(f"{name}: {last}")
+    return printed
+
+
+class Control:
+    """The daemon that has its pipe folder in ``env``; ``words`` start the control program."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        self._words = tuple(words)
+        self._env = env
+
+    async def ask(self, command: str, timeout_s: float = ASK_TIMEOUT_S) -> str:
+        """The answer to one command. Raises MpsError."""
+        return await run(self._words, self._env, f"{command}\n", timeout_s)
+
+    async def servers(self) -> tuple[int, ...]:
+        """The pids of its servers: none before the first client. Raises MpsError."""
+        return _pids(await self.ask("get_server_list"))
+
+    async def clients(self) -> tuple[int, ...]:
+        """The pids of the processes that are connected now. Raises MpsError."""
+        found = [await self.ask(f"get_client_list {server}") for server in await self.servers()]
+        return tuple(pid for answer in found for pid in _pids(answer))
+
+    async def limit(self, threads_percent: int | None, memory_mib: int | None) -> None:
+        """Defaults for the servers to come and, for new clients, those that run; read back. Raises MpsError.
+
+        Each daemon sees one device, so it is always device 0: limits by UUID are taken in and have no effect.
+        """
+        threads = 100 if threads_percent is None else threads_percent
+        await self.ask(f"set_default_active_thread_percentage {threads}")
+        if memory_mib is not None:
+            await self.ask(f"set_default_device_pinned_mem_limit 0 {memory_mib}M")
+        for server in await self.servers():
+            await self.ask(f"set_active_thread_percentage {server} {threads}")
+            if memory_mib is not None:
+                await self.ask(f"set_device_pinned_mem_limit {server} 0 {memory_mib}M")
+        found = await self.ask("get_default_active_thread_percentage")
+        if not same_percentage(found, threads):
+            raise MpsError(f"the MPS daemon keeps {found or 'no'} % of the threads for a client, expected {threads}")
+        if memory_mib is not None:
+            found = await self.ask("get_default_device_pinned_mem_limit 0")
+            if not same_size(found, memory_mib):
+                raise MpsError(f"the MPS daemon keeps the memory limit {found or 'none'}, expected {memory_mib}M")
+
+
+def same_percentage(answer: str, percent: int) -> bool:
+    """Whether ``25.0`` is 25; the daemon may round to what its hardware can do."""
+    try:
+        return abs(float(answer) - percent) < 1
+    except ValueError:
+        return False
+
+
+def same_size(answer: str, mib: int) -> bool:
+    """Whether ``3G`` or ``20000M`` is that many MiB, rounded as the answer's unit has it."""
+    found = re.fullmatch(r"(\d+)(?:\.\d+)?\s*([KMG])i?B?", answer.strip(), re.IGNORECASE)
+    if found is None:
+        return False
+    shown_mib = {"K": int(found[1]) // 1024, "M": int(found[1]), "G": int(found[1]) * 1024}[found[2].upper()]
+    return shown_mib == mib if found[2] not in "Gg" else shown_mib <= mib < shown_mib + 1024
+
+
+def _pids(answer: str) -> tuple[int, ...]:
+    return tuple(int(line) for line in answer.split() if line.isdigit())

@@ -1,0 +1,116 @@
+"""The folders of a device's daemon on disk: made, opened up for clients of any user, remembered, taken away again."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.mps.computemode import ComputeMode
+from agent.mps.control import MpsError
+from agent.mps.paths import DevicePaths, device_paths, root_problem
+
+MODE_FILE = "compute-mode"
+LOG_LIMIT_BYTES = 4 << 20
+OUTPUT_LOG = "output.log"
+_MNT_DETACH = 2
+_MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
+_SHARED = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
+
+
+def make(root: Path, device: str, *, shm_size_mib: int | None, private_shm: bool) -> DevicePaths:
+    """Bring a device's folders in line. Raises MpsError, one line.
+
+    The control daemon starts its servers as their clients' users: those have to get to the folders, and write their
+    log. Only root may put a socket in place of another.
+    """
+    problem = root_problem(root)
+    if problem is not None:
+        raise MpsError(problem)
+    paths = device_paths(root, device)
+    try:
+        for folder, mode in ((root, 0o711), (paths.base, 0o711), (paths.pipe, 0o755), (paths.log, 0o1777)):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(mode)
+        paths.shm.mkdir(exist_ok=True)
+        if private_shm and not os.path.ismount(paths.shm):
+            _mount_tmpfs(paths.shm, shm_size_mib)
+        elif not private_shm:
+            paths.shm.chmod(0o1777)
+    except OSError as failed:
+        raise MpsError(f"the folders of MPS: {failed}") from None
+    return paths
+
+
+def open_up(state_dir: Path, root: Path) -> None:
+    """Let other users pass through the state folder, where the root lies below it. Raises OSError."""
+    if root.is_relative_to(state_dir) and state_dir.is_dir():
+        mode = stat.S_IMODE(state_dir.stat().st_mode)
+        if mode | _SHARED != mode:
+            state_dir.chmod(mode | _SHARED)
+
+
+def closed_folder(root: Path) -> Path | None:
+    """The first folder on the way to ``root`` that other users cannot pass, or None."""
+    for folder in (*reversed(root.parents), root):
+        with contextlib.suppress(OSError):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return folder
+    return None
+
+
+def leftovers(root: Path) -> Iterator[str]:
+    """The devices that have folders, whoever made them."""
+    with contextlib.suppress(OSError):
+        for folder in sorted(root.iterdir()):
+            if folder.name.startswith(("GPU-", "MIG-")) and folder.is_dir():
+                yield folder.name
+
+
+def remember_mode(paths: DevicePaths, mode: ComputeMode) -> None:
+    """Note the compute mode from before us; the first note stands. Raises OSError."""
+    note = paths.base / MODE_FILE
+    if not note.exists():
+        note.write_text(mode.name)
+
+
+def remembered_mode(paths: DevicePaths) -> ComputeMode | None:
+    """The compute mode to give back, where one is noted."""
+    try:
+        return ComputeMode[(paths.base / MODE_FILE).read_text().strip()]
+    except (OSError, KeyError):
+        return None
+
+
+def read_pid(paths: DevicePaths) -> int | None:
+    """The daemon's pid as it wrote it down."""
+    try:
+        pid = int(paths.pid_file.read_text().strip())
+    except (OSError, ValueError):
+        return None
+    return pid if pid > 1 else None
+
+
+def trim_logs(paths: DevicePaths) -> None:
+    """Empty a log that has grown too long: the daemons write some lines for each command and client."""
+    for log in (paths.control_log, paths.log / "server.log", paths.log / OUTPUT_LOG):
+        with contextlib.suppress(OSError):
+            if log.stat().st_size > LOG_LIMIT_BYTES:
+                os.truncate(log, 0)
+
+
+def remove(paths: DevicePaths) -> None:
+    """Take a device's folders away. What a container still has mounted stays for it alone."""
+    if os.path.ismount(paths.shm):
+        ctypes.CDLL(None).umount2(str(paths.shm).encode(), _MNT_DETACH)
+    shutil.rmtree(paths.base, ignore_errors=True)
+
+
+def _mount_tmpfs(folder: Path, size_mib: int | None) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    options = "mode=1777" if size_mib is None else f"mode=1777,size={size_mib}m"
+    if libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", _MS_NOSUID_NODEV_NOEXEC, options.encode()) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"tmpfs at {folder}: {os.strerror(number)}: the agent has to be privileged")

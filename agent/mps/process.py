@@ -1,0 +1,87 @@
+"""A control daemon's process: started to outlive us, or found running; watched through a pidfd either way.
+
+No subprocess object: its end would take the daemon, and with it every client, down with an agent that is only being
+restarted.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent.mps.control import MpsError
+
+
+class DaemonProcess:
+    """One process with its group. ``on_exit`` is told once, on the event loop, how it ended: one line."""
+
+    def __init__(self, pid: int, on_exit: Callable[["DaemonProcess", str], None]) -> None:
+        """Raises OSError where there is no such process."""
+        self.pid = pid
+        self.ended = asyncio.Event()
+        self._on_exit = on_exit
+        self._loop = asyncio.get_running_loop()
+        self._fd = os.pidfd_open(pid)
+        self._loop.add_reader(self._fd, self._exited)
+
+    def _exited(self) -> None:
+        self.release()
+        self.ended.set()
+        self._on_exit(self, self._end())
+
+    def _end(self) -> str:
+        try:
+            _, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return "the MPS daemon ended"  # taken over from another agent: how is not ours to know
+        code = os.waitstatus_to_exitcode(status)
+        return f"the MPS daemon ended: exit code {code}" if code >= 0 else f"the MPS daemon was ended by signal {-code}"
+
+    def kill_group(self) -> None:
+        """End it and the servers that it started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended within that time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.ended.wait()
+        return self.ended.is_set()
+
+    def release(self) -> None:
+        """Watch it no more; it goes on."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
+    """Start a program in a session of its own, its output in a file; its pid. Raises MpsError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    try:
+        return os.posix_spawnp(
+            words[0],
+            list(words),
+            {**os.environ, **env},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+    except OSError as missing:
+        raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
+
+
+def is_running(pid: int, pipe_env: str, pipe: Path) -> bool:
+    """Whether that process lives and has that pipe folder: a pid is soon another program's."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{pipe_env}={pipe}".encode() in environment

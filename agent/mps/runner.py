@@ -1,0 +1,324 @@
+"""Runs the control daemons: carries out what the core decides, and tells it what became of it.
+
+One device's work never waits for another's. Nothing here is awaited by an Allocate: what may be given is told by
+``unready``, which the picture takes in whenever ``changed`` is called.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from agent.mps import folders
+from agent.mps.computemode import ComputeMode, ComputeModes
+from agent.mps.control import Control, MpsError, run
+from agent.mps.core import DaemonCore, DaemonState, Do, Lost, Work
+from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
+from agent.mps.process import DaemonProcess, is_running, spawn
+from agent.mps.settings import MpsSettings
+from agent.mps.specs import DaemonSpec
+from inventory.ids import GpuUuid
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S = 20.0
+ANSWER_POLL_S = 0.1
+CANARY_TIMEOUT_S = 60.0
+QUIT_WITHIN_S = 5
+CLOSE_WITHIN_S = 1.0
+KILL_WITHIN_S = 5.0
+_HERE = Path(__file__).parent
+
+
+class Programs(Struct, frozen=True):
+    """Command lines: the control program, one CUDA client, and what is put before a daemon that gets a shm folder."""
+
+    control: tuple[str, ...]
+    canary: tuple[str, ...]
+    launcher: tuple[str, ...] = ()
+
+
+def programs(settings: MpsSettings, *, simulated: bool) -> Programs:
+    """The driver's own program; for simulated GPUs the stand-in, which is run in the same way."""
+    python = (sys.executable, "-IS")
+    if simulated:
+        import simulator
+
+        folder = Path(simulator.__file__).parent
+        return Programs((*python, str(folder / "mpscontrol.py")), (*python, str(folder / "mpsclient.py")))
+    launcher = (*python, str(_HERE / "launcher.py")) if settings.private_shm else ()
+    return Programs((str(settings.control_program),), (*python, str(_HERE / "canary.py")), launcher)
+
+
+class MpsDaemons:
+    """The daemons of a node, below ``root``. ``changed`` is called when ``unready`` differs, ``lost`` with each loss.
+
+    ``clock`` gives seconds that never jump.
+    """
+
+    def __init__(
+        self,
+        settings: MpsSettings,
+        state_dir: Path,
+        commands: Programs,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+        lost: Callable[[Lost], None],
+    ) -> None:
+        self.settings = settings
+        self.root = settings.root or state_dir / "mps"
+        self._state_dir = state_dir
+        self._programs = commands
+        self._clock = clock
+        self._changed = changed
+        self._lost = lost
+        self._core = DaemonCore(settings.probe_interval_s)
+        self._modes = ComputeModes()
+        self._processes: dict[str, DaemonProcess] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._unready: Mapping[str, str] = {}
+        self._swept = False
+        self._closing = False
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def unready(self) -> Mapping[str, str]:
+        """Why a device cannot take clients now, by physical id; those that can are not in it."""
+        return self._core.unready()
+
+    def states(self) -> tuple[DaemonState, ...]:
+        return self._core.states()
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    def want(self, specs: Iterable[DaemonSpec]) -> None:
+        """These daemons from now on."""
+        self._act(self._core.want(specs, self._clock()))
+        if not self._swept:
+            # After the wanted ones: those are taken over in any case.
+            self._swept = True
+            self._act(self._core.leftover(map(_nameless, folders.leftovers(self.root)), self._clock()))
+
+    def hold(self, devices: Iterable[str]) -> None:
+        """Pods hold these devices now."""
+        self._act(self._core.hold(devices, self._clock()))
+
+    def reset(self, gpu: str) -> None:
+        """The GPU was reset."""
+        self._act(self._core.reset(gpu, self._clock()))
+
+    async def close(self) -> None:
+        """Leave those that serve clients running for the next agent; end the others and give their GPUs back."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(self._close_one(state.device) for state in self._core.states()))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _act(self, work: Iterable[Do]) -> None:
+        for one in work:
+            task = asyncio.create_task(self._carry_out(one), name=f"mps {one.work} {one.spec.device}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        for lost in self._core.take_lost():
+            log.warning("MPS daemon lost", extra={"device": lost.spec.device, "reason": lost.reason})
+            self._lost(lost)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_s = self._core.next_deadline_s()
+        if deadline_s is not None and not self._closing:
+            delay_s = max(0.0, deadline_s - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+        unready = dict(self._core.unready())
+        if unready != self._unready:
+            self._unready = unready
+            self._changed()
+
+    def _tick(self) -> None:
+        self._act(self._core.tick(self._clock()))
+
+    async def _carry_out(self, do: Do) -> None:
+        spec = do.spec
+        work: Mapping[Work, Callable[[DaemonSpec], Coroutine[Any, Any, bool]]] = {
+            Work.START: self._start,
+            Work.TEST: self._test,
+            Work.LIMIT: self._limit,
+            Work.PROBE: self._probe,
+            Work.KILL: self._kill,
+            Work.STOP: self._stop,
+        }
+        try:
+            proven = await work[do.work](spec)
+        except (MpsError, OSError) as failed:
+            level = logging.INFO if do.work is Work.PROBE else logging.WARNING
+            log.log(level, "MPS", extra={"device": spec.device, "work": do.work.value, "error": str(failed)})
+            self._act(self._core.failed(spec.device, do.work, str(failed), self._clock()))
+            return
+        if do.work is not Work.PROBE:
+            log.info("MPS", extra={"device": spec.device, "work": do.work.value, "name_": spec.name})
+        self._act(self._core.done(spec.device, do.work, spec, self._clock(), proven=proven))
+
+    async def _start(self, spec: DaemonSpec) -> bool:
+        folders.open_up(self._state_dir, self.root)
+        paths = folders.make(
+            self.root,
+            spec.device,
+            shm_size_mib=self.settings.shm_size_mib,
+            private_shm=bool(self._programs.launcher),
+        )
+        control = self._control(spec.device)
+        if await self._take_over(spec, paths, control):
+            await control.limit(spec.threads_percent, spec.memory_mib)
+            return bool(await control.clients())
+        await self._kill(spec)
+        if spec.exclusive:
+            before = await self._modes.exchange(spec.gpu, ComputeMode.EXCLUSIVE_PROCESS)
+            folders.remember_mode(paths, before)
+        mode = ["-M"] if self.settings.multi_user else []
+        launcher = [*self._programs.launcher, str(paths.shm)] if self._programs.launcher else []
+        pid = spawn(
+            [*launcher, *self._programs.control, "-f", *mode], self._env(spec.device), paths.log / folders.OUTPUT_LOG
+        )
+        process = self._watch(spec.device, pid)
+        await self._await_answer(control, process, paths)
+        await control.limit(spec.threads_percent, spec.memory_mib)
+        return False
+
+    async def _take_over(self, spec: DaemonSpec, paths: DevicePaths, control: Control) -> bool:
+        """Whether a daemon of an earlier agent runs on, answers, and is ours now."""
+        if spec.device in self._processes:
+            return True
+        pid = folders.read_pid(paths)
+        if pid is None or not is_running(pid, PIPE_ENV, paths.pipe):
+            return False
+        try:
+            await control.ask("get_server_list")
+            self._watch(spec.device, pid)
+        except (MpsError, OSError):
+            return False
+        return True
+
+    def _watch(self, device: str, pid: int) -> DaemonProcess:
+        process = DaemonProcess(pid, lambda ended, how: self._exited(device, ended, how))
+        self._processes[device] = process
+        return process
+
+    def _exited(self, device: str, process: DaemonProcess, how: str) -> None:
+        # A server that outlives it holds the GPU and would let nobody in.
+        process.kill_group()
+        if self._processes.get(device) is process:
+            del self._processes[device]
+            if not self._closing:
+                self._act(self._core.exited(device, how, self._clock()))
+
+    async def _await_answer(self, control: Control, process: DaemonProcess, paths: DevicePaths) -> None:
+        deadline_s = self._clock() + ANSWER_WITHIN_S
+        while True:
+            try:
+                await control.ask("get_server_list")
+            except MpsError as silent:
+                if process.ended.is_set():
+                    raise MpsError(f"the MPS daemon ended at once: {last_line(paths) or silent}") from None
+                if self._clock() >= deadline_s:
+                    raise MpsError(f"the MPS daemon did not answer within {ANSWER_WITHIN_S:g} s: {silent}") from None
+                await process.wait(ANSWER_POLL_S)
+            else:
+                return
+
+    async def _test(self, spec: DaemonSpec) -> bool:
+        if self.settings.canary:
+            await run(self._programs.canary, self._env(spec.device), timeout_s=CANARY_TIMEOUT_S)
+        return False
+
+    async def _limit(self, spec: DaemonSpec) -> bool:
+        await self._control(spec.device).limit(spec.threads_percent, spec.memory_mib)
+        return False
+
+    async def _probe(self, spec: DaemonSpec) -> bool:
+        folders.trim_logs(device_paths(self.root, spec.device))
+        await self._control(spec.device).ask("get_server_list")
+        return False
+
+    async def _kill(self, spec: DaemonSpec) -> bool:
+        process = self._processes.pop(spec.device, None)
+        if process is None:
+            # One that hangs, or was left by an agent that was killed.
+            pid = folders.read_pid(device_paths(self.root, spec.device))
+            if pid is None or not is_running(pid, PIPE_ENV, device_paths(self.root, spec.device).pipe):
+                return False
+            with contextlib.suppress(OSError):
+                process = DaemonProcess(pid, lambda *_: None)
+        if process is not None:
+            process.kill_group()
+            if not await process.wait(KILL_WITHIN_S):
+                process.release()
+                raise MpsError(f"the MPS daemon (pid {process.pid}) cannot be killed")
+        return False
+
+    async def _stop(self, spec: DaemonSpec) -> bool:
+        await self._end(spec.device, QUIT_WITHIN_S)
+        return False
+
+    async def _end(self, device: str, within_s: float) -> None:
+        """Quit, then kill; compute mode and folders as they were before. Raises MpsError."""
+        spec = _nameless(device)
+        paths = device_paths(self.root, device)
+        if device not in self._processes:
+            await self._take_over(spec, paths, self._control(device))
+        process = self._processes.get(device)
+        if process is not None:
+            with contextlib.suppress(MpsError):
+                await self._control(device).ask(f"quit -t {int(within_s)}", within_s + 1)
+            await process.wait(within_s)
+        await self._kill(spec)
+        mode = folders.remembered_mode(paths)
+        if mode is not None:
+            await self._modes.exchange(spec.gpu, mode)
+        folders.remove(paths)
+
+    async def _close_one(self, device: str) -> None:
+        process = self._processes.get(device)
+        clients: tuple[int, ...] = ()
+        if process is not None:
+            with contextlib.suppress(MpsError):
+                clients = await self._control(device).clients()
+        if clients and process is not None:
+            process.release()
+            return
+        try:
+            await self._end(device, CLOSE_WITHIN_S)
+        except (MpsError, OSError) as failed:
+            log.warning("MPS left as it is", extra={"device": device, "error": str(failed)})
+
+    def _control(self, device: str) -> Control:
+        return Control(self._programs.control, self._env(device))
+
+    def _env(self, device: str) -> dict[str, str]:
+        paths = device_paths(self.root, device)
+        return {PIPE_ENV: str(paths.pipe), LOG_ENV: str(paths.log), VISIBLE_ENV: device}
+
+
+def last_line(paths: DevicePaths) -> str:
+    """The last words of a daemon."""
+    for path in (paths.log / folders.OUTPUT_LOG, paths.control_log):
+        with contextlib.suppress(OSError):
+            lines = path.read_text(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1][-200:]
+    return ""
+
+
+def _nameless(device: str) -> DaemonSpec:
+    """A device that is known by its folder alone. Only whole GPUs have a compute mode to give back."""
+    return DaemonSpec(device=device, gpu=GpuUuid(device), name=device, clients=0)

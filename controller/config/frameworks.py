@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from controller.config.settings import JOB
+from controller.config.settings import JOB, POD
 
-POD_BASED: Final = frozenset({"pod", "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
+POD_BASED: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 
 KNOWN: Final = POD_BASED | {
     JOB,
@@ -24,5 +24,5 @@ KNOWN: Final = POD_BASED | {
     "workload.codeflare.dev/appwrapper",
 }
 
-MANAGED: Final = frozenset({JOB})
+MANAGED: Final = frozenset({JOB, POD})
 """Those that this version manages."""

@@ -14,6 +14,7 @@ from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 JOB: Final = "batch/job"
+POD: Final = "pod"
 
 
 class Policy(StrEnum):

@@ -15,7 +15,8 @@ from functools import cached_property
 
 import msgspec
 
-from controller.engine.topologyencoding import TopologyEncodingError
+from controller.engine.resources import WorkloadKey
+from controller.engine.topologyencoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.jobs import compose, elastic, names, podcompose, podgroup
 from controller.jobs.actions import (
     CreateWorkload,
@@ -28,16 +29,18 @@ from controller.jobs.actions import (
     SetReclaimable,
 )
 from controller.jobs.context import is_finished, is_going
+from controller.jobs.deviceplan import DEVICES, Devices
 from controller.jobs.marks import queue_name
 from controller.jobs.owners import NestingTooDeepError, managed_ancestor
 from controller.jobs.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
 from controller.jobs.podgroup import Group
-from controller.jobs.podsets import FlavorMissingError, JobPodSet, SeenWorkload, StartConflictError
+from controller.jobs.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobs.podstart import infos_by_set, places, released, role_in, start_patch, unfinalized
 from controller.jobs.podview import SeenPod
 from controller.jobs.raw import JobError, Json, shown
 from controller.jobs.readiness import pods_ready
 from controller.jobs.settings import JobSettings, Lookups
+from controller.jobs.ungating import Place
 from controller.objects.meta import find_condition, is_true
 
 _REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
@@ -330,18 +333,13 @@ class _Life:
         # One that is going keeps its place until it has gone: two on one place is one too many.
         leaving = [pod for pod in self.pods if pod.is_going and pod.may_run]
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
+        devices = self._devices(workload)
         try:
             given = infos_by_set(workload, self.lookups)
             found = places(
                 workload, [*self.counted, *leaving], alone=self.alone, gang=not self.group.fast, minimum=minimum
             )
-            patches = [
-                PatchPod(
-                    name=held[one.uid].name,
-                    body=start_patch(held[one.uid], given[role_in(held[one.uid], alone=self.alone)], one.node_selector),
-                )
-                for one in found
-            ]
+            patches = [self._started_pod(held[one.uid], given, one, devices) for one in found]
         except StartConflictError as conflict:
             sentence = f"The pods cannot start: {conflict}"
             return [_finish(workload, "FailedToStart", sentence), _event("FailedToStart", sentence, warning=True)]
@@ -351,6 +349,16 @@ class _Life:
             return [_event("TopologyUnreadable", f"The pods cannot start: {error}", warning=True)]
         queue = status.admission.cluster_queue
         return [*patches, _event("Started", f"Admitted by cluster queue {queue}")] if patches else []
+
+    def _devices(self, workload: SeenWorkload) -> Devices:
+        live = [pod for pod in self.pods if pod.may_run]
+        carried = [(pod.node_selector.get(HOSTNAME_LABEL, ""), pod.annotations.get(DEVICES, "")) for pod in live]
+        return Devices(self.lookups.device_plan, WorkloadKey(workload.typed.key), carried)
+
+    def _started_pod(self, pod: SeenPod, given: Mapping[str, PodSetInfo], place: Place, devices: Devices) -> PatchPod:
+        name = role_in(pod, alone=self.alone)
+        planned = devices.take(name, place.node_selector.get(HOSTNAME_LABEL, ""))
+        return PatchPod(name=pod.name, body=start_patch(pod, given[name], place.node_selector, planned))
 
 
 def _ours(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:

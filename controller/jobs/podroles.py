@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobs import names
+from controller.jobs.deviceplan import DEVICES
 from controller.jobs.podsets import JobPodSet, check_requests
 from controller.jobs.podview import (
     FAST_ADMISSION,
@@ -80,6 +81,7 @@ _NOT_IN_TEMPLATE: Final = (
     names.PRIORITY_CLASS,
     names.MAX_EXEC_TIME,
     *VOLCANO_GROUPS,
+    DEVICES,
 )
 
 
@@ -96,7 +98,11 @@ def role(pod: SeenPod) -> str:
     shape: Json = {key: spec[key] for key in _SHAPE if spec.get(key)}
     for key in ("initContainers", "containers"):
         shape[key] = [_container(one) for one in sequence(pod.raw, "spec", key)]
-    placed = {key: value for key, value in pod.annotations.items() if key in _PLACED_BY or key.startswith(_TESSERA)}
+    placed = {
+        key: value
+        for key, value in pod.annotations.items()
+        if (key in _PLACED_BY or key.startswith(_TESSERA)) and key != DEVICES
+    }
     text_ = msgspec.json.encode([shape, placed], order="deterministic")
     return hashlib.sha256(text_).hexdigest()[:_HASH_LENGTH]
 

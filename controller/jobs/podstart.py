@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from controller.jobs.deviceplan import DEVICES
 from controller.jobs.podroles import MAIN, index_label, offset, role
 from controller.jobs.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
-from controller.jobs.podview import MANAGED, OWN_GATES, SeenPod
+from controller.jobs.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobs.raw import JobError, Json, sequence, text
 from controller.jobs.settings import Lookups
 from controller.jobs.ungating import Place, PlacedPod, Places, Ranks, places_of, ungated
@@ -75,8 +76,11 @@ def _ranked(one: Places, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> Pla
     return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
 
 
-def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str]) -> Json:
-    """The merge patch that lets the pod go. Raises StartConflictError, where it never can."""
+def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], devices: str = "") -> Json:
+    """The merge patch that lets the pod go. ``devices``: the annotation that names those it is meant to get.
+
+    Raises StartConflictError, where it never can.
+    """
     whole = msgspec.structs.replace(
         info, scheduling_gates=(), node_selector={**place, **_agreeing(info.node_selector, place)}
     )
@@ -87,7 +91,10 @@ def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str]) -> Jso
         gate for gate in gates if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
     ]
     patch = template_patch(now, wanted)
-    return {**patch, "metadata": {**patch.get("metadata", {}), **tied(pod)}}
+    metadata: Json = {**patch.get("metadata", {}), **tied(pod)}
+    if devices:
+        metadata["annotations"] = {**metadata.get("annotations", {}), DEVICES: devices}
+    return {**patch, "metadata": metadata}
 
 
 def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
@@ -112,11 +119,14 @@ def unfinalized(pod: SeenPod) -> Json:
 
 
 def released(pod: SeenPod) -> Json:
-    """The merge patch that leaves the pod to Kubernetes: no gate, no finalizer, no mark of the queue."""
+    """The merge patch that leaves the pod to others: no gate for admission, no finalizer, no mark.
+
+    The gate of a queued job's placed pods stays: behind it they wait to be told their nodes.
+    """
     gates = [
         gate
         for gate in sequence(pod.raw, "spec", "schedulingGates")
-        if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
+        if not (isinstance(gate, dict) and gate.get("name") == ADMISSION_GATE)
     ]
     patch = unfinalized(pod)
     patch["metadata"]["labels"] = {MANAGED: None}

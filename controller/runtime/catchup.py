@@ -1,7 +1,8 @@
 """Before a new leader decides: it knows at least all that its predecessor wrote.
 
-A watch may lag behind. What was admitted a moment ago by another process and is not seen yet would be admitted past;
-so the Workloads are listed once, by version alone, and the term waits until the watch has brought each as far.
+A watch may lag behind. What was admitted a moment ago by another process and is not seen yet would be admitted past,
+and a place that a pod was sent to would be given away again; so the objects are listed once, by version alone, and the
+term waits until the watch has brought each as far.
 """
 
 import asyncio
@@ -11,10 +12,11 @@ import msgspec
 
 from controller.runtime.kinds import WORKLOADS
 from controller.runtime.ledger import number
-from kube.client import Client
+from kube.client import EVERYTHING, Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
 from kube.reflector import Key, Reflector
+from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
@@ -32,24 +34,30 @@ class _Head(msgspec.Struct):
     metadata: _Meta
 
 
-async def catch_up(client: Client, workloads: Reflector[object], clock: Clock) -> None:
-    """Return when ``workloads`` shows every Workload at least as it was when this was called."""
+async def catch_up(
+    client: Client,
+    followed: Reflector[object],
+    clock: Clock,
+    resource: Resource = WORKLOADS,
+    selection: Selection = EVERYTHING,
+) -> None:
+    """Return when ``followed`` shows every object of ``resource`` at least as it was when this was called."""
     decode = msgspec.json.Decoder(_Head).decode
     while True:
         try:
-            listing = await client.list_decoded(WORKLOADS, lambda raw: decode(raw).metadata)
+            listing = await client.list_decoded(resource, lambda raw: decode(raw).metadata, selection)
             break
         except KubeError as error:
-            log.warning("Workloads cannot be listed, trying on: %s", error)
+            log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
             await sleep(clock, _AGAIN_S)
     seen = number(listing.resource_version)
     behind = {Key(one.namespace, one.name): number(one.resource_version) for one in listing.items}
     while behind:
         for key, version in list(behind.items()):
-            entry = workloads.get(key)
+            entry = followed.get(key)
             known = number(entry.resource_version) if entry is not None else 0
             # What the watch has passed by may be gone, or be unreadable: it is not waited for.
-            if known >= version or number(workloads.resource_version) >= seen:
+            if known >= version or number(followed.resource_version) >= seen:
                 del behind[key]
         if behind:
             await asyncio.sleep(_LOOK_S)

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.runtime.inbox import News
-from controller.runtime.kinds import NEEDED_BY, TYPES, WORKLOADS, reader
+from controller.runtime.kinds import NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from kube.backoff import Backoff
-from kube.client import Client, Decode
+from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Clock
 from kube.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
 from kube.resources import Resource
@@ -48,7 +48,9 @@ class Feeds:
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
             tell = self._teller(resource)
-            self._reflectors[resource] = Reflector(client, resource, decode, tell, clock=clock, backoff=backoff)
+            self._reflectors[resource] = Reflector(
+                client, resource, decode, tell, clock=clock, backoff=backoff, selection=_selection(resource)
+            )
 
     def __getitem__(self, resource: Resource) -> Reflector[Any]:
         return self._reflectors[resource]
@@ -133,10 +135,14 @@ class Feeds:
         for resource, reflector in self._reflectors.items():
             lag_s = reflector.lag_s
             if lag_s is not None:
-                yield resource.plural, lag_s
+                yield f"queued {resource.plural}" if isinstance(resource, Labelled) else resource.plural, lag_s
 
     def entry(self, resource: Resource, key: Key) -> Entry[Any] | None:
         return self._reflectors[resource].get(key)
 
     def _ordered(self) -> Iterable[Resource]:
         return sorted(self._reflectors, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER))
+
+
+def _selection(resource: Resource) -> Selection:
+    return Selection(label_selector=resource.selector) if isinstance(resource, Labelled) else EVERYTHING

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from controller.config.settings import JOB, ControllerConfig
+from controller.config.settings import JOB, POD, ControllerConfig
 from controller.engine.resources import WorkloadKey
 from controller.jobs import names
 from controller.jobs.batchjob import BatchJob
@@ -76,6 +76,7 @@ class JobShell:
         self._settings = job_settings(config, own_namespace)
         self._kind = KINDS[JOB]
         self._lookups = lookups(feeds, KINDS.values(), self.is_admitted)
+        self._has_pods = POD in config.integrations.frameworks
         self._looks: Looks[JobKey] = Looks("job", self._look)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
@@ -113,7 +114,7 @@ class JobShell:
             if not self._left[job]:
                 del self._left[job]
             self._enqueue(job)
-        elif workload.metadata.deletion_timestamp is not None and not gone:
+        elif workload.metadata.deletion_timestamp is not None and not gone and not self._is_of_pods(workload):
             self._enqueue(JobKey(workload.metadata.namespace, f"/{workload.metadata.name}"))
         for job in self._prebuilt.get(key, ()):
             self._enqueue(job)
@@ -126,6 +127,10 @@ class JobShell:
             if owner.controller and (owner.api_version, owner.kind) == (api_version, kind.kind):
                 return owner
         return None
+
+    def _is_of_pods(self, workload: Workload) -> bool:
+        """Whether it is to stay until its plain pods have ended."""
+        return self._has_pods and any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
 
     def _note_prebuilt(self, key: JobKey, job: Json, *, gone: bool = False) -> None:
         try:

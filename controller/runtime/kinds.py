@@ -41,6 +41,17 @@ NODES: Final = Resource("", "v1", "nodes", "Node")
 PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
+
+class Labelled(Resource, frozen=True):
+    """Those objects of a kind that have a label, followed beside the others."""
+
+    selector: str = ""
+
+
+QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector="kueue.x-k8s.io/managed=true")
+"""Pods that the queue holds or let go, on their own or in groups. Read as JSON: see ``controller.runtime.podshell``."""
+POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
+
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     WORKLOADS: Workload,
     LOCAL_QUEUES: LocalQueue,

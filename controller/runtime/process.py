@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from controller.config.settings import JOB, ControllerConfig
+from controller.config.settings import JOB, POD, ControllerConfig
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
 from controller.metrics.observing import Counting
@@ -19,7 +19,8 @@ from controller.runtime.explain import Explanations
 from controller.runtime.feeds import Feeds
 from controller.runtime.flags import Flags
 from controller.runtime.jobshell import read_job
-from controller.runtime.kinds import JOBS, TYPES, WORKLOADS, reader
+from controller.runtime.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS, reader
+from controller.runtime.podshell import read_pod
 from controller.runtime.raw import RawWorkloads
 from controller.runtime.server import Listeners, text, verdict
 from controller.runtime.term import Replica, Term
@@ -60,7 +61,7 @@ class Process:
         self._term: Term | None = None
         self._leadership: Leadership | None = None
         self._own = ""
-        self._raws = RawWorkloads() if self._manages_jobs() else None
+        self._raws = RawWorkloads() if self._manages_any() else None
         self.listeners = Listeners()
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -124,13 +125,15 @@ class Process:
         )
         return [asyncio.create_task(service.run(), name="webhook")]
 
-    def _manages_jobs(self) -> bool:
-        return not self._flags.core_only and JOB in self._config.integrations.frameworks
+    def _manages_any(self) -> bool:
+        return not self._flags.core_only and bool({JOB, POD} & set(self._config.integrations.frameworks))
 
     def _readers(self) -> dict[Resource, Decode[Any]]:
         readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
         if self._raws is not None:
-            readers |= {WORKLOADS: self._raws.read, JOBS: read_job}
+            readers[WORKLOADS] = self._raws.read
+            ours: dict[str, tuple[Resource, Decode[Any]]] = {JOB: (JOBS, read_job), POD: (QUEUED_PODS, read_pod)}
+            readers |= dict(ours[name] for name in self._config.integrations.frameworks if name in ours)
         return readers
 
     def _new_term(self, client: Client) -> Term:

@@ -3,27 +3,24 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.engine.decisions import Decision, Decisions, Event
 from controller.engine.lifecycle import Step
-from controller.engine.resources import WorkloadKey
+from controller.jobs.deviceplan import DevicePlan, no_plan
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
-from controller.runtime.inbox import News
-from controller.runtime.jobactions import Hands
-from controller.runtime.jobshell import JobShell
-from controller.runtime.kinds import PODS, WORKLOADS
+from controller.runtime.kinds import WORKLOADS
 from controller.runtime.pace import Pace
 from controller.runtime.people import People
 from controller.runtime.raw import RawWorkloads
-from controller.runtime.ungater import FEATURE, Ungater
+from controller.runtime.shells import Reach, Shells, Work
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
@@ -71,8 +68,8 @@ class _Watching:
 
 @dataclass(frozen=True)
 class Replica:
-    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads as they came, for the jobs'
-    part; None runs without that part.
+    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads as they came, for what
+    works on jobs and pods; None runs without.
     """
 
     me: str
@@ -81,7 +78,10 @@ class Replica:
 
 
 class Term:
-    """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead."""
+    """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead.
+
+    ``device_plan``: the GPUs meant for each pod.
+    """
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Term:
         clock: Clock,
         replica: Replica,
         may_write: Callable[[], bool],
+        device_plan: DevicePlan = no_plan,
     ) -> None:
         self._config = config
         self._client = client
@@ -101,6 +102,7 @@ class Term:
         self._clock = clock
         self._replica = replica
         self._may_write = may_write
+        self._device_plan = device_plan
         self.core: Core | None = None
         self.writer: Writer | None = None
         self.people: People | None = None
@@ -131,12 +133,7 @@ class Term:
             watching.core = self.core = core
             self.writer, self.people, self._counting.engine = writer, people, core.engine
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
-            if self._replica.raws is not None:
-                shell = self._jobs(core, writer, people, self._replica.raws)
-                tasks.append(asyncio.create_task(_after(core.loaded, shell), name="jobs"))
-                if self._config.engine.gates.on(FEATURE):
-                    ungater = self._places(core, writer, people)
-                    tasks.append(asyncio.create_task(ungater.run(), name="ungater"))
+            tasks += [asyncio.create_task(work, name=name) for name, work in self._shells(core, writer, people)]
             self._feeds.listen(core.inbox.put)
             log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
             try:
@@ -149,54 +146,12 @@ class Term:
                 if not task.cancelled():
                     task.result()
 
-    def _jobs(self, core: Core, writer: Writer, people: People, raws: RawWorkloads) -> JobShell:
-        hands = Hands(self._client, writer, core, people, self._clock)
-        shell = JobShell(
-            self._config, self._client, self._feeds, core.ledger, raws, hands, own_namespace=self._replica.namespace
-        )
-
-        def on_workload(workload: Workload, gone: bool) -> None:
-            if gone:
-                raws.forget(WorkloadKey(workload.key))
-            shell.workload(workload, gone)
-
-        core.on_workload = on_workload
-        core.on_news = lambda news: shell.hear(news.resource, news.change)
-        return shell
-
-    def _places(self, core: Core, writer: Writer, people: People) -> Ungater:
-        """Beside the jobs' part, which starts the pods behind their gate."""
-
-        def ready() -> bool:
-            return core.loaded.is_set() and self._feeds[PODS].synced and len(core.inbox) == 0
-
-        ungater = Ungater(
-            core.ledger,
-            writer.put,
-            clock=self._clock,
-            ready=ready,
-            count=self._counting.pod_placed,
-            tell=people.tell,
-        )
-        on_workload, on_news = core.on_workload, core.on_news
-
-        def workload(given: Workload, gone: bool) -> None:
-            on_workload(given, gone)
-            ungater.workload(given, gone)
-
-        def news(given: News) -> None:
-            on_news(given)
-            if given.resource is PODS:
-                ungater.hear(given.change)
-
-        core.on_workload, core.on_news = workload, news
-        return ungater
-
-
-async def _after(loaded: asyncio.Event, shell: JobShell) -> None:
-    """A job is judged by its workloads: all of them must be known before the first is."""
-    await loaded.wait()
-    await shell.run()
+    def _shells(self, core: Core, writer: Writer, people: People) -> Iterator[Work]:
+        if self._replica.raws is None:
+            return iter(())
+        reach = Reach(self._config, self._client, self._feeds, self._replica.raws, self._clock, self._replica.namespace)
+        count = self._counting.pod_placed
+        return Shells(reach, core, writer, people, count=count, device_plan=self._device_plan).begin()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

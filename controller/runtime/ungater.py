@@ -23,6 +23,7 @@ from controller.engine import reasons
 from controller.engine.resources import WorkloadKey
 from controller.engine.topologyencoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.jobs import names
+from controller.jobs.deviceplan import DEVICES, DevicePlan, Devices, no_plan
 from controller.jobs.podview import MANAGED
 from controller.jobs.ungating import PlacedPod, Places, places_of, ungated
 from controller.objects.core import Pod
@@ -57,6 +58,7 @@ class _Told:
     """
 
     selector: dict[str, str]
+    devices: str = ""
     again_s: float = math.inf
     tries: int = 0
 
@@ -65,7 +67,7 @@ class Ungater:
     """``hear`` takes changes of pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
 
     ``ready`` says whether all pods there are have been told; once is enough. ``count`` hears what became of each patch,
-    ``tell`` what people should know: about what, type, reason, note.
+    ``tell`` what people should know: about what, type, reason, note. ``device_plan``: the GPUs meant for each pod.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Ungater:
         ready: Callable[[], bool],
         count: Callable[[str], None],
         tell: Callable[[ObjectReference, str, str, str], None],
+        device_plan: DevicePlan = no_plan,
     ) -> None:
         self._ledger = ledger
         self._put = put
@@ -84,6 +87,7 @@ class Ungater:
         self._ready = ready
         self._count = count
         self._say = tell
+        self._plan = device_plan
         self._began = False
         self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
         """By workload, then by the pod's own ``namespace/name``: those that run or may run."""
@@ -190,9 +194,21 @@ class Ungater:
         self._retry(key, sets, unhealthy, now_s)
         seen = [self._seen(pod, workload) for pod in pods.values()]
         named = {pod.metadata.uid: name for name, pod in pods.items()}
+        set_of = {pod.uid: pod.pod_set for pod in seen}
+        devices = Devices(self._plan, key, [self._carries(pod) for pod in pods.values()])
         for place in ungated([_without_doubles(one, seen) for one in sets], seen, unhealthy, gang=False):
-            self._told[place.uid] = _Told(dict(place.node_selector))
+            node = place.node_selector.get(HOSTNAME_LABEL, "")
+            self._told[place.uid] = _Told(dict(place.node_selector), devices.take(set_of[place.uid], node))
             self._unsent[place.uid] = (key, named[place.uid])
+
+    def _carries(self, pod: Pod) -> tuple[str, str]:
+        """The host that the pod was sent to, and the devices that it was told; empty while it waits to be told."""
+        told = self._told.get(pod.metadata.uid)
+        if told is not None:
+            return told.selector.get(HOSTNAME_LABEL, ""), told.devices
+        if _waits(pod):
+            return "", ""
+        return pod.spec.node_selector.get(HOSTNAME_LABEL, ""), pod.metadata.annotations.get(DEVICES, "")
 
     def _is_open(self, pod: Pod, now_s: float) -> bool:
         """Whether it waits, and was not told where to go, or is to be told again."""
@@ -229,7 +245,7 @@ class Ungater:
             uid, (key, name) = next(iter(self._unsent.items()))
             del self._unsent[uid]
             self._sending += 1
-            done = self._put(_let_go(self._pods[key][name], self._told[uid].selector))
+            done = self._put(_let_go(self._pods[key][name], self._told[uid]))
             done.add_done_callback(partial(self._answered, key, uid))
 
     def _answered(self, key: WorkloadKey, uid: str, future: "asyncio.Future[Outcome[Any]]") -> None:
@@ -309,11 +325,12 @@ def _without_doubles(one: Places, pods: list[PlacedPod]) -> Places:
     return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
 
 
-def _let_go(pod: Pod, place: dict[str, str]) -> Write[Stamped]:
+def _let_go(pod: Pod, told: _Told) -> Write[Stamped]:
     """Tied to the pod and to what is replaced, not to its version: the scheduler writes its status meanwhile.
 
     The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
     """
+    place = told.selector
     gates = [{"name": one.name} for one in pod.spec.scheduling_gates]
     left = [one for one in gates if one["name"] != names.TOPOLOGY_GATE]
     body: list[dict[str, Any]] = [
@@ -326,6 +343,8 @@ def _let_go(pod: Pod, place: dict[str, str]) -> Write[Stamped]:
     else:
         # "add" replaces a key that is there: one of another value is refused, the same one is no change.
         body += [{"op": "add", "path": f"/spec/nodeSelector/{_escaped(key)}", "value": place[key]} for key in place]
+    if told.devices:  # the pod has annotations: one of them names its workload
+        body.append({"op": "add", "path": f"/metadata/annotations/{_escaped(DEVICES)}", "value": told.devices})
     return Write(
         verb=Verb.JSON_PATCH,
         resource=PODS,

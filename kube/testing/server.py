@@ -198,8 +198,9 @@ class FakeApiServer:
                 grown = self._grown
                 for change in self.store.since(version):
                     version = change.version
-                    if _concerns(change, collection, namespace) and _selected(request, change.body):
-                        line = json.dumps({"type": change.type, "object": change.body})
+                    type_ = _concerns(change, collection, namespace) and _type(request, change)
+                    if type_:
+                        line = json.dumps({"type": type_, "object": change.body})
                         await response.write(line.encode() + b"\n")
                 if told != self._bookmarks:
                     told, version = self._bookmarks, self.store.version
@@ -248,8 +249,21 @@ def _concerns(change: Change, collection: str, namespace: str) -> bool:
     return change.collection == collection and namespace in ("", change.namespace)
 
 
+def _type(request: web.Request, change: Change) -> str:
+    """What a watch with a selector is told: objects come into it and go out of it. Empty for nothing."""
+    was = change.before is not None and _selected(request, change.before)
+    if not _selected(request, change.body):
+        return "DELETED" if was else ""
+    return "ADDED" if change.type == "MODIFIED" and not was else change.type
+
+
 def _selected(request: web.Request, item: dict[str, Any]) -> bool:
-    """``a.b=c`` field selectors, as far as tests use them."""
+    """``a.b=c`` field selectors, ``a=b`` and ``a`` label selectors, as far as tests use them."""
+    labels = item["metadata"].get("labels", {})
+    for term in filter(None, request.query.get("labelSelector", "").split(",")):
+        key, equals, wanted = term.partition("=")
+        if key not in labels or (equals and labels[key] != wanted):
+            return False
     for term in filter(None, request.query.get("fieldSelector", "").split(",")):
         path, _, wanted = term.partition("=")
         value: Any = item

@@ -14,6 +14,7 @@ Path = tuple[str, ...]
 Key = tuple[str, str, str]
 """(collection path without namespace, namespace, name)"""
 
+_DELETED_AT = "2026-01-01T00:00:00Z"
 _SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
 
 
@@ -46,22 +47,25 @@ class Stored:
 
 @dataclass(frozen=True)
 class Change:
-    """One entry of the watch log."""
+    """One entry of the watch log; ``before`` is the object as the entry before told it."""
 
     version: int
     type: str
     collection: str
     namespace: str
     body: dict[str, Any]
+    before: dict[str, Any] | None = None
 
 
 class Store:
-    """Everything the fake server holds."""
+    """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real one."""
 
     def __init__(self) -> None:
+        self.finalizers = False
         self.version = 100
         self.objects: dict[Key, Stored] = {}
         self.changes: list[Change] = []
+        self._told: dict[Key, dict[str, Any]] = {}
         self._uids = 0
 
     def list_all(self, collection: str, namespace: str) -> list[dict[str, Any]]:
@@ -132,6 +136,10 @@ class Store:
     def delete(self, key: Key, uid: str | None = None) -> None:
         stored = self.get(key)
         _check(stored, uid, None)
+        if self.finalizers and stored.body["metadata"].get("finalizers"):
+            stored.body["metadata"].setdefault("deletionTimestamp", _DELETED_AT)
+            self._log(key, stored, "MODIFIED")
+            return
         del self.objects[key]
         self._log(key, stored, "DELETED")
 
@@ -175,9 +183,16 @@ class Store:
 
     def _log(self, key: Key, stored: Stored, change: str) -> dict[str, Any]:
         self.version += 1
-        stored.body["metadata"]["resourceVersion"] = str(self.version)
+        meta = stored.body["metadata"]
+        meta["resourceVersion"] = str(self.version)
+        if self.finalizers and change == "MODIFIED" and "deletionTimestamp" in meta and not meta.get("finalizers"):
+            del self.objects[key]
+            change = "DELETED"
         rendered = stored.render()
-        self.changes.append(Change(self.version, change, key[0], key[1], rendered))
+        before = self._told.pop(key, None)
+        self.changes.append(Change(self.version, change, key[0], key[1], rendered, before))
+        if change != "DELETED":
+            self._told[key] = rendered
         return rendered
 
 

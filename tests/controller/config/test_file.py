@@ -234,8 +234,8 @@ def test_an_empty_list_of_job_kinds_is_the_default() -> None:
 
 
 def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
-    config = v2("integrations:\n  frameworks:\n  - batch/job\n  - pod\n  - batch/job\n")
-    assert config.integrations.frameworks == ("batch/job", "pod")
+    config = v2("integrations:\n  frameworks:\n  - batch/job\n  - deployment\n  - batch/job\n")
+    assert config.integrations.frameworks == ("batch/job", "deployment")
     assert [(note.where, note.key) for note in config.without_effect] == [("f:6", "integrations.frameworks[1]")]
 
 

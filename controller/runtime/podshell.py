@@ -1,0 +1,272 @@
+"""Plain pods: the pure reconciler's eyes and hands. One pod on its own, or one group, is looked at at a time.
+
+    watch of marked pods, Workloads, PodGroups -> a queue of groups -> controller.jobs.podlife -> actions -> API server
+
+Only pods with the label that the admission policy puts on them are followed here.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controller.engine.resources import WorkloadKey
+from controller.jobs.marks import controller_of
+from controller.jobs.podactions import PodAction
+from controller.jobs.podcompose import workload_name
+from controller.jobs.podgroup import Group
+from controller.jobs.podlife import SeenPods, reconcile_pods
+from controller.jobs.podsets import SeenWorkload
+from controller.jobs.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
+from controller.jobs.raw import JobError, Json
+from controller.jobs.settings import JobSettings, Lookups
+from controller.objects.decode import KUEUE
+from controller.objects.meta import OwnerReference
+from controller.objects.workload import Workload
+from controller.runtime.feeds import Feeds
+from controller.runtime.inbox import News
+from controller.runtime.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
+from controller.runtime.ledger import Ledger
+from controller.runtime.looks import Looks
+from controller.runtime.podactions import PodHands
+from controller.runtime.podgroups import PodGroups
+from controller.runtime.raw import RawWorkloads
+from kube.client import Client, Selection
+from kube.objects import ObjectReference
+from kube.reflector import Added, Changed, Key, Removed
+
+
+class GroupKey(NamedTuple):
+    """``pod`` is empty for a group, ``group`` for a pod on its own."""
+
+    namespace: str
+    group: str
+    pod: str
+
+
+def read_pod(raw: bytes) -> Json:
+    """A pod as JSON, less what nobody here reads."""
+    pod: Json = msgspec.json.decode(raw)
+    pod.get("metadata", {}).pop("managedFields", None)
+    return pod
+
+
+class PodShell:
+    """``hear``, ``workload`` and ``pod_group`` (Volcano's) take changes; ``run`` works on them until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        feeds: Feeds,
+        ledger: Ledger,
+        raws: RawWorkloads,
+        hands: PodHands,
+        settings: JobSettings,
+        lookups: Lookups,
+    ) -> None:
+        self._client = client
+        self._feeds = feeds
+        self._ledger = ledger
+        self._raws = raws
+        self._hands = hands
+        self._settings = settings
+        self._lookups = lookups
+        self.pod_groups: PodGroups | None = None
+        self._looks: Looks[GroupKey] = Looks("pods", self._look)
+        self._groups: dict[GroupKey, set[Key]] = {}
+        self._of: dict[Key, GroupKey] = {}
+        self._children: dict[str, set[Key]] = {}
+        """Pods by the uid of what controls them: the job whose admission lets them go, perhaps."""
+        self._owned: dict[GroupKey, set[WorkloadKey]] = {}
+        """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
+
+    async def run(self) -> None:
+        await self._looks.run()
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def hear(self, news: News) -> None:
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == QUEUED_PODS:
+                self._see(key, entry.object)
+            case Removed(key=key, old=entry) if news.resource == QUEUED_PODS:
+                self._leave(key, entry.object)
+                self._hands.forget(entry.uid)
+                self._hands.echoes.forget(key)
+            case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+                for group in self._groups:
+                    self._looks.put(group)
+            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource == JOBS:
+                self._touch_children(entry.uid)
+            case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
+                before, after = old.object.metadata, new.object.metadata
+                if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
+                    for group in self._groups:
+                        if group.namespace == key.name:
+                            self._looks.put(group)
+
+    def workload(self, workload: Workload, gone: bool) -> None:
+        """A Workload came, changed or went: the pods it is for are looked at."""
+        meta, key = workload.metadata, WorkloadKey(workload.key)
+        if gone:
+            self._hands.forget(meta.uid)
+        if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
+            self._looks.put(GroupKey(meta.namespace, meta.name, ""))
+            return
+        for owner in meta.owner_references:
+            self._touch_children(owner.uid)
+        pod = _controlling_pod(workload)
+        if pod is not None:
+            group = GroupKey(meta.namespace, "", pod.name)
+            owned = self._owned.setdefault(group, set())
+            (owned.discard if gone else owned.add)(key)
+            if not owned:
+                del self._owned[group]
+            self._looks.put(group)
+
+    def pod_group(self, key: Key | None) -> None:
+        """One of Volcano's groups changed; None: any may have."""
+        if key is not None:
+            self._looks.put(GroupKey(key.namespace, key.name, ""))
+            return
+        for group in self._groups:
+            if group.group:
+                self._looks.put(group)
+
+    def _see(self, key: Key, pod: Json) -> None:
+        group = _group_of(key, pod)
+        if self._of.get(key) not in (None, group):
+            self._leave(key, pod)
+        self._of[key] = group
+        self._groups.setdefault(group, set()).add(key)
+        owner = controller_of(pod)
+        if owner is not None:
+            self._children.setdefault(owner.uid, set()).add(key)
+        self._looks.put(group)
+
+    def _leave(self, key: Key, pod: Json) -> None:
+        group, owner = self._of.pop(key, None), controller_of(pod)
+        if group is None:
+            return
+        self._groups[group].discard(key)
+        if not self._groups[group]:
+            del self._groups[group]
+        if owner is not None and owner.uid in self._children:
+            self._children[owner.uid].discard(key)
+            if not self._children[owner.uid]:
+                del self._children[owner.uid]
+        self._looks.put(group)
+
+    def _touch_children(self, uid: str) -> None:
+        for key in self._children.get(uid, ()):
+            self._looks.put(self._of[key])
+
+    # -- the work ----------------------------------------------------------------------------------------------------
+
+    async def _look(self, group: GroupKey) -> None:
+        pods = []
+        for key in self._groups.get(group, ()):
+            entry = self._feeds[QUEUED_PODS].get(key)
+            if entry is None:
+                continue  # its end is on its way to us
+            if self._hands.echoes.behind(key, entry.uid, entry.resource_version):
+                return  # the watch brings what we wrote, and with it the next look
+            pods.append(SeenPod(entry.object))
+        await self._leftovers(group, {pod.raw["metadata"]["uid"] for pod in pods})
+        if not pods:
+            return
+        seen = self._observed(group, tuple(pods))
+        if seen is not None:
+            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._lookups))
+
+    def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenPods | None:
+        """None while it is not known yet whether Volcano has a group of that name."""
+        pod_group = None
+        volcano = any(not pod.group for pod in pods) and bool(group.group)
+        if volcano and self.pod_groups is not None:
+            if not self.pod_groups.need():
+                return None
+            pod_group = self.pod_groups.get(Key(group.namespace, group.group))
+        namespace = self._feeds[NAMESPACES].get(Key("", group.namespace))
+        meta = None if namespace is None else namespace.object.metadata
+        return SeenPods(
+            pods=pods,
+            workload=self._workload(self._key_of(group, pods)),
+            pod_group=pod_group,
+            namespace_labels={} if meta is None else meta.labels,
+            namespace_going=meta is not None and meta.deletion_timestamp is not None,
+        )
+
+    def _key_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> WorkloadKey:
+        name = group.group
+        if not name:
+            name = workload_name(Group(name="", total=1, minimum=1), pods[0], self._settings.gates)
+        return WorkloadKey(f"{group.namespace}/{name}")
+
+    def _workload(self, key: WorkloadKey) -> SeenWorkload | None:
+        kept, raw = self._ledger.get(key), self._raws.of(key)
+        return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
+
+    async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
+        about = _about(group, seen)
+        await self._hands.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions)
+
+    async def _leftovers(self, group: GroupKey, uids: set[str]) -> None:
+        """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
+        if group.group:
+            keys = set() if uids else {WorkloadKey(f"{group.namespace}/{group.group}")}
+        else:
+            keys = set(self._owned.get(group, ()))
+        for key in keys:
+            workload = self._workload(key)
+            if workload is None or not _is_left(workload, uids):
+                continue
+            seen = SeenPods(pods=(), workload=workload)
+            actions = reconcile_pods(seen, self._settings, self._lookups)
+            if actions and not await self._lives(group, workload):
+                await self._carry_out(group, seen, actions)
+
+    async def _lives(self, group: GroupKey, workload: SeenWorkload) -> bool:
+        """Whether one of its pods is there and our watch does not show it yet."""
+        chosen = Selection(namespace=group.namespace, label_selector=QUEUED_PODS.selector)
+        owners = {owner.uid for owner in workload.typed.metadata.owner_references}
+        listing = await self._client.list_all(PODS, dict[str, Any], chosen)
+        for pod in listing.items:
+            meta = pod["metadata"]
+            if meta["uid"] in owners:
+                return True
+            if group.group and _group_of(Key(group.namespace, meta["name"]), pod) == group:
+                return True
+        return False
+
+
+def _group_of(key: Key, pod: Json) -> GroupKey:
+    try:
+        _, name = key_of(SeenPod(pod))
+    except JobError:
+        name = ""
+    return GroupKey(key.namespace, name, "" if name else key.name)
+
+
+def _controlling_pod(workload: Workload) -> OwnerReference | None:
+    found: Iterator[OwnerReference] = (
+        owner
+        for owner in workload.metadata.owner_references
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")
+    )
+    return next(found, None)
+
+
+def _is_left(workload: SeenWorkload, uids: set[str]) -> bool:
+    """Whether none of the pods ``uids`` owns it, and pods alone did."""
+    owners = workload.typed.metadata.owner_references
+    return bool(owners) and all(owner.kind == "Pod" and owner.uid not in uids for owner in owners)
+
+
+def _about(group: GroupKey, seen: SeenPods) -> ObjectReference:
+    """A group's Events are about its Workload, where it has one; else about a pod."""
+    if seen.workload is not None and (group.group or not seen.pods):
+        meta = seen.workload.typed.metadata
+        return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
+    pod = min(seen.pods, key=lambda one: one.age_key)
+    return ObjectReference("v1", "Pod", pod.name, pod.uid, group.namespace)

@@ -9,7 +9,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
-from agent import checkpoint
+import grpc
+import grpc.aio
+
+from agent import checkpoint, layoutstate
 from agent.access import node_access, seen_at
 from agent.cdifiles import CdiFiles
 from agent.checkpoint import Checkpoint
@@ -39,6 +42,7 @@ log = logging.getLogger(__name__)
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 0.1
 """The most that a kill can make the agent forget."""
+HOLDERS_WITHIN_S = 2.0
 FILL_FIRST_S = 0.15
 FILL_GAP_S = 0.004
 
@@ -50,9 +54,11 @@ class Restart(Exception):  # noqa: N818 - a request to the process, not an error
 def choices_of(settings: Settings) -> Choices:
     return Choices(
         layout=settings.layout,
+        gpu_layout=settings.gpu_layout,
         allocation=settings.allocation,
         replica_policy=settings.replica_policy,
         health=settings.health,
+        mps_root=settings.mps_root or settings.state_dir / "mps",
     )
 
 
@@ -88,7 +94,8 @@ class Agent:
         self._boot_id = checkpoint.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
         choices = choices_of(settings)
-        self.picture = Picture(settings.node_name, choices)
+        self._saved_modes = layoutstate.load(settings.state_dir)
+        self.picture = Picture(settings.node_name, choices, self._saved_modes)
         self._restored = self._restore()
         self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
         self._adopting = asyncio.Lock()
@@ -112,6 +119,7 @@ class Agent:
         self._looked = self._restored is not None
         """Whether anything is known: until then there is nothing to be ready for."""
         self._problems: tuple[str, ...] = ()
+        self._discovery_problems: tuple[str, ...] | None = None
 
     # Life
 
@@ -186,12 +194,24 @@ class Agent:
             await self._write_cdi(self.picture.choices, access)
             differs = node != self.picture.node
             self._tell(self.picture.discovered(node, access, now_s))
+            await self._ask_holders()
         self._dirty_links.set()
         await self._fill_first()
-        self._complain((*discovery.problems, *self.picture.layout.problems))
+        self._discovery_problems = discovery.problems
         if differs:
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
         self._serve()
+
+    async def _ask_holders(self) -> None:
+        """Before a GPU is shared or cut: is a container on it? The kubelet knows, and nobody else does."""
+        if not self.picture.awaits_holders:
+            return
+        try:
+            async with asyncio.timeout(HOLDERS_WITHIN_S):
+                await self.holders.refresh()
+        except (TimeoutError, grpc.aio.AioRpcError) as silent:
+            log.warning("kubelet does not say who holds what: taken for nobody", extra={"error": type(silent).__name__})
+        self.picture.held(self.holders.holders)
 
     def health(self, event: Event) -> None:
         if isinstance(event, XidSeen):
@@ -224,13 +244,18 @@ class Agent:
     def _serve(self) -> None:
         """The picture has changed: kubelet first, since pods wait for it."""
         self.manager.apply(self.picture.views())
+        if self._discovery_problems is not None:
+            self._complain((*self._discovery_problems, *self.picture.problems))
         self._dirty.set()
         self._schedule_tick()
         self._publish()
 
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
-        self._publish()
+        if self.picture.held(self.holders.holders):
+            self._serve()
+        else:
+            self._publish()
 
     def _publish(self) -> None:
         self._outlet.publish(self.picture, self.holders.holders)
@@ -395,7 +420,11 @@ class Agent:
     def _save(self, content: Checkpoint | None) -> None:
         if content is None:
             return
+        modes = self.picture.modes
         try:
+            if modes != (self._saved_modes or {}):
+                layoutstate.save(self._settings.state_dir, modes)
+                self._saved_modes = modes
             checkpoint.save(self._settings.state_dir, content)
         except OSError as failed:
             log.warning("checkpoint not saved", extra={"error": str(failed)})

@@ -3,43 +3,63 @@
 Synchronous and without I/O: the daemon hands in what it learned, with the time, and takes out what follows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.health.events import Event
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
+from agent.mps.clients import ClientCaps, ClientSettings, client_settings
+from agent.podresources import Holder
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ResourceView
+from inventory import fractions
 from inventory.devices import Node
-from inventory.ids import DeviceId, NodeName, ResourceName
+from inventory.gpulayout import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve
+from inventory.ids import DeviceId, GpuUuid, NodeName, ResourceName
 from inventory.layout import Layout, LogicalDevice, Resource, plan
+from inventory.layoutchange import Advance, Blocked, advance
 from inventory.linktable import LinkTable
 from inventory.preference import Chooser
-from inventory.sharing import LayoutSpec, ReplicaPolicy
+from inventory.sharing import LayoutSpec, ReplicaPolicy, SharingMode
+
+SHOWN_PODS = 8
 
 
 class Choices(Struct, frozen=True):
     """The administrator's choices that shape what is advertised and how it is handed out."""
 
     layout: LayoutSpec = LayoutSpec()
+    gpu_layout: GpuLayoutSpec = GpuLayoutSpec()
     allocation: AllocationSpec = AllocationSpec()
     replica_policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED
     health: HealthSettings = HealthSettings()
+    mps_root: Path = Path("/var/lib/tessera/mps")
 
 
 class Picture:
-    """One node's state. ``views()`` is what the device plugin servers answer from."""
+    """One node's state. ``views()`` is what the device plugin servers answer from.
 
-    def __init__(self, name: NodeName, choices: Choices) -> None:
+    ``modes`` are the GPU modes in force: those that a layout named, as far as the containers that run let it have its
+    way. ``advance`` says who is in the way of the rest.
+    """
+
+    def __init__(self, name: NodeName, choices: Choices, modes: Mapping[GpuUuid, GpuMode] | None = None) -> None:
         self.node = Node(name=name)
         self.layout = Layout()
         self.access = NodeAccess()
         self.choices = choices
         self.health = HealthCore(choices.health)
         self.links = LinkTable.of(self.node)
+        self.modes: dict[GpuUuid, GpuMode] = dict(modes or {})
+        self.wanted = Resolved()
+        self.advance = Advance({})
+        self._held: Mapping[DeviceId, Holder] | None = None
+        self._unsettled: frozenset[GpuUuid] = frozenset()
+        self._withheld: dict[str, dict[str, str]] = {}
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: Node, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
@@ -55,9 +75,59 @@ class Picture:
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
         """New choices; what they do not touch keeps its identity, so that no server or stream is disturbed."""
         old, self.choices = self.choices, choices
-        if choices.layout != old.layout:
+        if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
             self._replan()
         return self.health.reconfigure(choices.health, now_s) if choices.health != old.health else ()
+
+    @property
+    def awaits_holders(self) -> bool:
+        """Whether a change of modes waits to hear who holds what: ``held`` was never called."""
+        return bool(self._unsettled)
+
+    def held(self, holders: Mapping[DeviceId, Holder]) -> bool:
+        """Who holds what. True where a change that waited for it has come, or is held up otherwise than before."""
+        known = self._held is not None
+        if known and holders == self._held:
+            return False
+        self._held = dict(holders)
+        if known and not self.advance.blocked:
+            return False
+        before = (self.layout, self.advance, self._unsettled)
+        self._replan()
+        return (self.layout, self.advance, self._unsettled) != before
+
+    def withhold(self, who: str, reasons: Mapping[str, str]) -> bool:
+        """No new container gets these GPUs or MIG instances (by UUID, with one line why) until ``who`` says otherwise.
+
+        True where that changes anything.
+        """
+        if reasons == self._withheld.get(who, {}):
+            return False
+        self._withheld[who] = dict(reasons)
+        return True
+
+    @property
+    def withheld(self) -> dict[str, str]:
+        """By UUID: why no new container gets it, health aside."""
+        found = {
+            str(gpu): "its layout is to change: it waits for the containers on it" for gpu in self.advance.withheld
+        }
+        for reasons in self._withheld.values():
+            found.update(reasons)
+        return found
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What was asked for and is not so, one line each."""
+        refused = tuple(f"{problem}: the layout is not applied" for problem in self.wanted.problems)
+        return (*refused, *(self._in_the_way(one) for one in self.advance.blocked), *self.layout.problems)
+
+    def percent_largest(self) -> int | None:
+        """The largest request for percents that fits one GPU now; None where no GPU is fractional."""
+        resource = self.layout.resource(PERCENT_RESOURCE)
+        if resource is None:
+            return None
+        return fractions.largest(resource, (*(self._held or ()), *self.unhealthy(resource)))
 
     def apply(self, event: Event, now_s: float) -> tuple[Transition, ...]:
         """A health event; the transitions it caused."""
@@ -72,7 +142,10 @@ class Picture:
         return {device.id: reason for device, reason in self._unhealthy(resource)}
 
     def device_ids(self) -> set[DeviceId]:
-        return {device.id for resource in self.layout.resources for device in resource.devices}
+        """What containers may hold: what is advertised, and what was before a layout shared or cut it otherwise."""
+        advertised = {device.id for resource in self.layout.resources for device in resource.devices}
+        units = {DeviceId(uuid) for gpu in self.node.gpus for uuid in (gpu.uuid, *(m.uuid for m in gpu.mig_instances))}
+        return advertised | units
 
     def validate(self) -> None:
         """Recompute the invariants of every part, and that all devices stand on GPUs of this node."""
@@ -81,10 +154,42 @@ class Picture:
         self.health.validate()
         uuids = {gpu.uuid for gpu in self.node.gpus}
         assert all(d.gpu in uuids for r in self.layout.resources for d in r.devices), "a device without a GPU"
+        assert self.node.gpus == () or self.modes.keys() <= uuids, "a mode without a GPU"
 
     def _replan(self) -> None:
-        self.layout = plan(self.node, self.choices.layout)
+        if self.node.gpus:
+            # Before anything was discovered there is nothing that a layout could be about.
+            self.wanted = resolve(self.node, self.choices.gpu_layout, self.modes)
+            self.advance = advance(self.node, self.choices.layout, self.modes, self.wanted, self._held or ())
+            self._unsettled = self._changing() if self._held is None else frozenset()
+            self.modes = {
+                uuid: mode
+                for uuid, mode in (self.modes if self._unsettled else self.advance.modes).items()
+                if self.node.gpu(uuid) is not None
+            }
+        # A GPU of which it is not known who holds it is not in the plan at all: unlisted for a moment, never shared.
+        sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
+        self.layout = plan(sure, self.choices.layout, self.modes)
         self._choosers = {r.name: Chooser(r.devices, self.links) for r in self.layout.resources}
+
+    def _changing(self) -> frozenset[GpuUuid]:
+        after = self.advance.modes
+        return frozenset(uuid for uuid in {*after, *self.modes} if after.get(uuid) != self.modes.get(uuid))
+
+    def _in_the_way(self, blocked: Blocked) -> str:
+        """Who holds what must go before the GPU's mode can change."""
+        gpu = self.node.gpu(blocked.gpu)
+        held = self._held or {}
+        pods = sorted({f"{held[one].namespace}/{held[one].pod}" for one in blocked.devices if one in held})
+        wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value
+        shown = ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
+        name = blocked.gpu if gpu is None else f"GPU {gpu.index} ({gpu.uuid})"
+        ends = {
+            WhenBusy.REFUSE: "the layout is not applied until they are gone",
+            WhenBusy.WAIT: "it waits for them, and no other container gets the GPU",
+            WhenBusy.DRAIN: "they are to be evicted",
+        }[blocked.when_busy]
+        return f"{self.choices.gpu_layout.source}: {name} is to be {wanted} and is held by {shown}: {ends}"
 
     def _view(self, resource: Resource) -> ResourceView:
         return ResourceView(
@@ -94,10 +199,24 @@ class Picture:
             access=self.access,
             chooser=self._choosers[resource.name],
             policy=self.choices.replica_policy,
+            client=self._client,
         )
 
+    def _client(self, devices: Sequence[LogicalDevice]) -> ClientSettings | None:
+        """The way to the MPS daemon of what a container got, and its caps; None where no daemon shares it."""
+        share = devices[0].share
+        if share is None or not share.sharing.needs_mps:
+            return None
+        caps = ClientCaps(share.memory_mib, share.threads)
+        if share.sharing is SharingMode.FRACTIONAL:
+            caps = ClientCaps(fractions.memory_mib(devices), len(devices))
+        return client_settings(self.choices.mps_root, devices[0].physical_id, caps)
+
     def _unhealthy(self, resource: Resource) -> Iterator[tuple[LogicalDevice, str]]:
+        withheld = self.withheld
         for device in resource.devices:
             health = self.health.state(device.gpu, device.mig)
             if not health.advertised_healthy:
                 yield device, health.reason or health.state.value
+            elif withheld and (reason := withheld.get(device.physical_id) or withheld.get(device.gpu)):
+                yield device, reason

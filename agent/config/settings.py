@@ -81,6 +81,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     config_dir: Path = Path("/available-configs")
     """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""
     state_dir: Path = Path("/var/lib/tessera")
+    mps_root: Path | None = None
+    """Where MPS daemons keep their files; None: ``mps`` in the state folder."""
     metrics_address: Address | None = Address("0.0.0.0", 9400)  # noqa: S104 - Prometheus scrapes it from other nodes
     kubeconfig: Path | None = None
     """None: the service account's mount."""

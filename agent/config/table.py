@@ -288,7 +288,14 @@ NVIDIA: tuple[Option, ...] = (
         env=("DP_ENABLE_HEALTHCHECKS",),
         paths=("health.enabledXids",),
     ),
-    Option(parser=TEXT, default="", help="no effect: MPS is not started", env=("MPS_ROOT",), paths=("flags.mpsRoot",)),
+    Option(
+        target="mps_root",
+        parser=PATH,
+        default="mps in the state folder",
+        help="where MPS daemons keep their files",
+        env=("MPS_ROOT",),
+        paths=("flags.mpsRoot",),
+    ),
     Option(
         parser=TEXT,
         default="",

@@ -103,7 +103,6 @@ def test_nvidias_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert settings.labels.machine_type_file == Path("/tmp/machine")
     assert not settings.fail_on_init_error
     assert {line.split(": ")[1] for line in loaded.warnings} == {
-        "flags.mpsRoot",
         "flags.useNodeFeatureAPI",
         "flags.deviceDiscoveryStrategy",
         "flags.gfd.oneshot",

@@ -1,6 +1,9 @@
 """What the flavor assigner answers for one workload: a flavor for each resource of each pod set, and how good it is.
 
 Numbers stay numbers here; sentences are made from them where somebody reads them (``controller.engine.records``).
+
+``gc=False``, here and in what is made for every try: nothing in it leads back to itself, so the collector of garbage
+need not walk it.
 """
 
 from collections.abc import Mapping
@@ -61,7 +64,7 @@ class Possibility(StrEnum):
     RECLAIM = "Reclaim"
 
 
-class Shortfall(msgspec.Struct, frozen=True):
+class Shortfall(msgspec.Struct, frozen=True, gc=False):
     """One flavor-resource that stood in the way, in numbers. ``available`` includes what may be borrowed."""
 
     resource: ResourceName
@@ -74,7 +77,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     """The ClusterQueue's own usage."""
 
 
-class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True):
+class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One flavor tried for one resource group of one pod set.
 
     ``problem`` names the rule that took the flavor out before quota was looked at (a taint, a selector, ...).
@@ -89,7 +92,7 @@ class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class FlavorChoice(msgspec.Struct, frozen=True):
+class FlavorChoice(msgspec.Struct, frozen=True, gc=False):
     """``borrow`` is the height of the smallest cohort subtree whose quota holds the request, 0 for own quota.
 
     ``tried_index`` is the place of the last flavor looked at, -1 when there is none left to try (fact 12 of the
@@ -102,7 +105,7 @@ class FlavorChoice(msgspec.Struct, frozen=True):
     tried_index: int
 
 
-class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
+class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``requests`` are those of all ``count`` pods together.
 
     A set for which some resource found no flavor has no choices at all and is ``refused``. One that is refused with
@@ -128,7 +131,7 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
 
 
-class Bookmark(msgspec.Struct, frozen=True):
+class Bookmark(msgspec.Struct, frozen=True, gc=False):
     """Where the next try goes on among the flavors.
 
     ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
@@ -151,7 +154,7 @@ class Bookmark(msgspec.Struct, frozen=True):
         return any(index != -1 for one in self.tried for index in one.values())
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``usage`` is what the ClusterQueue would be charged; for an elastic slice the increase alone."""
 
     pod_sets: tuple[PodSetChoice, ...]

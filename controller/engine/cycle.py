@@ -8,7 +8,7 @@ undone at its end. What was admitted is charged for good by the caller.
 from collections.abc import Iterable, Iterator
 
 from controller.engine import variants
-from controller.engine.assignment import Assignment, Mode, RepresentativeMode
+from controller.engine.assignment import Assignment, Mode
 from controller.engine.beyond import Beyond
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
@@ -96,10 +96,10 @@ class Cycle:
             self._place_anew(entry)
         elif self._overlaps(entry) and self._recomputes() and self._retarget(entry):
             return
-        mode = entry.assignment.representative
-        if mode is RepresentativeMode.NO_FIT:
+        mode = entry.assignment.mode
+        if mode is Mode.NO_FIT:
             entry.decide(Rule.NO_FIT)
-        elif mode is RepresentativeMode.PREEMPT and not entry.targets:
+        elif mode is not Mode.FIT and not entry.targets:
             self._reserve(entry)
             entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
         elif self._overlaps(entry):
@@ -154,7 +154,7 @@ class Cycle:
     def _displaced(self, entry: Entry) -> bool:
         """Whether another took the places its pods would have got, now or once its victims are gone, and not quota."""
         assignment, queue = entry.assignment, entry.incoming.queue
-        if all(one.topology is None for one in assignment.pod_sets):
+        if not _has_places(assignment):
             return False
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
             return False
@@ -214,6 +214,8 @@ class Cycle:
 
     def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
         """``gone`` have given back their places already."""
+        if not _has_places(entry.assignment):
+            return True
         places = tuple(self._places(entry.assignment))
         if entry.incoming.replaces is None:
             return self._cluster.placement.fits(places)
@@ -233,6 +235,8 @@ class Cycle:
         self._add_places(entry.assignment)
 
     def _add_places(self, assignment: Assignment) -> None:
+        if not _has_places(assignment):
+            return
         for flavor, place in self._places(assignment):
             self._cluster.placement.add(flavor, place)
 
@@ -259,6 +263,13 @@ class Cycle:
     def _count(self, entry: Entry, result: str) -> None:
         counts = self.recomputed.setdefault(entry.incoming.queue.name, {})
         counts[result] = counts.get(result, 0) + 1
+
+
+def _has_places(assignment: Assignment) -> bool:
+    for one in assignment.pod_sets:  # noqa: SIM110  a generator costs more than the question
+        if one.topology is not None:
+            return True
+    return False
 
 
 def _own(queue: QueueState, entry: Entry, fr: FlavorResource, amount: Amount) -> Amount:

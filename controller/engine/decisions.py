@@ -29,7 +29,7 @@ class Event(NamedTuple):
     message: str
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The workload holds quota from now on, or, in a second pass, its pods have got their places."""
 
     workload: Workload
@@ -147,7 +147,7 @@ class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
         return (Event(self.key, EventType.NORMAL, reasons.WORKLOAD_SLICE_REPLACED, message),)
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The workload stays without quota. ``status()`` is what its conditions should say some time soon."""
 
     info: WorkloadInfo

@@ -26,7 +26,7 @@ from controller.engine.nomination import Nominator
 from controller.engine.outcomes import Outcomes
 from controller.engine.placement import Placement
 from controller.engine.queues.pending import PendingWorkload, Place
-from controller.engine.queuestate import Holder
+from controller.engine.queuestate import Holder, QueueState
 from controller.engine.quotashares import QuotaShares
 from controller.engine.resources import (
     Amount,
@@ -72,6 +72,7 @@ class Engine:
         self.beyond = Beyond(self.state.cluster, assigner)
         self._outcomes = Outcomes(self.state, self.stories, self.beyond)
         self.state.queues.on_removed = self._waits_no_longer
+        self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
         self._settled = False
@@ -238,9 +239,10 @@ class Engine:
     def explain(self, key: WorkloadKey, now_s: float) -> Pending | None:
         """A pending workload tried now, by itself and for the question alone. None for one that is not pending."""
         pending = self.state.queues.get(key)
-        entry = None if pending is None else self._entry(pending)
-        if pending is None or entry is None:
+        queue = None if pending is None else self.state.queue_of(pending.local_queue)
+        if pending is None or queue is None:
             return None
+        entry = self._entry(pending, queue)
         self.state.preemption.oracle.now_s = now_s
         bookmark = pending.bookmark
         pending.bookmark = None
@@ -301,13 +303,11 @@ class Engine:
 
     def _heads(self, now_s: float) -> list[Entry]:
         heads = self.state.queues.heads(now_s, open_for=self.state.open_for)
-        return [entry for head in heads if (entry := self._entry(head)) is not None]
+        queues = self.state.cluster.queues
+        return [self._entry(head, queues[head.at.name]) for head in heads if head.at is not None]
 
-    def _entry(self, pending: PendingWorkload) -> Entry | None:
-        queue = self.state.queue_of(pending.local_queue)
-        if queue is None:
-            return None
-        old = replaced_slice(pending.info.workload, self.state.config)
+    def _entry(self, pending: PendingWorkload, queue: QueueState) -> Entry:
+        old = replaced_slice(pending.info.workload, self.state.config) if self._elastic else None
         replaces = queue.holders.get(old) if old is not None else None
         return Entry(pending.incoming(queue, replaces), pending=pending)
 
@@ -346,4 +346,4 @@ def _try(entry: Entry) -> _Try:
     pending = entry.pending
     bookmark = pending.bookmark if pending is not None else None
     tried = bookmark.tried if bookmark is not None else ()
-    return entry.key, tuple(tuple(sorted(one.items())) for one in tried)
+    return entry.key, tuple([tuple(sorted(one.items())) for one in tried]) if tried else ()

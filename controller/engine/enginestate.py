@@ -48,6 +48,9 @@ class EngineState:
         self.ranges: dict[str, dict[str, LimitRange]] = {}
         self.overheads: dict[str, Resources] = {}
         self._problems: dict[ClusterQueueName, tuple[tuple[int, int, int], tuple[Inactive, ...]]] = {}
+        self._open: dict[ClusterQueueName, bool] = {}
+        """What ``open_for`` has answered while both generations add up to ``_open_at``."""
+        self._open_at = -1
 
     def touch(self) -> None:
         self.changes += 1
@@ -78,7 +81,15 @@ class EngineState:
         return known[1]
 
     def open_for(self, name: ClusterQueueName) -> bool:
-        return not self.problems(name)
+        # Both only ever grow: the sum stays the same as long as nothing that activity depends on has changed.
+        at = self.cluster.generation + self.cluster.quota.generation
+        if at != self._open_at:
+            self._open.clear()
+            self._open_at = at
+        known = self._open.get(name)
+        if known is None:
+            known = self._open[name] = not self.problems(name)
+        return known
 
     def forget_queue(self, name: ClusterQueueName) -> None:
         self._problems.pop(name, None)

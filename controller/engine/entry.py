@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from controller.engine.assignment import Assignment, Mode
 from controller.engine.incoming import Incoming, Target
 from controller.engine.queues.pending import PendingWorkload, RequeueReason
@@ -33,40 +35,26 @@ _REQUEUE = {
 }
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False, gc=False):
     """Mutable while the cycle lasts. ``pending`` is None for a second pass, ``holder`` for everybody else."""
 
-    __slots__ = (
-        "assignment",
-        "by_right",
-        "detail",
-        "gated",
-        "holder",
-        "incoming",
-        "key",
-        "pending",
-        "places",
-        "rule",
-        "targets",
-    )
+    incoming: Incoming
+    pending: PendingWorkload | None = None
+    holder: Holder | None = None
+    assignment: Assignment = NOTHING
+    targets: tuple[Target, ...] = ()
+    places: Mapping[str, TopologyUsage] = {}
+    """Of a second pass: where its pod sets go."""
+    by_right: bool = False
+    """It needs its own queue's quota alone, whatever others have claimed."""
+    rule: Rule = Rule.NO_FIT
+    detail: str = ""
+    gated: bool = False
+    """Others would have to go for it, and its preemption gates forbid that."""
 
-    def __init__(
-        self, incoming: Incoming, *, pending: PendingWorkload | None = None, holder: Holder | None = None
-    ) -> None:
-        self.incoming = incoming
-        self.key: WorkloadKey = incoming.key
-        self.pending = pending
-        self.holder = holder
-        self.assignment = NOTHING
-        self.targets: tuple[Target, ...] = ()
-        self.places: Mapping[str, TopologyUsage] = {}
-        """Of a second pass: where its pod sets go."""
-        self.by_right = False
-        """It needs its own queue's quota alone, whatever others have claimed."""
-        self.rule = Rule.NO_FIT
-        self.detail = ""
-        self.gated = False
-        """Others would have to go for it, and its preemption gates forbid that."""
+    @property
+    def key(self) -> WorkloadKey:
+        return self.incoming.key
 
     @property
     def second_pass(self) -> bool:
@@ -89,7 +77,7 @@ class Entry:
     def record(self, at_s: float) -> Record:
         return Record(
             at_s=at_s,
-            workload=self.key,
+            workload=self.incoming.info.key,
             cluster_queue=self.incoming.queue.name,
             rule=self.rule,
             assignment=None if self.assignment is NOTHING else self.assignment,

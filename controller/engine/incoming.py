@@ -10,7 +10,7 @@ from controller.engine.resources import LocalQueueKey, WorkloadKey
 from controller.engine.workload import WorkloadInfo
 
 
-class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pending workload as nomination sees it."""
 
     info: WorkloadInfo

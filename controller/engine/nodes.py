@@ -120,8 +120,10 @@ class Node:
         return 0 if cell is None else bounded(cell.potential())
 
     def fits(self, requests: Usage) -> bool:
-        for fr, amount in requests.items():  # noqa: SIM110  a generator costs more than the question
-            if amount > self.available(fr):
+        for fr, amount in requests.items():
+            cell = self.cells.get(fr)
+            free = self.available(fr) if cell is None else cell.available()
+            if amount > free and amount > 0:
                 return False
         return True
 
@@ -143,12 +145,13 @@ class Node:
         if self.parent is None or not self.borrowing_with(fr, amount):
             return BorrowLevel(0, self.parent is not None)
         node: Node = self
-        while node.parent is not None:
+        while (parent := node.parent) is not None:
             cell = node.cells.get(fr)
             if cell is not None and cell.local_quota:
                 amount -= cell.local_available()
-            node = node.parent
-            if not node.borrowing_with(fr, amount):
+            node = parent
+            cell = node.cells.get(fr)
+            if (amount <= 0) if cell is None else (cell.usage + amount <= cell.subtree_quota):
                 break
         return BorrowLevel(node.height, node.parent is not None)
 

@@ -9,26 +9,29 @@ from typing import Protocol
 
 import msgspec
 
-from controller.engine.assignment import Assignment, Bookmark, Mode, RepresentativeMode
+from controller.engine.assignment import Assignment, Bookmark, Mode
 from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import Pinned
 from controller.engine.incoming import Incoming, Target
-from controller.engine.limitrange import LimitSummary, ResourceProblem
+from controller.engine.limitrange import LimitSummary
 from controller.engine.partialadmission import may_reduce, reduce_counts
 from controller.engine.placement import NotPlaced
 from controller.engine.preemption.room import room_for
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import QueueState
 from controller.engine.records import Rule
+from controller.engine.resources import ClusterQueueName, FlavorResource
 from controller.engine.status import closed_preemption_gates
 from controller.engine.topologystep import with_topologies
 from controller.engine.workload import limit_range_problems, resource_problems
-from controller.objects.workload import Workload
+from controller.objects.core import Namespace
+from controller.objects.queues import ClusterQueue
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
 _REMEMBERED = 10_000
+_Sound = tuple[ClusterQueue, Namespace | None, LimitSummary]
 
 
 class Assigner(Protocol):
@@ -59,9 +62,8 @@ class Nominator:
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
-        self._sound: set[tuple[str, str]] = set()
-        """Namespace and shape of requests that are known to be valid, under the limits of ``_limits``."""
-        self._limits: dict[str, LimitSummary] = {}
+        self._sound: dict[tuple[ClusterQueueName, str, str], _Sound] = {}
+        """What was found right once is right while nobody changes what it was held against."""
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
         self.cycle: int | None = None
         """The number of the cycle, by which bookmarks age: whoever runs cycles counts them here."""
@@ -89,11 +91,20 @@ class Nominator:
         checks = workload.status.admission_checks
         if checks and (failed := [f"{one.name} ({one.state})" for one in checks if one.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
-        namespace = workload.metadata.namespace
-        if not self._takes(queue, namespace):
-            return Rule.NAMESPACE_MISMATCH, namespace or "(none)"
-        problem = self._problem(workload, pending.shape)
-        return (Rule.BAD_REQUESTS, str(problem)) if problem is not None else None
+        name = workload.metadata.namespace
+        namespace, limits = self._cluster.namespaces.get(name), self._cluster.limits.get(name, _NO_LIMITS)
+        known = self._sound.get((queue.name, name, pending.shape))
+        if known is not None and known[0] is queue.object and known[1] is namespace and known[2] is limits:
+            return None
+        if not _takes(queue, name, namespace):
+            return Rule.NAMESPACE_MISMATCH, name or "(none)"
+        problems = resource_problems(workload) or limit_range_problems(workload, limits)
+        if problems:
+            return Rule.BAD_REQUESTS, str(problems[0])
+        if len(self._sound) > _REMEMBERED:
+            self._sound.clear()
+        self._sound[queue.name, name, pending.shape] = (queue.object, namespace, limits)
+        return None
 
     def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
         """As at nomination, fewer pods included, on the state as it is now and with these flavors only."""
@@ -112,29 +123,6 @@ class Nominator:
             return assignment, targets
         sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
         return msgspec.structs.replace(assignment, pod_sets=sets), targets
-
-    def _takes(self, queue: QueueState, namespace: str) -> bool:
-        """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
-        selector = queue.object.spec.namespace_selector
-        if selector is None:
-            return False
-        known = self._cluster.namespaces.get(namespace)
-        return selector.matches(known.metadata.labels if known is not None else {NAMESPACE_NAME_LABEL: namespace})
-
-    def _problem(self, workload: Workload, shape: str) -> ResourceProblem | None:
-        """The first thing wrong with its requests. What was right once is right while nobody changes the limits."""
-        namespace = workload.metadata.namespace
-        limits = self._cluster.limits.get(namespace, _NO_LIMITS)
-        if self._limits.get(namespace, _NO_LIMITS) is not limits or len(self._sound) > _REMEMBERED:
-            self._sound.clear()
-            self._limits[namespace] = limits
-        if (namespace, shape) in self._sound:
-            return None
-        problems = resource_problems(workload) or limit_range_problems(workload, limits)
-        if problems:
-            return problems[0]
-        self._sound.add((namespace, shape))
-        return None
 
     def _assign(
         self, incoming: Incoming, bookmark: Bookmark | None, now_s: float, flavors: Pinned | None = None
@@ -160,7 +148,7 @@ class Nominator:
         now_s: float,
     ) -> tuple[Assignment, tuple[Target, ...]]:
         made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
-        if made.representative is not RepresentativeMode.PREEMPT or self._answered(made):
+        if made.mode is Mode.FIT or made.mode is Mode.NO_FIT or self._answered(made):
             return made, ()
         return self._aimed(incoming, made, now_s)
 
@@ -171,12 +159,26 @@ class Nominator:
         what several pod sets ask of one, of which only the last was asked about in full; and with fair sharing one
         among others, which count in the preemptor's share.
         """
-        if made.mode is not Mode.NO_CANDIDATES or len(made.preempting()) != 1:
+        if made.mode is not Mode.NO_CANDIDATES:
             return False
-        modes = {choice.mode for one in made.pod_sets for choice in one.choices.values()}
-        return modes <= {Mode.NO_CANDIDATES, Mode.FIT} and (
-            self._cluster.config.fair_sharing is None or len(made.usage) == 1
-        )
+        contested: FlavorResource | None = None
+        for one in made.pod_sets:
+            for resource, choice in one.choices.items():
+                if choice.mode is Mode.FIT:
+                    continue
+                fr = FlavorResource(choice.flavor, resource)
+                if choice.mode is not Mode.NO_CANDIDATES or (contested is not None and contested != fr):
+                    return False
+                contested = fr
+        return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
+
+
+def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:
+    """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
+    selector = queue.object.spec.namespace_selector
+    if selector is None:
+        return False
+    return selector.matches(namespace.metadata.labels if namespace is not None else {NAMESPACE_NAME_LABEL: name})
 
 
 _FAILED = ("Retry", "Rejected")

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
-    return gates.on("PartialAdmission") and any(_ways(info).values())
+    shrinks = any(one.min_count is not None for one in info.workload.spec.pod_sets)
+    return shrinks and gates.on("PartialAdmission") and any(_ways(info).values())
 
 
 def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | None]) -> T | None:

@@ -95,7 +95,7 @@ class Group(msgspec.Struct, frozen=True):
     flavors: tuple[FlavorName, ...]
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A workload that holds quota, as preemption looks at it. ``usage`` is exactly what is charged for it."""
 
     info: WorkloadInfo

@@ -25,7 +25,8 @@ class QuotaTree:
         self.undo = undo if undo is not None else UndoLog()
         self.cluster_queues: dict[ClusterQueueName, Node] = {}
         self.cohorts: dict[CohortName, Node] = {}
-        self._generation = 0
+        self.generation = 0
+        """Moves on with every change of shape or quotas, wherever in the forest."""
 
     def trial(self) -> Trial:
         """Undo on leaving whatever is done inside the ``with``, unless told to keep it."""
@@ -117,8 +118,8 @@ class QuotaTree:
             if old_root is not node and old_root.broken:
                 # The circle ran through a node that has just moved out of it.
                 self._join(old_root)
-        self._generation += 1
-        old_root.generation = node.root().generation = self._generation
+        self.generation += 1
+        old_root.generation = node.root().generation = self.generation
         if moves and old_parent is not None:
             self._prune(old_parent)
 

@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
     kind: Kind
 
 
-class Search(msgspec.Struct, frozen=True):
+class Search(msgspec.Struct, frozen=True, gc=False):
     """One question: who would have to go so that ``incoming`` gets ``frs``. ``barred`` must not, in spite of policy."""
 
     cluster: Cluster

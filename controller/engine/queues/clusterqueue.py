@@ -97,9 +97,16 @@ class ClusterQueueOrder:
         return min(heads, key=lambda one: one[:2])[2] if heads else None
 
     def pop(self) -> PendingWorkload | None:
-        head = self.first()
+        if self._usage is None:
+            lane = self._lanes.get(_ALL)
+            head = lane.pop() if lane is not None else None
+            if lane is not None and not lane:
+                del self._lanes[_ALL]
+        else:
+            head = self.first()
+            if head is not None:
+                self._take(head)
         if head is not None:
-            self._take(head)
             head.place = Place.IN_FLIGHT
             head.popped_epoch = self.epoch
         return head

@@ -100,6 +100,25 @@ class Lane:
             heapq.heappop(self._order)
         return None
 
+    def pop(self) -> PendingWorkload | None:
+        """Take out the first that is awake."""
+        head = self.first()
+        if head is None:
+            return None
+        # Asking for the first has left it on top of its shape, and its shape on top of the lane.
+        shape = self._order[0][2]
+        if shape.live == 1:
+            self.remove(head)
+            return head
+        heapq.heappop(shape.entries)
+        head.entry = None
+        shape.live -= 1
+        top = shape.top()
+        if top is not None:
+            shape.shown = top[0]
+            heapq.heapreplace(self._order, (top[0], next(self._sequence), shape))
+        return head
+
     def park(self, name: str) -> None:
         """Put everything of this shape, or of this family, to sleep."""
         one = self._shapes.get(name)

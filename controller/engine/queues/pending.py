@@ -73,6 +73,7 @@ class PendingWorkload:
         "due_s",
         "entry",
         "info",
+        "key",
         "local_queue",
         "place",
         "popped_epoch",
@@ -93,6 +94,7 @@ class PendingWorkload:
         due_s: float = 0.0,
     ) -> None:
         self.info = info
+        self.key: WorkloadKey = info.key
         self.local_queue = local_queue
         self.priority = priority
         self.queued_at_s = queued_at_s
@@ -110,10 +112,6 @@ class PendingWorkload:
 
     def __repr__(self) -> str:
         return f"<pending {self.key} {self.place.value}>"
-
-    @property
-    def key(self) -> WorkloadKey:
-        return self.info.key
 
     @property
     def family(self) -> str:

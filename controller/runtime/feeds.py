@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.runtime.inbox import News
-from controller.runtime.kinds import NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
+from controller.runtime.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
-from kube.clock import Clock
+from kube.clock import Clock, sleep
+from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
 from kube.resources import Resource
 
@@ -23,6 +24,12 @@ T = TypeVar("T")
 
 FIRST = 10.0
 """Seconds after which a kind that nobody has heard of yet is told to people."""
+
+_SERVED_S = 30.0
+"""Between two looks for a CRD that is not there."""
+_AGAIN_S = 1.0
+_LOOK_S = 0.02
+_NOWHERE = Selection(field_selector="metadata.name=none")
 
 # Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
 ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
@@ -39,11 +46,13 @@ class Feeds:
         random: Callable[[], float],
         readers: dict[Resource, Decode[Any]] | None = None,
     ) -> None:
+        self._client = client
         self._clock = clock
         self._listener: Callable[[News], None] | None = None
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
+        self._absent: set[Resource] = set()
         self.undecodable_seen = 0
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
@@ -94,7 +103,7 @@ class Feeds:
         for resource, reflector in sorted(self._reflectors.items(), key=lambda one: one[0] in self._wanted):
             if not self._follows(resource):
                 continue
-            wait = asyncio.ensure_future(reflector.wait_synced())
+            wait = asyncio.ensure_future(self._settled(resource, reflector))
             done, _ = await asyncio.wait([wait], timeout=FIRST)
             if not done:
                 log.warning("waiting for %s: not listed yet", resource.plural)
@@ -107,10 +116,39 @@ class Feeds:
     async def _follow(self, resource: Resource, reflector: Reflector[Any]) -> None:
         if resource in self._wanted:
             await self._wanted[resource].wait()
+        if resource in IF_SERVED:
+            await self._wait_served(resource)
         await reflector.run()
+
+    async def _settled(self, resource: Resource, reflector: Reflector[Any]) -> None:
+        """Return when it has been listed, or is known not to be there."""
+        while resource in IF_SERVED and not reflector.synced:
+            if resource in self._absent:
+                return
+            await sleep(self._clock, _LOOK_S)
+        await reflector.wait_synced()
+
+    async def _wait_served(self, resource: Resource) -> None:
+        """Return when the API server knows the kind, and lets us read it."""
+        while True:
+            try:
+                await self._client.list_all(resource, dict[str, Any], _NOWHERE)
+            except (NotFoundError, ForbiddenError) as error:
+                if resource not in self._absent:
+                    log.info("no %s: %s", resource.plural, error)
+                self._absent.add(resource)
+                await sleep(self._clock, _SERVED_S)
+            except KubeError as error:
+                log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
+                await sleep(self._clock, _AGAIN_S)
+            else:
+                self._absent.discard(resource)
+                return
 
     def _follows(self, resource: Resource) -> bool:
         wanted = self._wanted.get(resource)
+        if resource in self._absent:
+            return False
         return wanted is None or wanted.is_set()
 
     def _ready(self, resource: Resource) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import decode, read_custom
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
     AdmissionCheck,
@@ -38,6 +39,7 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", namespaced
 POD_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
 NODES: Final = Resource("", "v1", "nodes", "Node")
+GPU_NODES: Final = Resource("tessera.dev", "v1alpha1", "gpunodes", "GpuNode")
 PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
@@ -66,6 +68,7 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     POD_CLASSES: PriorityClass,
     RUNTIME_CLASSES: RuntimeClass,
     NODES: Node,
+    GPU_NODES: GpuNode,
     PODS: Pod,
 }
 """Everything the engine decides by. Jobs are read as JSON: see ``controller.runtime.jobshell``."""
@@ -75,6 +78,9 @@ NEEDED_BY: Final = {PODS: TOPOLOGIES}
 """Kinds that are followed only once there is an object of another kind. The pods of a cluster are many, and count only
 where pods are placed on nodes.
 """
+
+IF_SERVED: Final = frozenset({GPU_NODES})
+"""Kinds that a cluster may do without: there are none while their CRD is not there."""
 
 
 def reader(type_: type[T]) -> Callable[[bytes], T]:

@@ -10,7 +10,7 @@ from typing import Any
 from controller.config.settings import ControllerConfig
 from controller.engine.decisions import Decision, Decisions, Event
 from controller.engine.lifecycle import Step
-from controller.jobs.deviceplan import DevicePlan, no_plan
+from controller.jobs.deviceplan import DevicePlan
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
@@ -80,7 +80,7 @@ class Replica:
 class Term:
     """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead.
 
-    ``device_plan``: the GPUs meant for each pod.
+    ``device_plan``: the GPUs meant for each pod; the engine's where none is given.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Term:
         clock: Clock,
         replica: Replica,
         may_write: Callable[[], bool],
-        device_plan: DevicePlan = no_plan,
+        device_plan: DevicePlan | None = None,
     ) -> None:
         self._config = config
         self._client = client
@@ -151,7 +151,8 @@ class Term:
             return iter(())
         reach = Reach(self._config, self._client, self._feeds, self._replica.raws, self._clock, self._replica.namespace)
         count = self._counting.pod_placed
-        return Shells(reach, core, writer, people, count=count, device_plan=self._device_plan).begin()
+        plan = self._device_plan or core.engine.device_plan
+        return Shells(reach, core, writer, people, count=count, device_plan=plan).begin()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

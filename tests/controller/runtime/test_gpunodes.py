@@ -1,0 +1,76 @@
+"""GpuNodes in the live controller: followed where their CRD is, and what fails there takes no job any more."""
+
+from typing import Any
+
+from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, TOPOLOGIES
+from kube.testing import eventually
+from tests.controller.runtime.stage import Stage, stage
+
+GPU = "nvidia.com/gpu"
+
+
+def node(name: str, gpus: int) -> dict[str, Any]:
+    status = {
+        "allocatable": {"cpu": "64", GPU: str(gpus), "pods": "10"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, "pool": "gpu"}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def gpu_node(name: str, *states: str, holders: Any = ()) -> dict[str, Any]:
+    """GPUs 0, 1, ... of the node, in these states."""
+    devices = [
+        {
+            "uuid": f"GPU-{name}-{i}",
+            "index": i,
+            "memoryMiB": 81920,
+            "product": "NVIDIA H100",
+            "offers": [{"resource": GPU}],
+            "health": {"state": state, "reasons": ["Xid79"] if state == "Unhealthy" else []},
+        }
+        for i, state in enumerate(states)
+    ]
+    status = {"devices": devices, "holders": [*holders], "observedAt": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": name}, "status": status}
+
+
+def on_hosts(scene: Stage) -> None:
+    """The flavor ``default`` of the queue ``cq`` places pods on single nodes, and has GPUs."""
+    scene.make(TOPOLOGIES, "hosts", {}, spec={"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+    scene.server.merge(FLAVORS, "default", {"spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "hosts"}})
+    flavor = {"name": "default", "resources": [{"name": r, "nominalQuota": "100"} for r in ("cpu", GPU)]}
+    groups = [{"coveredResources": ["cpu", GPU], "flavors": [flavor]}]
+    scene.server.merge(CLUSTER_QUEUES, "cq", {"spec": {"resourceGroups": groups}})
+
+
+def gpu_workload(scene: Stage, name: str, gpus: int, count: int = 1) -> None:
+    resources = {"requests": {"cpu": "1", GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
+    template = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    scene.workload(name, podSets=[{"name": "main", "count": count, "template": template}])
+
+
+async def test_a_cluster_without_agents_is_decided_about_all_the_same() -> None:
+    async with stage() as scene:
+        scene.server.unknown.add("gpunodes")
+        scene.queue()
+        scene.workload("a")
+        async with scene.controller() as process:
+            await scene.until_admitted("a")
+            assert process._unready() is None
+
+
+async def test_a_gpu_that_fails_takes_no_job_until_it_is_well_again() -> None:
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Unhealthy"))
+        async with scene.controller():
+            gpu_workload(scene, "pair", 2)
+            await eventually(lambda: scene.condition("pair", "QuotaReserved") == "False/TopologyPlacementFailed")
+            gpu_workload(scene, "one", 1)
+            await scene.until_admitted("one")
+            scene.finish("one")
+            scene.server.merge(GPU_NODES, "n1", {"status": gpu_node("n1", "Healthy", "Healthy")["status"]})
+            await scene.until_admitted("pair")

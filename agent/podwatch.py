@@ -1,9 +1,10 @@
 """The pods that are bound to this node, and the devices that were planned for them: the shell around ``agent.plans``.
 
-    API server -> watch of the node's pods -> read() -> Plans -> GetPreferredAllocation
+    API server -> watch of the node's pods -> see() -> Plans -> GetPreferredAllocation
+                                                    -> ContainerTable -> whose process uses a GPU (agent.telemetry)
 
-Only what matters is decoded, and of pods that ask for no extended resource, or that the kubelet has acknowledged,
-nothing is kept. Without an API server there are no plans, and nothing waits for any.
+Only what matters is decoded; of pods that wait for no device just the ids of their containers are kept. Without an API
+server there are no plans, and nothing waits for any.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from msgspec import Struct, field
 
 from agent.plans import BoundPod, Choice, Demand, Plans
 from agent.podresources import Holder
+from agent.telemetry.owners import ContainerTable, PodContainer
 from inventory.ids import DeviceId, ResourceName
 from kube.backoff import Backoff
 from kube.client import Client, Selection
@@ -28,6 +30,7 @@ FRESH_S: Final = 120.0
 """A watch that has heard nothing for so long brings no news: a healthy one has a bookmark about once a minute."""
 MAX_PLANNED: Final = 64
 _DIGITS: Final = 6
+_ENDED: Final = ("Succeeded", "Failed")
 
 
 class _Annotations(Struct, frozen=True):
@@ -57,9 +60,17 @@ class _Spec(Struct, frozen=True, rename="camel"):
     init_containers: tuple[_Container, ...] = ()
 
 
+class _ContainerStatus(Struct, frozen=True):
+    name: str = ""
+    container_id: str = field(default="", name="containerID")
+
+
 class _Status(Struct, frozen=True, rename="camel"):
     phase: str = ""
     start_time: str | None = None
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
 class _Pod(Struct, frozen=True):
@@ -71,17 +82,46 @@ class _Pod(Struct, frozen=True):
 IDLE: Final = BoundPod(uid="", key=("", ""), age=0, demands=())
 """Stands for all pods that wait for no device: one object, however many they are."""
 
+
+class SeenPod(Struct, frozen=True):
+    """What is kept of a pod: what it waits for, and its containers by id (those of a pod that ended are nobody's)."""
+
+    waiting: BoundPod
+    containers: tuple[tuple[str, PodContainer], ...] = ()
+
+
+_NOTHING: Final = SeenPod(IDLE)
+
 _decoder = msgspec.json.Decoder(_Pod)
 
 
-def read(raw: bytes) -> BoundPod:
-    """The pod, if it still waits for devices; IDLE for all others. Raises msgspec.MsgspecError.
-
-    The kubelet sets ``startTime`` when it has admitted the pod, and a pod's devices are given at its admission.
-    """
+def see(raw: bytes) -> SeenPod:
+    """What is kept of the pod. Raises msgspec.MsgspecError."""
     pod = _decoder.decode(raw)
+    waiting, containers = _waiting(pod), tuple(_containers(pod))
+    return SeenPod(waiting, containers) if containers or waiting is not IDLE else _NOTHING
+
+
+def read(raw: bytes) -> BoundPod:
+    """The pod, if it still waits for devices; IDLE for all others. Raises msgspec.MsgspecError."""
+    return _waiting(_decoder.decode(raw))
+
+
+def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
+    """Ids without the runtime's name before them (``containerd://``)."""
+    status = pod.status
+    if status.phase in _ENDED:
+        return
+    for one in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
+        container_id = one.container_id.rpartition("://")[2]
+        if container_id:
+            yield container_id, PodContainer(pod.metadata.namespace, pod.metadata.name, one.name)
+
+
+def _waiting(pod: _Pod) -> BoundPod:
+    """The kubelet sets ``startTime`` when it has admitted the pod, and a pod's devices are given at its admission."""
     meta, status = pod.metadata, pod.status
-    if status.start_time is not None or status.phase in ("Succeeded", "Failed"):
+    if status.start_time is not None or status.phase in _ENDED:
         return IDLE
     demands = tuple(_demands((*pod.spec.init_containers, *pod.spec.containers)))
     if not demands:
@@ -113,8 +153,9 @@ class PodWatch:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.plans = Plans()
+        self.containers = ContainerTable()
         self._clock = clock or SystemClock()
-        self._reflector: Reflector[BoundPod] | None = None
+        self._reflector: Reflector[SeenPod] | None = None
         self._news = asyncio.Event()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
@@ -122,7 +163,7 @@ class PodWatch:
         self._reflector = Reflector(
             client,
             PODS,
-            read,
+            see,
             self.hear,
             clock=self._clock,
             backoff=Backoff(random=random),
@@ -130,15 +171,17 @@ class PodWatch:
         )
         await self._reflector.run()
 
-    def hear(self, change: Change[BoundPod]) -> None:
+    def hear(self, change: Change[SeenPod]) -> None:
         match change:
             case Added(new=entry) | Changed(new=entry):
-                if entry.object is IDLE:
+                self.containers.put(entry.uid, entry.object.containers)
+                if entry.object.waiting is IDLE:
                     self.plans.unbound(entry.uid)
                 else:
-                    self.plans.bound(entry.object)
+                    self.plans.bound(entry.object.waiting)
                     self._news.set()
             case Removed(old=entry):
+                self.containers.drop(entry.uid)
                 self.plans.unbound(entry.uid)
 
     def held(self, holders: Mapping[DeviceId, Holder]) -> None:

@@ -1,0 +1,10 @@
+"""What the node's GPUs do and for whom: one pass over NVML each interval, split by pod, kept as text for scrapes.
+
+fields, collectors     which figures, under which names (dcgm-exporter's)
+reader, gpm, processes NVML to a ``GpuReading``, on the GPU's own thread
+cgroups, owners        process to container to pod
+allocation, shares     who holds what, and who used how much of it (pure)
+energy, activity       what goes on from pass to pass (pure)
+series, exposition     readings and shares to the text format
+sampler                the shell around it: when, and what to do when a GPU does not answer
+"""

@@ -1,0 +1,84 @@
+"""How long a pod's device has been idle, and in what way. Pure: what was seen in each pass, with the time, goes in.
+
+active   it did something since the last pass
+warm     it holds memory and was active not long ago: a server between requests
+held     it holds memory and has not done anything for long
+empty    it holds no memory: the device was asked for, and nothing was started on it
+"""
+
+from collections.abc import Hashable
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from agent.telemetry.owners import PodContainer
+
+Device = TypeVar("Device", bound=Hashable)
+
+WARM_S = 1800.0
+"""A server that nobody asked anything for half an hour is not warm any more."""
+EMPTY_MIB = 1.0
+
+
+class Use(StrEnum):
+    """What a pod does with a device."""
+
+    ACTIVE = "active"
+    WARM = "warm"
+    HELD = "held"
+    EMPTY = "empty"
+
+
+class Activity(Struct, frozen=True):
+    """One pod on one device, as of the last pass."""
+
+    use: Use
+    idle_s: float
+
+
+class _Record(Struct):
+    active_s: float
+    """When it last did something; at first, when it was first seen."""
+    activity: Activity
+
+
+class ActivityLog(Generic[Device]):
+    """One node's pods on its devices. Holds one record for each pair that the last pass saw."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[Device, PodContainer], _Record] = {}
+
+    def observe(self, device: Device, pod: PodContainer, *, active: bool, memory_mib: float, now_s: float) -> None:
+        """A pass over one pair."""
+        record = self._records.get((device, pod))
+        since_s = now_s if active or record is None else record.active_s
+        idle_s = max(0.0, now_s - since_s)
+        if active:
+            use = Use.ACTIVE
+        elif memory_mib < EMPTY_MIB:
+            use = Use.EMPTY
+        else:
+            use = Use.WARM if idle_s < WARM_S else Use.HELD
+        self._records[device, pod] = _Record(since_s, Activity(use, idle_s))
+
+    def keep(self, pairs: set[tuple[Device, PodContainer]]) -> None:
+        """Drop the pairs that are not among these."""
+        for pair in self._records.keys() - pairs:
+            del self._records[pair]
+
+    def of(self, device: Device, pod: PodContainer) -> Activity | None:
+        record = self._records.get((device, pod))
+        return None if record is None else record.activity
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def validate(self) -> None:
+        """Active is not idle, and what is held or warm is told apart by its age alone."""
+        for record in self._records.values():
+            use, idle_s = record.activity.use, record.activity.idle_s
+            assert idle_s >= 0, "idle since the future"
+            assert use is not Use.ACTIVE or idle_s == 0, "active and idle"
+            assert use is not Use.WARM or idle_s < WARM_S, "warm for too long"
+            assert use is not Use.HELD or idle_s >= WARM_S, "held too early"

@@ -1,0 +1,99 @@
+"""Who holds what share of which device, from pod resources and the layout. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, structs
+
+from agent.podresources import Holder
+from agent.telemetry.owners import PodContainer
+from inventory.devices import Gpu, Node
+from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.layout import Layout, LogicalDevice, physical_id
+
+WHOLE, MIG = "whole", "mig"
+SLICES = 7
+"""Compute slices of a MIG GPU whose profiles do not tell."""
+
+
+class Place(Struct, frozen=True, order=True):
+    """A GPU, or one GPU instance of it."""
+
+    gpu: GpuUuid
+    gi_id: int = -1
+    """-1: the GPU as a whole."""
+
+
+class Allocation(Struct, frozen=True):
+    """What one container holds of one place. ``share`` is of the physical GPU, 0 to 1."""
+
+    place: Place
+    holder: PodContainer
+    resource: ResourceName
+    mode: str
+    share: float
+
+
+class Tenants(Struct, frozen=True):
+    """The holders of one place. ``exclusive``: one holder, and nobody else can be given a part of it."""
+
+    holders: tuple[PodContainer, ...] = ()
+    exclusive: bool = False
+
+
+NOBODY = Tenants()
+
+
+def slices_of(gpu: Gpu) -> int:
+    """Compute slices of the whole GPU."""
+    return max((profile.slices for profile in gpu.mig_profiles), default=SLICES) or SLICES
+
+
+def allocations(node: Node, layout: Layout, holders: Mapping[DeviceId, Holder]) -> tuple[Allocation, ...]:
+    """One for each place, container, resource and mode. Devices of GPUs that are gone are nobody's."""
+    devices = {device.id: device for resource in layout.resources for device in resource.devices}
+    parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
+    instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}
+    gpus = {str(gpu.uuid): gpu for gpu in node.gpus}
+    found: dict[tuple[Place, PodContainer, ResourceName, str], float] = {}
+    for device_id, holder in holders.items():
+        unit = physical_id(device_id)
+        device = devices.get(device_id)
+        if unit in instances:
+            gpu, mig = instances[unit]
+            place, whole = Place(gpu.uuid, mig.gi_id), mig.ci_slices / slices_of(gpu)
+        elif unit in gpus:
+            place, whole = Place(GpuUuid(unit)), 1.0
+        else:
+            continue
+        key = (
+            place,
+            PodContainer(holder.namespace, holder.pod, holder.container),
+            holder.resource,
+            _mode(device, unit),
+        )
+        # A device that is not planned any more (the layout was changed under its holder) counts for all it stands on.
+        of = parts[holder.resource, unit] if device is not None else 1
+        found[key] = found.get(key, 0.0) + whole / max(1, of)
+    return tuple(Allocation(*key, share=min(1.0, share)) for key, share in sorted(found.items()))
+
+
+def _mode(device: LogicalDevice | None, unit: str) -> str:
+    if device is not None and device.share is not None:
+        return device.share.sharing.value
+    return MIG if unit.startswith("MIG-") else WHOLE
+
+
+def tenants(found: Iterable[Allocation]) -> dict[Place, Tenants]:
+    """The holders of each place that has any."""
+    by_place: dict[Place, Tenants] = {}
+    for one in found:
+        before = by_place.get(one.place)
+        alone = one.mode in (WHOLE, MIG)
+        if before is None:
+            by_place[one.place] = Tenants((one.holder,), alone)
+        elif one.holder in before.holders:
+            by_place[one.place] = structs.replace(before, exclusive=before.exclusive and alone)
+        else:
+            by_place[one.place] = Tenants((*before.holders, one.holder), exclusive=False)
+    return by_place

@@ -1,0 +1,65 @@
+"""Energy by pod, summed up from pass to pass. Pure.
+
+What the device's counter gained since the last pass is divided as its power was. Held for the pods that are there and
+for nobody else: what ended pods used is kept as one sum, for ``validate``.
+"""
+
+from collections.abc import Hashable, Mapping
+from math import isclose
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+Device = TypeVar("Device", bound=Hashable)
+User = TypeVar("User", bound=Hashable)
+
+
+class Account(Struct, Generic[User]):
+    """One device's energy since its first pass, mJ. ``counter_mj`` is the device's own, as last read."""
+
+    counter_mj: float
+    gained_mj: float = 0.0
+    unattributed_mj: float = 0.0
+    ended_mj: float = 0.0
+    users_mj: dict[User, float] = field(default_factory=dict)
+
+
+class EnergyLedger(Generic[Device, User]):
+    """The accounts of one node. ``User`` is a pod on a device, or on a part of it."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[Device, Account[User]] = {}
+
+    def add(self, device: Device, counter_mj: float, watts: Mapping[User, float], total_w: float) -> None:
+        """A pass: the device's counter, and how its power ``total_w`` was divided since the last one."""
+        account = self._accounts.get(device)
+        if account is None:
+            account = self._accounts[device] = Account(counter_mj)
+        gained = counter_mj - account.counter_mj
+        if gained < 0:
+            gained = counter_mj  # the counter restarted with the GPU
+        account.counter_mj = counter_mj
+        account.gained_mj += gained
+        for user in [one for one in account.users_mj if one not in watts]:
+            account.ended_mj += account.users_mj.pop(user)
+        given = 0.0
+        for user, part_w in watts.items():
+            part = gained * (part_w / total_w) if total_w > 0 else 0.0
+            account.users_mj[user] = account.users_mj.get(user, 0.0) + part
+            given += part
+        account.unattributed_mj += max(0.0, gained - given)
+
+    def keep(self, devices: set[Device]) -> None:
+        """Drop the devices that are not among these."""
+        for device in self._accounts.keys() - devices:
+            del self._accounts[device]
+
+    def account(self, device: Device) -> Account[User] | None:
+        return self._accounts.get(device)
+
+    def validate(self) -> None:
+        """What pods, ended pods and nobody used is what the device used; nothing is negative."""
+        for device, account in self._accounts.items():
+            parts = [*account.users_mj.values(), account.ended_mj, account.unattributed_mj]
+            assert all(part >= 0 for part in parts), f"{device}: a negative amount of energy"
+            assert isclose(sum(parts), account.gained_mj, rel_tol=1e-6, abs_tol=1e-3), f"{device}: energy is lost"

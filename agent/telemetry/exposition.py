@@ -1,0 +1,70 @@
+"""The text format (version 0.0.4), written straight: one string a line, no objects per sample.
+
+Series that cost anything are made once a pass and kept as bytes; a scrape hands them out.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+EXACT = 2**53
+DIGITS = 6
+
+
+class Family(Struct, frozen=True):
+    """One metric's header."""
+
+    name: str
+    kind: str
+    help: str
+
+
+def escape(value: str) -> str:
+    """A label's value."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value
+
+
+def labels(pairs: Iterable[tuple[str, str]]) -> str:
+    """``a="1",b="2"``, empty values left out: to Prometheus an empty label is none."""
+    return ",".join(f'{name}="{escape(value)}"' for name, value in pairs if value)
+
+
+def number(value: float) -> str:
+    """A value in the fewest characters: whole numbers without a point, others to six digits behind it."""
+    whole = int(value)
+    if whole == value and -EXACT < whole < EXACT:
+        return str(whole)
+    return repr(round(value, DIGITS))
+
+
+class Writer:
+    """Collects lines by family. ``text`` gives those of families that have any, in the order of ``families``."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = tuple(families)
+        self._lines: dict[str, list[str]] = {family.name: [] for family in self._families}
+
+    def add(self, name: str, labels_text: str, value: float) -> None:
+        """One series of a family; the same labels must not come twice."""
+        self._lines[name].append(f"{name}{{{labels_text}}} {number(value)}")
+
+    def wants(self, name: str) -> bool:
+        return name in self._lines
+
+    @property
+    def series(self) -> Mapping[str, int]:
+        """How many each family has."""
+        return {name: len(lines) for name, lines in self._lines.items()}
+
+    def text(self) -> bytes:
+        parts: list[str] = []
+        for family in self._families:
+            lines = self._lines[family.name]
+            if not lines:
+                continue
+            help_text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+            parts.append(f"# HELP {family.name} {help_text}\n# TYPE {family.name} {family.kind}")
+            parts += lines
+        return ("\n".join(parts) + "\n").encode() if parts else b""

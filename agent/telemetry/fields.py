@@ -1,0 +1,205 @@
+"""The figures that NVML and GPM can give, under dcgm-exporter's names. Data only.
+
+Names, types and units are DCGM's (dcgm_fields.h) and dcgm-exporter's default counters; the help texts are ours. A
+figure that a board does not give has no series: never zero, never a stand-in number.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Kind(StrEnum):
+    """A field's Prometheus type; a label is put on every other series."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    LABEL = "label"
+
+
+class Field(Struct, frozen=True):
+    """One series name. ``usual`` ones are exported without a collectors file."""
+
+    name: str
+    kind: Kind
+    help: str
+    usual: bool = True
+
+
+def _gauge(name: str, text: str, *, usual: bool = True) -> Field:
+    return Field(name, Kind.GAUGE, text, usual)
+
+
+def _counter(name: str, text: str, *, usual: bool = True) -> Field:
+    return Field(name, Kind.COUNTER, text, usual)
+
+
+def _label(name: str, text: str, *, usual: bool = False) -> Field:
+    return Field(name, Kind.LABEL, text, usual)
+
+
+GPU_UTIL = "DCGM_FI_DEV_GPU_UTIL"
+MEM_COPY_UTIL = "DCGM_FI_DEV_MEM_COPY_UTIL"
+ENC_UTIL = "DCGM_FI_DEV_ENC_UTIL"
+DEC_UTIL = "DCGM_FI_DEV_DEC_UTIL"
+FB_USED = "DCGM_FI_DEV_FB_USED"
+POWER = "DCGM_FI_DEV_POWER_USAGE"
+ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+XID_ERRORS = "DCGM_FI_DEV_XID_ERRORS"
+CLOCK_REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
+GR_ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+
+PER_POD = (GPU_UTIL, MEM_COPY_UTIL, ENC_UTIL, DEC_UTIL, FB_USED)
+"""What can be divided among the pods of a shared device, so that the parts add up to the whole."""
+
+FIELDS: tuple[Field, ...] = (
+    _gauge("DCGM_FI_DEV_SM_CLOCK", "SM clock, MHz."),
+    _gauge("DCGM_FI_DEV_MEM_CLOCK", "Memory clock, MHz."),
+    _gauge("DCGM_FI_DEV_VIDEO_CLOCK", "Video encoder and decoder clock, MHz.", usual=False),
+    _gauge("DCGM_FI_DEV_MAX_SM_CLOCK", "Greatest SM clock, MHz.", usual=False),
+    _gauge("DCGM_FI_DEV_MAX_MEM_CLOCK", "Greatest memory clock, MHz.", usual=False),
+    _gauge(CLOCK_REASONS, "What holds the clocks down now: NVML's bit mask of clock event reasons."),
+    _gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "The same bit mask under its newer name.", usual=False),
+    _gauge("DCGM_FI_DEV_GPU_TEMP", "GPU temperature, degrees Celsius."),
+    _gauge("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature, degrees Celsius."),
+    _gauge("DCGM_FI_DEV_SLOWDOWN_TEMP", "GPU temperature that slows the clocks, degrees Celsius.", usual=False),
+    _gauge("DCGM_FI_DEV_SHUTDOWN_TEMP", "GPU temperature that turns the board off, degrees Celsius.", usual=False),
+    _gauge(POWER, "Power draw, watts."),
+    _gauge("DCGM_FI_DEV_POWER_USAGE_INSTANT", "Power draw of this instant, watts.", usual=False),
+    _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit that is set, watts."),
+    _gauge("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit that the driver enforces, watts.", usual=False),
+    _counter(ENERGY, "Energy since the driver was loaded, millijoules."),
+    _counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe transfers that had to be repeated."),
+    _gauge("DCGM_FI_DEV_PCIE_LINK_GEN", "PCIe generation in use.", usual=False),
+    _gauge("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe lanes in use.", usual=False),
+    _gauge("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "Highest PCIe generation.", usual=False),
+    _gauge("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "Most PCIe lanes.", usual=False),
+    _gauge(GPU_UTIL, "Share of the time that a kernel ran, percent."),
+    _gauge(MEM_COPY_UTIL, "Share of the time that memory was read or written, percent."),
+    _gauge(ENC_UTIL, "Video encoder utilisation, percent."),
+    _gauge(DEC_UTIL, "Video decoder utilisation, percent."),
+    _gauge(XID_ERRORS, "XID of the worst fault that is open now; 0 when there is none."),
+    _counter("DCGM_FI_DEV_POWER_VIOLATION", "Time slowed down for power, nanoseconds."),
+    _counter("DCGM_FI_DEV_THERMAL_VIOLATION", "Time slowed down for heat, nanoseconds."),
+    _counter("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", "Time slowed down by sync boost, nanoseconds.", usual=False),
+    _counter("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", "Time slowed down by the board's limit, nanoseconds.", usual=False),
+    _counter("DCGM_FI_DEV_LOW_UTIL_VIOLATION", "Time slowed down for low utilisation, nanoseconds.", usual=False),
+    _counter("DCGM_FI_DEV_RELIABILITY_VIOLATION", "Time slowed down for reliability, nanoseconds.", usual=False),
+    _gauge("DCGM_FI_DEV_FB_TOTAL", "Framebuffer memory in all, MiB.", usual=False),
+    _gauge("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free, MiB."),
+    _gauge(FB_USED, "Framebuffer memory used, MiB."),
+    _gauge("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved by driver and firmware, MiB."),
+    _gauge("DCGM_FI_DEV_FB_USED_PERCENT", "Framebuffer memory used, as a ratio from 0 to 1.", usual=False),
+    _gauge("DCGM_FI_DEV_BAR1_TOTAL", "BAR1 memory in all, MiB.", usual=False),
+    _gauge("DCGM_FI_DEV_BAR1_USED", "BAR1 memory used, MiB.", usual=False),
+    _gauge("DCGM_FI_DEV_BAR1_FREE", "BAR1 memory free, MiB.", usual=False),
+    _counter("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Corrected memory errors since the driver was loaded."),
+    _counter("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Uncorrected memory errors since the driver was loaded."),
+    _counter("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "Corrected memory errors of the board's life."),
+    _counter("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "Uncorrected memory errors of the board's life."),
+    _counter("DCGM_FI_DEV_RETIRED_SBE", "Pages retired for corrected errors.", usual=False),
+    _counter("DCGM_FI_DEV_RETIRED_DBE", "Pages retired for uncorrected errors.", usual=False),
+    _counter("DCGM_FI_DEV_RETIRED_PENDING", "Pages whose retirement waits for a reboot.", usual=False),
+    _counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors."),
+    _counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors."),
+    _gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1 where a row could not be remapped."),
+    _gauge("DCGM_FI_DEV_ROW_REMAP_PENDING", "1 while a row remap waits for a reset."),
+    _counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Data over all NVLinks, both ways, KiB."),
+    _counter("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "NVLink flow-control CRC errors.", usual=False),
+    _counter("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "NVLink data CRC errors.", usual=False),
+    _counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "NVLink retransmissions.", usual=False),
+    _counter("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "NVLink recoveries.", usual=False),
+    _gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "State of the virtual GPU licence; 0 where none is needed."),
+    _gauge("DCGM_FI_DEV_FAN_SPEED", "Fan speed, percent.", usual=False),
+    _gauge("DCGM_FI_DEV_PSTATE", "Performance state, 0 the highest.", usual=False),
+    _gauge("DCGM_FI_DEV_MIG_MODE", "1 while MIG mode is on.", usual=False),
+    _gauge("DCGM_FI_DEV_COMPUTE_MODE", "NVML's compute mode.", usual=False),
+    _gauge("DCGM_FI_DEV_PERSISTENCE_MODE", "1 while persistence mode is on.", usual=False),
+    _gauge(GR_ENGINE_ACTIVE, "Share of the time that the graphics or compute engine was active, 0 to 1."),
+    _gauge("DCGM_FI_PROF_SM_ACTIVE", "Share of the time that an SM had a warp, mean over the SMs, 0 to 1."),
+    _gauge("DCGM_FI_PROF_SM_OCCUPANCY", "Warps on the SMs as a share of the most there can be, 0 to 1."),
+    _gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Share of the time that the tensor pipe was active, 0 to 1."),
+    _gauge("DCGM_FI_PROF_DRAM_ACTIVE", "Share of the time that memory was moving data, 0 to 1."),
+    _gauge("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "Share of the time that the FP64 pipe was active, 0 to 1.", usual=False),
+    _gauge("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "Share of the time that the FP32 pipe was active, 0 to 1.", usual=False),
+    _gauge("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "Share of the time that the FP16 pipe was active, 0 to 1.", usual=False),
+    _gauge("DCGM_FI_PROF_PCIE_TX_BYTES", "Data sent over PCIe, bytes a second."),
+    _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "Data received over PCIe, bytes a second."),
+    _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "Data sent over NVLink, bytes a second.", usual=False),
+    _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Data received over NVLink, bytes a second.", usual=False),
+    _label("DCGM_FI_DRIVER_VERSION", "Version of the driver.", usual=True),
+    _label("DCGM_FI_CUDA_DRIVER_VERSION", "CUDA version of the driver, as NVML's number."),
+    _label("DCGM_FI_DEV_NAME", "Name of the product."),
+    _label("DCGM_FI_DEV_BRAND", "Brand of the product."),
+    _label("DCGM_FI_DEV_SERIAL", "Serial number of the board."),
+    _label("DCGM_FI_DEV_UUID", "UUID of the GPU."),
+    _label("DCGM_FI_DEV_MINOR_NUMBER", "N of /dev/nvidiaN."),
+    _label("DCGM_FI_DEV_PCI_BUSID", "Address on the PCI bus."),
+)
+BY_NAME = {field.name: field for field in FIELDS}
+
+_MEMORY_FIELDS = ("DCGM_FI_DEV_FB_", "DCGM_FI_PROF_")
+
+
+def of_instances(name: str) -> bool:
+    """Whether a GPU in MIG mode has this figure of each instance, and not of itself: its sum must not count twice."""
+    return name.startswith(_MEMORY_FIELDS)
+
+
+GPM_METRICS: dict[str, tuple[int, float]] = {
+    GR_ENGINE_ACTIVE: (1, 0.01),
+    "DCGM_FI_PROF_SM_ACTIVE": (2, 0.01),
+    "DCGM_FI_PROF_SM_OCCUPANCY": (3, 0.01),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": (5, 0.01),
+    "DCGM_FI_PROF_DRAM_ACTIVE": (10, 0.01),
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": (11, 0.01),
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": (12, 0.01),
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": (13, 0.01),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": (20, 2**20),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": (21, 2**20),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": (60, 2**20),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": (61, 2**20),
+}
+"""Field to GPM metric id (NVML_GPM_METRIC_*) and factor: percent to ratio, MiB/s to bytes/s."""
+
+FIELD_VALUES: dict[int, tuple[str, float]] = {
+    3: ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1),
+    4: ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1),
+    5: ("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", 1),
+    6: ("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", 1),
+    29: ("DCGM_FI_DEV_RETIRED_SBE", 1),
+    30: ("DCGM_FI_DEV_RETIRED_DBE", 1),
+    31: ("DCGM_FI_DEV_RETIRED_PENDING", 1),
+    38: ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", 1),
+    45: ("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", 1),
+    52: ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 1),
+    59: ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", 1),
+    74: ("DCGM_FI_DEV_POWER_VIOLATION", 1),
+    75: ("DCGM_FI_DEV_THERMAL_VIOLATION", 1),
+    76: ("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", 1),
+    77: ("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION", 1),
+    78: ("DCGM_FI_DEV_LOW_UTIL_VIOLATION", 1),
+    79: ("DCGM_FI_DEV_RELIABILITY_VIOLATION", 1),
+    82: ("DCGM_FI_DEV_MEMORY_TEMP", 1),
+    83: (ENERGY, 1),
+    94: ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 1),
+    142: ("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", 1),
+    143: ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 1),
+    144: ("DCGM_FI_DEV_ROW_REMAP_PENDING", 1),
+    145: ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1),
+    186: ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 0.001),
+}
+"""NVML field id (NVML_FI_DEV_*) to field and factor."""
+
+CLOCK_EVENTS = {
+    "gpu_idle": 0x1,
+    "clocks_setting": 0x2,
+    "power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "hw_power_brake": 0x80,
+    "display_clocks": 0x100,
+}
+"""dcgm-exporter's words for nvmlClocksEventReason bits."""

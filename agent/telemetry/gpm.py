@@ -1,0 +1,117 @@
+"""GPU performance monitoring (Hopper and newer): the mean of what happened between two passes.
+
+A scope is the GPU (None) or one GPU instance of it; each holds two of NVML's sample buffers, never more. All calls are
+made on the GPU's own thread. Before Hopper NVML has no counterpart of DCGM's profiling figures: they are absent.
+"""
+
+import math
+from typing import Any
+
+import pynvml
+
+from agent.nvml.errors import CallFailed, NvmlError
+from agent.nvml.query import ask, must
+from agent.telemetry.fields import GPM_METRICS
+from agent.telemetry.readings import Values
+
+SHORTEST_S = 0.1
+"""Samples that are closer together give noise (NVML's own advice)."""
+MOST_RATIO = 1.05
+"""Above it a share of the time is no figure: an instance was made anew between the samples."""
+
+_ORDER = tuple(GPM_METRICS.items())
+
+
+class _Scope:
+    """Two buffers: the last sample, and the one that is taken next."""
+
+    def __init__(self) -> None:
+        self.last: Any = must(pynvml.nvmlGpmSampleAlloc)
+        self.spare: Any = must(pynvml.nvmlGpmSampleAlloc)
+        self.taken_s: float | None = None
+
+
+class GpmReader:
+    """One GPU's scopes."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[int | None, _Scope] = {}
+        self._supported: bool | None = None
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(_ORDER)
+        for i, (_, (metric, _)) in enumerate(_ORDER):
+            self._request.metrics[i].metricId = metric
+
+    def read(self, handle: Any, gi_id: int | None, now_s: float) -> Values:
+        """Figures since the last read of this scope; none the first time, or where there is no GPM.
+
+        Raises GpuLost, DriverUnavailable.
+        """
+        if self._supported is None:
+            answer = ask(pynvml.nvmlGpmQueryDeviceSupport, handle)
+            self._supported = answer is not None and bool(answer.isSupportedDevice)
+        if not self._supported:
+            return {}
+        scope = self._scopes.get(gi_id)
+        try:
+            if scope is None:
+                scope = self._scopes[gi_id] = _Scope()
+            if scope.taken_s is not None and now_s - scope.taken_s < SHORTEST_S:
+                return {}
+            return self._read(handle, gi_id, now_s, scope)
+        except CallFailed:
+            # The samples are of two lives of the GPU or the instance: the next read starts anew.
+            self.forget(gi_id)
+            return {}
+
+    def _read(self, handle: Any, gi_id: int | None, now_s: float, scope: _Scope) -> Values:
+        if gi_id is None:
+            taken = ask(pynvml.nvmlGpmSampleGet, handle, scope.spare)
+        else:
+            taken = ask(pynvml.nvmlGpmMigSampleGet, handle, gi_id, scope.spare)
+        if taken is None:
+            self.forget(gi_id)
+            return {}
+        before, scope.last, scope.spare = scope.last, scope.spare, scope.last
+        was_taken, scope.taken_s = scope.taken_s is not None, now_s
+        if not was_taken:
+            return {}
+        self._request.sample1, self._request.sample2 = before, scope.last
+        must(pynvml.nvmlGpmMetricsGet, self._request)
+        return dict(self._figures())
+
+    def _figures(self) -> Values:
+        found: Values = {}
+        for i, (name, (_, factor)) in enumerate(_ORDER):
+            metric = self._request.metrics[i]
+            if metric.nvmlReturn != pynvml.NVML_SUCCESS or not math.isfinite(metric.value) or metric.value < 0:
+                continue
+            value = metric.value * factor
+            if factor < 1:
+                if value > MOST_RATIO:
+                    continue
+                value = min(value, 1.0)
+            found[name] = value
+        return found
+
+    def keep(self, gi_ids: set[int]) -> None:
+        """Drop the instances that are not among these."""
+        for gi_id in [one for one in self._scopes if one is not None and one not in gi_ids]:
+            self.forget(gi_id)
+
+    def forget(self, gi_id: int | None) -> None:
+        scope = self._scopes.pop(gi_id, None)
+        if scope is None:
+            return
+        for sample in (scope.last, scope.spare):
+            try:
+                ask(pynvml.nvmlGpmSampleFree, sample)
+            except NvmlError:
+                continue  # the driver is going: it takes its buffers along
+
+    def clear(self) -> None:
+        """Give every buffer back, and find out anew whether there is GPM at all."""
+        self._supported = None
+        for gi_id in list(self._scopes):
+            self.forget(gi_id)

@@ -1,0 +1,126 @@
+"""Whose process is it: pid to cgroup to container to pod, once a pass.
+
+A cgroup names the container whatever the layout: cgroup v1 (one line a controller) and v2 (one line), the systemd and
+the cgroupfs driver, containerd, CRI-O and Docker, a kubelet with a root cgroup of its own, a node that is itself a
+container, and paths that begin above the reader's own cgroup namespace (``/../..``).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+_ID = re.compile(r"(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$")
+"""``<id>``, ``cri-containerd-<id>.scope``, ``crio-<id>.scope``, ``docker-<id>.scope``, ``libpod-<id>.scope``,
+``kubepods-...:cri-containerd:<id>``."""
+_POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
+"""``pod<uid>`` or ``kubepods-burstable-pod<uid, underlined>.slice``; a static pod's uid is a hash without dashes."""
+_MONITOR = "crio-conmon-"
+LONGEST = 64 << 10
+
+
+class PodContainer(Struct, frozen=True, order=True):
+    """A container of a pod, as metrics name it."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class PodLookup(Protocol):
+    """The node's pods as the API server tells them; what was known stays known while it is away."""
+
+    def container(self, container_id: str) -> PodContainer | None:
+        """The pod and container of a container id (64 hexadecimal digits, no ``containerd://``)."""
+
+
+class NoPods:
+    """Nobody to ask."""
+
+    def container(self, container_id: str) -> PodContainer | None:  # noqa: ARG002 - PodLookup's
+        return None
+
+
+class ContainerTable:
+    """A ``PodLookup`` that is told of pods one by one, by uid. Holds the containers of the pods that are there."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, tuple[str, ...]] = {}
+        self._containers: dict[str, PodContainer] = {}
+
+    def container(self, container_id: str) -> PodContainer | None:
+        return self._containers.get(container_id)
+
+    def put(self, uid: str, containers: Iterable[tuple[str, PodContainer]]) -> None:
+        """The pod has these containers, by id, and no others."""
+        self.drop(uid)
+        found = dict(containers)
+        if found:
+            self._ids[uid] = tuple(found)
+            self._containers.update(found)
+
+    def drop(self, uid: str) -> None:
+        for container_id in self._ids.pop(uid, ()):
+            self._containers.pop(container_id, None)
+
+    def __len__(self) -> int:
+        return len(self._containers)
+
+
+class CgroupOwner(Struct, frozen=True):
+    """What a process's cgroup says; ``pod_uid`` with dashes, None outside pods (or where the path is cut off)."""
+
+    container_id: str
+    pod_uid: str | None = None
+
+
+def parse(text: str) -> CgroupOwner | None:
+    """The owner in ``/proc/<pid>/cgroup``; None for a process that is in no container."""
+    found: CgroupOwner | None = None
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        owner = _of_path(rest.partition(":")[2])
+        if owner is not None and owner.pod_uid is not None:
+            return owner
+        found = found or owner
+    return found
+
+
+def _of_path(path: str) -> CgroupOwner | None:
+    """The outermost container below the pod's cgroup; without one in sight the outermost container.
+
+    A container inside a pod's container (Docker in a pod) is the pod's; a node that is a container is nobody's pod.
+    """
+    uid: str | None = None
+    outermost: str | None = None
+    for segment in path.split("/"):
+        pod = _POD.search(segment)
+        if pod is not None:
+            uid, outermost = pod[1].replace("_", "-"), None
+            continue
+        container = _ID.search(segment)
+        if container is not None and not segment.startswith(_MONITOR) and outermost is None:
+            outermost = container[1]
+    return None if outermost is None else CgroupOwner(outermost, uid)
+
+
+def read(proc_root: Path, pid: int) -> CgroupOwner | None:
+    """The owner of a process; None for one that is gone, hidden, or in no container."""
+    try:
+        with (proc_root / str(pid) / "cgroup").open("rb") as file:
+            return parse(file.read(LONGEST).decode(errors="replace"))
+    except OSError:
+        return None
+
+
+def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[int, PodContainer]:
+    """The pods' processes among ``pids``. Read anew each time: a pid is soon another process's."""
+    found: dict[int, PodContainer] = {}
+    for pid in set(pids):
+        owner = read(proc_root, pid)
+        container = None if owner is None else pods.container(owner.container_id)
+        if container is not None:
+            found[pid] = container
+    return found

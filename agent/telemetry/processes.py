@@ -1,0 +1,86 @@
+"""Who runs on a GPU, and how much: NVML's process lists and utilisation samples. On the GPU's own thread."""
+
+from typing import Any
+
+import pynvml
+from msgspec import Struct, structs
+
+from agent.nvml.errors import CallFailed
+from agent.nvml.query import ABSENT, ask, translate
+from agent.telemetry.readings import ProcessReading
+
+MIB = 1 << 20
+MOST = 512
+"""Processes of one GPU that are told apart, those with the most memory first. The others' use is nobody's."""
+NO_INSTANCE = 0xFFFFFFFF
+
+_LISTS = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+)
+
+
+class Samples(Struct, frozen=True):
+    """Utilisation weights by pid as (sm, copy, encoder, decoder), and the newest sample's time stamp (NVML's, us)."""
+
+    weights: dict[int, tuple[float, float, float, float]]
+    newest_us: int
+
+
+def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
+    """Everybody on the GPU or its instances, with their weights. Raises GpuLost, DriverUnavailable."""
+    found: dict[tuple[int, int | None], float | None] = {}
+    for listing in _LISTS:
+        for one in _figure(listing, handle) or ():
+            gi_id = None if one.gpuInstanceId in (None, NO_INSTANCE) else int(one.gpuInstanceId)
+            memory_mib = None if one.usedGpuMemory is None else one.usedGpuMemory / MIB
+            key = (int(one.pid), gi_id)
+            # A process with both kinds of contexts is in two lists, with the same memory.
+            found[key] = _larger(found.get(key), memory_mib)
+    processes = {key: ProcessReading(pid=key[0], gi_id=key[1], memory_mib=mib) for key, mib in found.items()}
+    for pid, (sm, copy, encoder, decoder) in (samples.weights if samples else {}).items():
+        base = processes.get((pid, None)) or ProcessReading(pid=pid)
+        processes[pid, None] = structs.replace(base, sm=sm, copy=copy, encoder=encoder, decoder=decoder)
+    if len(processes) > MOST:
+        return tuple(sorted(processes.values(), key=lambda one: -(one.memory_mib or 0.0))[:MOST])
+    return tuple(processes.values())
+
+
+def read_samples(handle: Any, since_us: int) -> Samples | None:
+    """Utilisation by process since the time stamp; None where the driver does not give it (MIG mode, old boards).
+
+    Samples of idle moments are left out by NVML, so that a process's weight is the sum of its samples and not their
+    mean. Raises GpuLost, DriverUnavailable.
+    """
+    try:
+        raw = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
+            return Samples({}, since_us)  # nobody ran
+        failed = translate(error, "nvmlDeviceGetProcessUtilization")
+        if error.value in ABSENT or isinstance(failed, CallFailed):
+            return None
+        raise failed from None
+    weights: dict[int, tuple[float, float, float, float]] = {}
+    newest_us = since_us
+    for one in raw:
+        if one.timeStamp <= since_us:
+            continue
+        newest_us = max(newest_us, int(one.timeStamp))
+        sm, copy, encoder, decoder = weights.get(one.pid, (0.0, 0.0, 0.0, 0.0))
+        weights[one.pid] = (sm + one.smUtil, copy + one.memUtil, encoder + one.encUtil, decoder + one.decUtil)
+    return Samples(weights, newest_us)
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known, default=None)
+
+
+def _figure(function: Any, *args: Any) -> Any | None:
+    """``ask`` that takes a refusal for an absence: one list must not cost the others."""
+    try:
+        return ask(function, *args)
+    except CallFailed:
+        return None

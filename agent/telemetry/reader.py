@@ -1,0 +1,228 @@
+"""One pass over one GPU: everything that is exported about it, in one go, on the GPU's own thread.
+
+A figure that the board, its mode or its driver does not give is left out; only a GPU or a driver that is gone ends the
+pass. Numbers that NVML uses for "not available" never get past here.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pynvml
+
+from agent.nvml.errors import CallFailed
+from agent.nvml.migs import mig_handles
+from agent.nvml.query import ask
+from agent.telemetry import processes
+from agent.telemetry.fields import CLOCK_REASONS, DEC_UTIL, ENC_UTIL, FIELD_VALUES, GPU_UTIL, MEM_COPY_UTIL, POWER
+from agent.telemetry.gpm import GpmReader
+from agent.telemetry.readings import GpuReading, InstanceReading, Values
+from inventory.devices import Gpu
+
+MIB = 1 << 20
+BLANK = 0x7FFFFFF0
+BLANK_64 = 0x7FFFFFFFFFFFFFF0
+"""DCGM's "no value" and the like begin here; NVML's own are all ones."""
+ALL_LINKS = 0xFFFFFFFF
+NVLINK_TX_KIB, NVLINK_RX_KIB, NVLINK_STATE = 138, 139, 165
+
+_MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+_NARROW = frozenset({1, 5, 6})
+
+_SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
+    ("DCGM_FI_DEV_SM_CLOCK", pynvml.nvmlDeviceGetClockInfo, (pynvml.NVML_CLOCK_SM,), 1),
+    ("DCGM_FI_DEV_MEM_CLOCK", pynvml.nvmlDeviceGetClockInfo, (pynvml.NVML_CLOCK_MEM,), 1),
+    ("DCGM_FI_DEV_VIDEO_CLOCK", pynvml.nvmlDeviceGetClockInfo, (pynvml.NVML_CLOCK_VIDEO,), 1),
+    ("DCGM_FI_DEV_MAX_SM_CLOCK", pynvml.nvmlDeviceGetMaxClockInfo, (pynvml.NVML_CLOCK_SM,), 1),
+    ("DCGM_FI_DEV_MAX_MEM_CLOCK", pynvml.nvmlDeviceGetMaxClockInfo, (pynvml.NVML_CLOCK_MEM,), 1),
+    ("DCGM_FI_DEV_GPU_TEMP", pynvml.nvmlDeviceGetTemperature, (pynvml.NVML_TEMPERATURE_GPU,), 1),
+    ("DCGM_FI_DEV_SHUTDOWN_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (0,), 1),
+    ("DCGM_FI_DEV_SLOWDOWN_TEMP", pynvml.nvmlDeviceGetTemperatureThreshold, (1,), 1),
+    (POWER, pynvml.nvmlDeviceGetPowerUsage, (), 0.001),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT", pynvml.nvmlDeviceGetPowerManagementLimit, (), 0.001),
+    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", pynvml.nvmlDeviceGetEnforcedPowerLimit, (), 0.001),
+    ("DCGM_FI_DEV_PCIE_LINK_GEN", pynvml.nvmlDeviceGetCurrPcieLinkGeneration, (), 1),
+    ("DCGM_FI_DEV_PCIE_LINK_WIDTH", pynvml.nvmlDeviceGetCurrPcieLinkWidth, (), 1),
+    ("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", pynvml.nvmlDeviceGetMaxPcieLinkGeneration, (), 1),
+    ("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", pynvml.nvmlDeviceGetMaxPcieLinkWidth, (), 1),
+    ("DCGM_FI_DEV_FAN_SPEED", pynvml.nvmlDeviceGetFanSpeed, (), 1),
+    ("DCGM_FI_DEV_PSTATE", pynvml.nvmlDeviceGetPerformanceState, (), 1),
+    ("DCGM_FI_DEV_COMPUTE_MODE", pynvml.nvmlDeviceGetComputeMode, (), 1),
+    ("DCGM_FI_DEV_PERSISTENCE_MODE", pynvml.nvmlDeviceGetPersistenceMode, (), 1),
+    (CLOCK_REASONS, pynvml.nvmlDeviceGetCurrentClocksEventReasons, (), 1),
+)
+"""Field, NVML function, its arguments after the handle, factor."""
+
+
+class GpuReader:
+    """What is carried from one pass over a GPU to the next. Used from that GPU's thread alone."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self.wanted = wanted
+        """Names of the single figures to ask for: a figure that nobody exports costs no call."""
+        self._gpm = GpmReader()
+        self._session = -1
+        self._seen_us = 0
+        self._passed = False
+
+    def read(self, handle: Any, gpu: Gpu, session: int, now_s: float) -> GpuReading:
+        """A pass. ``session`` counts NVML sessions: samples of an older one are of no use.
+
+        Raises GpuLost, DriverUnavailable.
+        """
+        if session != self._session:
+            self._gpm.clear()
+            self._session, self._seen_us, self._passed = session, 0, False
+        first, self._passed = not self._passed, True
+        values = self._singles(handle)
+        values.update(_rates(handle))
+        links = [link.link for link in gpu.nvlinks if link.known]
+        found, links_up = _field_values(handle, links)
+        values.update(found)
+        values.update(_memory(handle))
+        if "DCGM_FI_DEV_VGPU_LICENSE_STATUS" in self.wanted:
+            values.update(_licence(handle))
+        if any(name.startswith("DCGM_FI_DEV_BAR1_") for name in self.wanted):
+            values.update(_bar1(handle))
+        instances = self._instances(handle, gpu, now_s) if gpu.mig_enabled else ()
+        if gpu.mig_capable:
+            values["DCGM_FI_DEV_MIG_MODE"] = float(gpu.mig_enabled)
+        values.update(self._gpm.read(handle, None, now_s))
+        samples = processes.read_samples(handle, self._seen_us)
+        if samples is not None:
+            self._seen_us = samples.newest_us
+        return GpuReading(
+            uuid=gpu.uuid,
+            at_s=now_s,
+            values=values,
+            instances=instances,
+            processes=processes.read(handle, samples),
+            processes_sampled=samples is not None,
+            links=len(links) if links_up is not None else 0,
+            links_up=links_up or 0,
+            first=first,
+        )
+
+    def close(self) -> None:
+        """Give NVML's buffers back."""
+        self._gpm.clear()
+
+    def _singles(self, handle: Any) -> Values:
+        found: Values = {}
+        for name, function, args, factor in _SINGLE:
+            if name in self.wanted:
+                value = _number(_figure(function, handle, *args))
+                if value is not None:
+                    found[name] = value * factor
+        if CLOCK_REASONS in found:
+            found["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] = found[CLOCK_REASONS]
+        return found
+
+    def _instances(self, handle: Any, gpu: Gpu, now_s: float) -> tuple[InstanceReading, ...]:
+        """One reading for each GPU instance that discovery knows and that is still there."""
+        known = {mig.index: mig.gi_id for mig in gpu.mig_instances}
+        found: dict[int, InstanceReading] = {}
+        for index, mig in mig_handles(handle):
+            gi_id = known.get(index)
+            if gi_id is None or gi_id in found or _figure(pynvml.nvmlDeviceGetGpuInstanceId, mig) != gi_id:
+                continue
+            found[gi_id] = InstanceReading(gi_id, {**_memory(mig), **self._gpm.read(handle, gi_id, now_s)})
+        self._gpm.keep(set(found))
+        return tuple(found.values())
+
+
+def _figure(function: Callable[..., Any], *args: Any) -> Any | None:
+    """``ask`` that takes a refusal for an absence: one figure must not cost the pass."""
+    try:
+        return ask(function, *args)
+    except CallFailed:
+        return None
+
+
+def _number(value: Any) -> float | None:
+    """A figure of at most 32 bits; None for NVML's and DCGM's ways to say that there is none."""
+    if value is None or not math.isfinite(value) or value >= BLANK:
+        return None
+    return float(value)
+
+
+def _rates(handle: Any) -> Iterator[tuple[str, float]]:
+    rates = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    if rates is not None:
+        yield GPU_UTIL, float(rates.gpu)
+        yield MEM_COPY_UTIL, float(rates.memory)
+    for name, function in (
+        (ENC_UTIL, pynvml.nvmlDeviceGetEncoderUtilization),
+        (DEC_UTIL, pynvml.nvmlDeviceGetDecoderUtilization),
+    ):
+        found = _figure(function, handle)
+        if found is not None:
+            yield name, float(found[0])
+
+
+def _memory(handle: Any) -> Values:
+    """Framebuffer of a GPU or a MIG device, MiB."""
+    found: Values = {}
+    memory = _figure(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    reserved = 0
+    if memory is not None:
+        reserved = memory.reserved
+        found["DCGM_FI_DEV_FB_RESERVED"] = reserved / MIB
+    else:
+        memory = _figure(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    if memory is not None and memory.total < BLANK_64:
+        found["DCGM_FI_DEV_FB_TOTAL"] = memory.total / MIB
+        found["DCGM_FI_DEV_FB_FREE"] = memory.free / MIB
+        found["DCGM_FI_DEV_FB_USED"] = memory.used / MIB
+        if memory.total > reserved:
+            found["DCGM_FI_DEV_FB_USED_PERCENT"] = memory.used / (memory.total - reserved)
+    return found
+
+
+def _bar1(handle: Any) -> Values:
+    bar1 = _figure(pynvml.nvmlDeviceGetBAR1MemoryInfo, handle)
+    if bar1 is None or bar1.bar1Total >= BLANK_64:
+        return {}
+    return {
+        "DCGM_FI_DEV_BAR1_TOTAL": bar1.bar1Total / MIB,
+        "DCGM_FI_DEV_BAR1_USED": bar1.bar1Used / MIB,
+        "DCGM_FI_DEV_BAR1_FREE": bar1.bar1Free / MIB,
+    }
+
+
+def _licence(handle: Any) -> Values:
+    features = _figure(pynvml.nvmlDeviceGetGridLicensableFeatures_v4, handle)
+    if features is None:
+        return {}
+    count = features.licensableFeaturesCount if features.isGridLicenseSupported else 0
+    states = [features.gridLicensableFeatures[i].featureState for i in range(min(count, 3))]
+    return {"DCGM_FI_DEV_VGPU_LICENSE_STATUS": float(max(states, default=0))}
+
+
+def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
+    """Every field value in one call, and how many of ``links`` are up (None where the driver does not say)."""
+    states = [(NVLINK_STATE, link) for link in links]
+    traffic = [(NVLINK_TX_KIB, ALL_LINKS), (NVLINK_RX_KIB, ALL_LINKS)] if links else []
+    asked = [*((number, 0) for number in FIELD_VALUES), *traffic, *states]
+    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked)
+    if answers is None:
+        return {}, None
+    got = [_value(answers[i]) for i in range(len(asked))]
+    found: Values = {}
+    for (name, factor), value in zip(FIELD_VALUES.values(), got, strict=False):
+        if value is not None:
+            found[name] = value * factor
+    parts = got[len(FIELD_VALUES) : len(FIELD_VALUES) + len(traffic)]
+    if parts and None not in parts:
+        found["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = math.fsum(part for part in parts if part is not None)
+    up = [value for value in got[len(FIELD_VALUES) + len(traffic) :] if value is not None]
+    return found, sum(value == 1 for value in up) if up else None
+
+
+def _value(answer: Any) -> float | None:
+    if answer.nvmlReturn != pynvml.NVML_SUCCESS or answer.valueType not in _MEMBERS:
+        return None
+    value = getattr(answer.value, _MEMBERS[answer.valueType])
+    if answer.valueType in _NARROW:
+        return _number(value)
+    return float(value) if math.isfinite(value) and value < BLANK_64 else None

@@ -1,0 +1,262 @@
+"""When GPUs are read, and what is kept of it: the shell around the pure parts of this package.
+
+    every interval: each GPU on its own NVML thread -> readings -> owners of processes -> usage -> text
+    a scrape:       the text, made anew only where holders or faults have changed since
+
+A GPU that does not answer has no series until it does; nothing is shown of a moment that has passed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from agent.health.faults import FaultKind
+from agent.nvml.errors import NvmlError
+from agent.picture import Picture
+from agent.podresources import Holder
+from agent.telemetry import collectors, usage
+from agent.telemetry.activity import ActivityLog
+from agent.telemetry.allocation import Place, allocations, tenants
+from agent.telemetry.collectors import USUAL, Collectors
+from agent.telemetry.energy import EnergyLedger
+from agent.telemetry.fields import CLOCK_REASONS, ENERGY, POWER
+from agent.telemetry.owners import PodContainer, PodLookup, owners_of
+from agent.telemetry.reader import GpuReader
+from agent.telemetry.readings import GpuReading
+from agent.telemetry.series import Scene, User, write
+from agent.telemetry.settings import MetricsSettings
+from agent.telemetry.shares import Figure
+from inventory.devices import Gpu
+from inventory.ids import DeviceId, GpuUuid
+from kube.clock import Clock, SystemClock
+from yamlfile import ConfigError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SECOND_LOOK_S = 1.0
+"""The first figures between two samples come so soon after a start, a reset or a new GPU."""
+CALL_TIMEOUT_S = 5.0
+ALWAYS = frozenset({POWER, CLOCK_REASONS})
+"""Read whatever is exported: our own series need them."""
+
+
+class Gpus(Protocol):
+    """The part of ``agent.monitor.GpuMonitor`` that is used here."""
+
+    @property
+    def session(self) -> int:
+        """Counts NVML sessions; 0 while none is open."""
+
+    async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """Run ``function(handle)`` on the GPU's thread. Raises NvmlError."""
+
+
+class Pass(Struct, frozen=True):
+    """What one pass left behind for scrapes."""
+
+    readings: Mapping[GpuUuid, GpuReading] = {}
+    owners: Mapping[int, PodContainer] = {}
+
+
+class Sampler:
+    """One node's figures. ``failed`` and ``passed`` tell the agent's own metrics."""
+
+    def __init__(
+        self,
+        picture: Picture,
+        holders: Callable[[], Mapping[DeviceId, Holder]],
+        pods: PodLookup,
+        process_root: Path,
+        settings: MetricsSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._picture = picture
+        self._holders = holders
+        self._pods = pods
+        self._process_root = process_root
+        self._clock = clock or SystemClock()
+        self._readers: dict[GpuUuid, GpuReader] = {}
+        self._pass = Pass()
+        self._energy: EnergyLedger[GpuUuid, User] = EnergyLedger()
+        self._activity: ActivityLog[Place] = ActivityLog()
+        self._nudged = asyncio.Event()
+        self._text: bytes | None = None
+        self._file_identity: tuple[int, ...] | None = None
+        self._complained: set[GpuUuid] = set()
+        self.settings = settings
+        self.collectors: Collectors = USUAL
+        self.problem: Callable[[str], None] = lambda _: None
+        """Told what is wrong with the collectors file, one line."""
+        self.passed: Callable[[int, int, float], None] = lambda _read, _failed, _seconds: None
+        """Told how many GPUs a pass read and failed to read, and how long it took."""
+
+    # When
+
+    async def run(self, gpus: Gpus) -> None:
+        """Read every interval until cancelled. While no NVML session is open there is nothing to show."""
+        due_s = self._clock.monotonic()
+        while True:
+            self._nudged.clear()
+            self._read_collectors()
+            again = False
+            if gpus.session:
+                again = await self.sample(gpus)
+            else:
+                self.forget()
+            now_s = self._clock.monotonic()
+            due_s = max(due_s, now_s - self.settings.interval_s) + self.settings.interval_s
+            if again:
+                due_s = now_s + SECOND_LOOK_S
+            await self._clock.wait(self._nudged, max(0.0, due_s - now_s))
+
+    def nudge(self) -> None:
+        """Something new is there to be read: do it now."""
+        self._nudged.set()
+
+    def changed(self) -> None:
+        """Holders, faults or hardware are others than a moment ago: the next scrape must show it."""
+        self._text = None
+
+    def forget(self) -> None:
+        """Nothing can be read any more: nothing is shown."""
+        self._pass = Pass()
+        self._text = None
+
+    # A pass
+
+    async def sample(self, gpus: Gpus) -> bool:
+        """One pass over all GPUs. True where some GPU has nothing to compare with yet: another is due soon."""
+        start_s = self._clock.monotonic()
+        here = [gpu for gpu in self._picture.node.gpus if gpu.readable]
+        wanted = self._wanted()
+        for uuid in self._readers.keys() - {gpu.uuid for gpu in self._picture.node.gpus}:
+            del self._readers[uuid]
+        answers = await asyncio.gather(*(self._read(gpus, gpu, wanted) for gpu in here))
+        readings = {one.uuid: one for one in answers if one is not None}
+        pids = [process.pid for one in readings.values() for process in one.processes]
+        self._pass = Pass(readings, owners_of(pids, self._process_root, self._pods))
+        self._account()
+        self._text = self._write()
+        self.passed(len(readings), len(here) - len(readings), self._clock.monotonic() - start_s)
+        return any(one.first for one in readings.values())
+
+    async def _read(self, gpus: Gpus, gpu: Gpu, wanted: frozenset[str]) -> GpuReading | None:
+        reader = self._readers.setdefault(gpu.uuid, GpuReader(wanted))
+        reader.wanted = wanted
+        session = gpus.session
+        try:
+            found = await gpus.read(
+                gpu.uuid, lambda handle: reader.read(handle, gpu, session, self._clock.monotonic()), CALL_TIMEOUT_S
+            )
+        except NvmlError as failed:
+            if gpu.uuid not in self._complained:
+                log.info("no figures", extra={"gpu": gpu.uuid, "error": str(failed)})
+            self._complained.add(gpu.uuid)
+            return None
+        self._complained.discard(gpu.uuid)
+        return found
+
+    def _wanted(self) -> frozenset[str]:
+        return ALWAYS | {field.name for field in self.collectors.series}
+
+    def _account(self) -> None:
+        """What goes on from pass to pass: energy and idle times."""
+        scene = self._scene()
+        watts: dict[GpuUuid, dict[User, float]] = {}
+        pairs: set[User] = set()
+        for one in scene.usages:
+            split = one.attribution.splits.get(Figure.POWER_W)
+            for pod, part_w in (split.pods if split is not None else {}).items():
+                watts.setdefault(one.gpu.uuid, {})[one.place, pod] = part_w
+            memory = one.attribution.splits.get(Figure.MEMORY_MIB)
+            for pod, active in one.attribution.active.items():
+                held_mib = memory.pods.get(pod) if memory is not None else None
+                if active is None or held_mib is None:
+                    continue
+                now_s = self._pass.readings[one.gpu.uuid].at_s
+                self._activity.observe(one.place, pod, active=active, memory_mib=held_mib, now_s=now_s)
+                pairs.add((one.place, pod))
+        # One GPU that misses a pass must not make its pods' idle times begin anew.
+        pairs |= {(a.place, a.holder) for a in scene.allocations if a.place.gpu not in self._pass.readings}
+        self._activity.keep(pairs)
+        for uuid, reading in self._pass.readings.items():
+            if ENERGY in reading.values:
+                total_w = reading.values.get(POWER, 0.0)
+                self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), total_w)
+        self._energy.keep({gpu.uuid for gpu in self._picture.node.gpus})
+
+    def validate(self) -> None:
+        """Recompute the invariants of everything that is kept."""
+        self._energy.validate()
+        self._activity.validate()
+        usage.validate(self._scene().usages, self._pass.readings)
+        assert self._readers.keys() >= self._pass.readings.keys(), "a reading without a reader"
+
+    # Out
+
+    def exposition(self) -> bytes:
+        """The text format. Never asks NVML."""
+        if self._text is None:
+            self._text = self._write()
+        return self._text
+
+    def _write(self) -> bytes:
+        return write(self._scene()).text()
+
+    def _scene(self) -> Scene:
+        node = self._picture.node
+        held = allocations(node, self._picture.layout, self._holders())
+        found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
+        energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
+        users = [(one.place, pod) for one in found for pod in one.attribution.pods]
+        activities = {user: self._activity.of(*user) for user in users}
+        return Scene(
+            node=node,
+            usages=found,
+            readings=self._pass.readings,
+            allocations=held,
+            xids={gpu.uuid: self._worst_xid(gpu.uuid) for gpu in node.gpus},
+            energy={uuid: account for uuid, account in energy.items() if account is not None},
+            activities={user: seen for user, seen in activities.items() if seen is not None},
+            collectors=self.collectors,
+            host=self._picture.node.name,
+            host_label=self.settings.hostname_label,
+        )
+
+    def _worst_xid(self, gpu: GpuUuid) -> int:
+        faults = self._picture.health.state(gpu).faults
+        return next((fault.code for fault in faults if fault.kind is FaultKind.XID), 0)
+
+    # The collectors file
+
+    def _read_collectors(self) -> None:
+        """Take up the file where it is another than before; a bad one changes nothing."""
+        path = self.settings.collectors
+        identity = None if path is None else _identity(path)
+        if identity == self._file_identity:
+            return
+        self._file_identity = identity
+        if path is None:
+            self.collectors = USUAL
+            return
+        try:
+            self.collectors = collectors.read(path)
+        except ConfigError as wrong:
+            log.error("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})  # noqa: TRY400 - one line says it
+            self.problem(f"collectors file rejected, the fields stay as they are: {wrong}")
+            return
+        for line in self.collectors.missing:
+            log.warning("collectors", extra={"problem": line})
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (-1,)
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

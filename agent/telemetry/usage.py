@@ -1,0 +1,193 @@
+"""What each device did and for whom: readings, holders and processes' owners put together. Pure.
+
+A GPU in MIG mode is itself, with what only the whole board has, and its GPU instances, with what each of them has.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from agent.telemetry.allocation import NOBODY, Place, Tenants, slices_of
+from agent.telemetry.fields import (
+    DEC_UTIL,
+    ENC_UTIL,
+    FB_USED,
+    GPU_UTIL,
+    GR_ENGINE_ACTIVE,
+    MEM_COPY_UTIL,
+    POWER,
+    of_instances,
+)
+from agent.telemetry.owners import PodContainer
+from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
+from agent.telemetry.shares import Attribution, DeviceUse, Figure, Split, attribute
+from inventory.devices import Gpu, Node
+from inventory.ids import GpuUuid
+
+FIGURES = {
+    Figure.SM: GPU_UTIL,
+    Figure.COPY: MEM_COPY_UTIL,
+    Figure.ENCODER: ENC_UTIL,
+    Figure.DECODER: DEC_UTIL,
+    Figure.MEMORY_MIB: FB_USED,
+    Figure.POWER_W: POWER,
+}
+GPM, RATES = "gpm", "utilization"
+"""Where a busy ratio comes from: the engine's own measure (Hopper and newer, MIG too), or NVML's rates."""
+
+
+class Busy(Struct, frozen=True):
+    ratio: float
+    source: str
+
+
+class Usage(Struct, frozen=True):
+    """One device. ``values`` are those that its own series show; ``profile`` is empty for a whole GPU."""
+
+    gpu: Gpu
+    place: Place
+    profile: str
+    values: Values
+    tenants: Tenants
+    attribution: Attribution
+    busy: Busy | None = None
+
+
+def usages(
+    node: Node,
+    readings: Mapping[GpuUuid, GpuReading],
+    tenancy: Mapping[Place, Tenants],
+    owners: Mapping[int, PodContainer],
+) -> tuple[Usage, ...]:
+    """Every device that was read, by GPU index, each GPU before its instances."""
+    found: list[Usage] = []
+    for gpu in node.gpus:
+        reading = readings.get(gpu.uuid)
+        if reading is None:
+            continue
+        if reading.instances:
+            found += _partitioned(gpu, reading, tenancy, owners)
+        else:
+            found.append(_whole(gpu, reading, tenancy, owners))
+    return tuple(found)
+
+
+def validate(found: Sequence[Usage], readings: Mapping[GpuUuid, GpuReading]) -> None:
+    """Every split is whole; the power of a board and its instances together is what the board draws."""
+    drawn: dict[GpuUuid, float] = {}
+    for one in found:
+        one.attribution.validate()
+        split = one.attribution.splits.get(Figure.POWER_W)
+        if split is not None:
+            drawn[one.gpu.uuid] = drawn.get(one.gpu.uuid, 0.0) + sum(split.pods.values()) + split.unattributed
+    for uuid, watts in drawn.items():
+        total = readings[uuid].values[POWER]
+        assert abs(watts - total) <= 1e-6 * max(1.0, total), f"{uuid}: {watts} W of {total} W"
+
+
+def _whole(
+    gpu: Gpu, reading: GpuReading, tenancy: Mapping[Place, Tenants], owners: Mapping[int, PodContainer]
+) -> Usage:
+    place = Place(gpu.uuid)
+    holders = tenancy.get(place, NOBODY)
+    busy = _busy(reading.values)
+    use = DeviceUse(
+        totals=_totals(reading.values, busy),
+        processes=reading.processes,
+        owners=owners,
+        holders=holders.holders,
+        exclusive=holders.exclusive,
+        sampled=reading.processes_sampled,
+    )
+    return Usage(gpu, place, "", reading.values, holders, attribute(use), busy)
+
+
+def _partitioned(
+    gpu: Gpu, reading: GpuReading, tenancy: Mapping[Place, Tenants], owners: Mapping[int, PodContainer]
+) -> list[Usage]:
+    profiles = {mig.gi_id: mig for mig in gpu.mig_instances}
+    weights, rest_weight = _power_weights(gpu, reading)
+    all_weights = sum(weights.values()) + rest_weight
+    total_w = reading.values.get(POWER)
+    parts: list[Usage] = []
+    given_w = 0.0
+    for one in reading.instances:
+        part_w = None
+        if total_w is not None and all_weights > 0:
+            part_w = total_w * (weights[one.gi_id] / all_weights)
+            given_w += part_w
+        # A pod that was given the whole GPU has all its instances.
+        place = Place(gpu.uuid, one.gi_id)
+        holders = tenancy.get(place) or tenancy.get(Place(gpu.uuid), NOBODY)
+        processes = tuple(process for process in reading.processes if process.gi_id == one.gi_id)
+        profile = profiles[one.gi_id].profile if one.gi_id in profiles else ""
+        parts.append(_instance(gpu, one, place, profile.rpartition("c.")[2], holders, processes, owners, part_w))
+    values = {name: value for name, value in reading.values.items() if not of_instances(name)}
+    board = Attribution()
+    if total_w is not None:
+        rest_w = max(0.0, total_w - given_w)
+        board = Attribution({Figure.POWER_W: Split(total=rest_w, unattributed=rest_w, known=False)})
+    busy = _busy(reading.values) or _busy_of_instances(gpu, reading)
+    return [Usage(gpu, Place(gpu.uuid), "", values, NOBODY, board, busy), *parts]
+
+
+def _instance(
+    gpu: Gpu,
+    one: InstanceReading,
+    place: Place,
+    profile: str,
+    holders: Tenants,
+    processes: tuple[ProcessReading, ...],
+    owners: Mapping[int, PodContainer],
+    power_w: float | None,
+) -> Usage:
+    busy = _busy(one.values)
+    totals = _totals(one.values, busy)
+    if power_w is not None:
+        totals[Figure.POWER_W] = power_w
+    use = DeviceUse(
+        totals=totals, processes=processes, owners=owners, holders=holders.holders, exclusive=holders.exclusive
+    )
+    return Usage(gpu, place, profile, one.values, holders, attribute(use), busy)
+
+
+def _totals(values: Values, busy: Busy | None) -> dict[Figure, float]:
+    found = {figure: values[name] for figure, name in FIGURES.items() if name in values}
+    if busy is not None:
+        found[Figure.BUSY] = busy.ratio
+    return found
+
+
+def _busy(values: Values) -> Busy | None:
+    if GR_ENGINE_ACTIVE in values:
+        return Busy(values[GR_ENGINE_ACTIVE], GPM)
+    if GPU_UTIL in values:
+        return Busy(values[GPU_UTIL] / 100, RATES)
+    return None
+
+
+def _slices(gpu: Gpu) -> dict[int, int]:
+    return {mig.gi_id: mig.gi_slices for mig in gpu.mig_instances}
+
+
+def _busy_of_instances(gpu: Gpu, reading: GpuReading) -> Busy | None:
+    """The board's from its instances', each by its slices; None where one of them does not tell."""
+    slices = _slices(gpu)
+    ratios = [(slices.get(one.gi_id, 0), one.values.get(GR_ENGINE_ACTIVE)) for one in reading.instances]
+    if any(ratio is None for _, ratio in ratios):
+        return None
+    return Busy(min(1.0, sum(n * (ratio or 0.0) for n, ratio in ratios) / slices_of(gpu)), GPM)
+
+
+def _power_weights(gpu: Gpu, reading: GpuReading) -> tuple[dict[int, float], float]:
+    """How the board's power is estimated to go to its instances, and what goes to none of them.
+
+    By slices times activity where GPM tells it, else by slices: an idle slice and a busy one then look the same.
+    """
+    slices = _slices(gpu)
+    by_size = {one.gi_id: float(slices.get(one.gi_id, 0)) for one in reading.instances}
+    ratios = {one.gi_id: one.values.get(GR_ENGINE_ACTIVE) for one in reading.instances}
+    by_work = {gi_id: size * (ratios[gi_id] or 0.0) for gi_id, size in by_size.items()}
+    if None not in ratios.values() and sum(by_work.values()) > 0:
+        return by_work, 0.0
+    return by_size, max(0.0, slices_of(gpu) - sum(by_size.values()))

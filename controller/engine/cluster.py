@@ -3,10 +3,12 @@
 One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from controller.engine.config import EngineConfig
+from controller.engine.devices.book import Place
+from controller.engine.devices.grants import Owner
 from controller.engine.limitrange import LimitSummary
 from controller.engine.placement import Everywhere, Placement
 from controller.engine.queuestate import Holder, QueueState
@@ -23,7 +25,6 @@ from controller.engine.resources import (
 )
 from controller.engine.topology.placement import Topologies
 from controller.engine.undo import Trial, UndoLog
-from controller.engine.workload import TopologyUsage
 from controller.objects.core import LimitRange, Namespace
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
@@ -53,12 +54,12 @@ class Cluster:
         self.config = config or EngineConfig()
         self.undo = UndoLog()
         self.quota = QuotaTree(self.undo)
-        self.placement: Placement = placement or _placement(self.undo, self.config)
+        self.placement: Placement = placement or _placement(self.undo, self.config, self._held)
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
         """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
-        self._places: dict[int, tuple[Holder, Sequence[tuple[FlavorName, TopologyUsage]]]] = {}
+        self._places: dict[int, tuple[Holder, Sequence[Place]]] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -193,20 +194,20 @@ class Cluster:
     def charge(self, holder: Holder) -> None:
         """The sums alone, for trials: quota and topology."""
         self.quota.add_usage(holder.cluster_queue, holder.usage)
-        for flavor, usage in self._placed(holder):
-            self.placement.add(flavor, usage)
+        for place in self._placed(holder):
+            self.placement.add(*place)
 
     def release(self, holder: Holder) -> None:
         """The reverse of ``charge``."""
         self.quota.remove_usage(holder.cluster_queue, holder.usage)
-        for flavor, usage in self._placed(holder):
-            self.placement.remove(flavor, usage)
+        for place in self._placed(holder):
+            self.placement.remove(*place)
 
     def vacate(self, holder: Holder) -> None:
         """Its places alone, for trials: those of a slice are its successor's to keep. Nothing where it holds none."""
         if self.holders.get(holder.key) is holder:
-            for flavor, usage in self._placed(holder):
-                self.placement.remove(flavor, usage)
+            for place in self._placed(holder):
+                self.placement.remove(*place)
 
     def validate(self) -> None:
         """Recompute what is kept; DriftError or QuotaDriftError names the first differences."""
@@ -221,7 +222,7 @@ class Cluster:
             if {fr: amount for fr, amount in sums.items() if amount} != state.node.used():
                 raise DriftError(f"{name}: charged {state.node.used()}, its workloads hold {sums}")
         try:
-            self.placement.validate([place for holder in self.holders.values() for place in self._placed(holder)])
+            self.placement.validate([(flavor, usage) for flavor, usage, _ in self._held()])
         except AssertionError as error:
             raise DriftError(str(error)) from error
         if len(self.holders) != sum(len(state.holders) for state in self.queues.values()):
@@ -232,7 +233,12 @@ class Cluster:
         names = tuple(flavors)
         return next((name for name in names if name in self._topological), names[0] if names else None)
 
-    def _placed(self, holder: Holder) -> Sequence[tuple[FlavorName, TopologyUsage]]:
+    def _held(self) -> Iterator[Place]:
+        """All places that are held, outside of trials."""
+        for holder in self.holders.values():
+            yield from self._placed(holder)
+
+    def _placed(self, holder: Holder) -> Sequence[Place]:
         """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""
         known = self._places.get(id(holder))
         if known is not None and known[0] is holder:
@@ -241,7 +247,7 @@ class Cluster:
         for pod_set in holder.info.pod_sets:
             flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
             if pod_set.topology is not None and flavor is not None:
-                found.append((flavor, pod_set.topology))
+                found.append((flavor, pod_set.topology, Owner(holder.key, pod_set.name)))
         if not found:
             return found
         if len(self._places) >= _REMEMBERED:
@@ -285,5 +291,7 @@ class Cluster:
             observer.added(holder)
 
 
-def _placement(undo: UndoLog, config: EngineConfig) -> Placement:
-    return Topologies(undo, config.gates) if config.gates.on("TopologyAwareScheduling") else Everywhere()
+def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[Place]]) -> Placement:
+    if not config.gates.on("TopologyAwareScheduling"):
+        return Everywhere()
+    return Topologies(undo, config.gates, held=held, packs=config.beyond.keep_linked_gpus)

@@ -102,6 +102,8 @@ class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
     """None: off, queues' annotations included."""
     backfill: Backfill = Backfill.NONE
     victim_order: VictimOrder = VictimOrder.NEWEST
+    keep_linked_gpus: bool = False
+    """Nodes are chosen so that large blocks of linked GPUs stay whole for those who will ask for them."""
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
 

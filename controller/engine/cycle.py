@@ -11,6 +11,7 @@ from controller.engine import variants
 from controller.engine.assignment import Assignment, Mode
 from controller.engine.beyond import Beyond
 from controller.engine.cluster import Cluster
+from controller.engine.devices.grants import Owner
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import pinned_to
 from controller.engine.nomination import Nominator
@@ -232,13 +233,13 @@ class Cycle:
     def _charge(self, entry: Entry) -> None:
         """For the rest of the cycle."""
         self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
-        self._add_places(entry.assignment)
+        self._add_places(entry)
 
-    def _add_places(self, assignment: Assignment) -> None:
-        if not _has_places(assignment):
+    def _add_places(self, entry: Entry) -> None:
+        if not _has_places(entry.assignment):
             return
-        for flavor, place in self._places(assignment):
-            self._cluster.placement.add(flavor, place)
+        for at, (flavor, place) in enumerate(self._places(entry.assignment)):
+            self._cluster.placement.add(flavor, place, Owner(entry.key, str(at)))
 
     def _reserve(self, entry: Entry) -> None:
         """Nobody may be made to go for it now: others must not take what will be its own.
@@ -252,7 +253,7 @@ class Cycle:
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
         self._cluster.quota.add_usage(queue.name, usage)
-        self._add_places(entry.assignment)
+        self._add_places(entry)
 
     def _victims_of(self, entry: Entry) -> Victims:
         return self._victims.setdefault(id(entry.incoming.queue.node.root()), Victims())

@@ -170,6 +170,7 @@ class Engine:
         state = self.state
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
+        state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
             state.wake(name)
         replaced = list(self._outcomes.replaced_slices(now_s))

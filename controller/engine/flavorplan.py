@@ -10,6 +10,7 @@ from typing import Final
 from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
 from controller.engine.cells import Cell
 from controller.engine.cluster import Cluster
+from controller.engine.devices.request import device_ask
 from controller.engine.flavormatch import match_problem
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Group, QueueState
@@ -295,9 +296,11 @@ def _shape(pod_set: PodSet) -> object:
     affinity: NodeSelector | None = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
         affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request):
+    annotations = pod_set.template.metadata.annotations
+    devices = device_ask(annotations) if annotations else None
+    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request or devices):
         return None
-    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request
+    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request, devices
 
 
 def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ import msgspec
 
 from controller.engine.assignment import Assignment, Bookmark, Mode
 from controller.engine.cluster import Cluster
+from controller.engine.devices.request import device_problems
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import Pinned
 from controller.engine.incoming import Incoming, Target
@@ -98,7 +99,7 @@ class Nominator:
             return None
         if not _takes(queue, name, namespace):
             return Rule.NAMESPACE_MISMATCH, name or "(none)"
-        problems = resource_problems(workload) or limit_range_problems(workload, limits)
+        problems = resource_problems(workload) or device_problems(workload) or limit_range_problems(workload, limits)
         if problems:
             return Rule.BAD_REQUESTS, str(problems[0])
         if len(self._sound) > _REMEMBERED:

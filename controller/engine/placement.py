@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from controller.engine.devices.grants import NOBODY, Owner
 from controller.engine.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
@@ -97,9 +98,12 @@ class Placement(Protocol):
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         """Whether all this room is free at once."""
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None: ...
+    def begin(self, now_s: float) -> None:
+        """Outside of trials, before something is decided."""
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None: ...
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
@@ -168,10 +172,13 @@ class Everywhere:
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def begin(self, now_s: float) -> None:
+        """Nothing is kept."""
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         """Nothing is counted."""
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         """Nothing is counted."""
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:

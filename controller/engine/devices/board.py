@@ -1,20 +1,165 @@
-"""What a GpuNode says of its node, in numbers that placement can use."""
+"""What a GpuNode says of its node, ready to be asked: the devices of each resource, their links, and which are well.
 
-from collections.abc import Mapping
+A *pool* is what one extended resource of a node stands on: *units*, each a whole GPU or a MIG instance, that so many
+containers may hold at once. What is free is told as ``Free``, one number for each unit, and pools are asked about that.
+"""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from controller.engine.devices.linkage import Linkage, linkage
+from controller.engine.devices.request import DeviceAsk, Link, normal
 from controller.engine.resources import Amount, ResourceName
-from controller.objects.gpunode import GpuNode
+from controller.objects.gpunode import Device, GpuNode, Offer
+from inventory.links import Link as Pair
+from inventory.links import PcieLevel
+
+Free = tuple[int, ...]
+"""By unit of a pool, how many more containers may hold it."""
+
+_LEVELS: Final = {level.name: level for level in PcieLevel}
 
 
-def ceilings(gpu_node: GpuNode) -> Mapping[ResourceName, Amount]:
-    """By resource, what the node's agent can hand out: replicas of the devices that are healthy."""
-    found: dict[ResourceName, Amount] = {}
-    for device in gpu_node.status.devices:
-        instances = device.mig.instances if device.mig is not None else ()
-        offered = [(device.offers, device.healthy)]
-        offered += [(one.offers, device.healthy if one.health is None else one.health.handed_out) for one in instances]
-        for offers, healthy in offered:
-            for offer in offers:
-                name = ResourceName(offer.resource)
-                found[name] = found.get(name, 0) + (offer.replicas if healthy else 0)
-    return found
+class Unit(NamedTuple):
+    """``gpu`` is the place of its GPU on the board."""
+
+    uuid: str
+    gpu: int
+    replicas: int
+    healthy: bool
+    product: str
+    memory_mib: int
+
+
+class Pool:
+    """The units of one resource, in the order of their GPUs."""
+
+    def __init__(self, units: Sequence[Unit], links: Linkage) -> None:
+        self.units = tuple(units)
+        self.links = links
+        self.place = {unit.uuid: at for at, unit in enumerate(units)}
+        self.whole = all(unit.replicas == 1 for unit in units) and len({unit.gpu for unit in units}) == len(units)
+        """Each unit is a GPU of its own that one container holds: sets of them are masks."""
+        self._eligible: dict[tuple[str, int], tuple[bool, ...]] = {}
+
+    @cached_property
+    def kind(self) -> tuple[Linkage, int]:
+        """Equal for pools on which equal ``Free`` is worth the same."""
+        units = tuple((unit.gpu, unit.replicas, unit.product, unit.memory_mib) for unit in self.units)
+        return self.links, self.links.kinds.setdefault(units, len(self.links.kinds))
+
+    def free(self, taken: Mapping[str, int]) -> Free:
+        return tuple(max(0, unit.replicas - taken.get(unit.uuid, 0)) if unit.healthy else 0 for unit in self.units)
+
+    def open(self, free: Free, ask: DeviceAsk) -> Free:
+        """What is free of those that are good enough."""
+        if not (ask.product or ask.min_memory_mib):
+            return free
+        key = ask.product, ask.min_memory_mib
+        good = self._eligible.get(key)
+        if good is None:
+            good = self._eligible[key] = tuple(
+                (not ask.product or normal(unit.product) == ask.product) and unit.memory_mib >= ask.min_memory_mib
+                for unit in self.units
+            )
+        return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
+
+    def room(self, free: Free, size: int, link: Link | None) -> int:
+        """How many pods of ``size`` devices each could be given theirs. ``free``: of those that are good enough."""
+        if self.whole:
+            return self.links.room(self._mask(free), size, link)
+        return sum(sum(free[at] for at in group) // size for group in self._groups(link))
+
+    def choose(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
+        """Units for one pod, one entry for each device, in their order; empty where there is no such set."""
+        if self.whole:
+            mask = self.links.choose(self._mask(free), size, link)
+            return tuple(at for at, unit in enumerate(self.units) if mask >> unit.gpu & 1)
+        fitting = [group for group in self._groups(link) if sum(free[at] for at in group) >= size]
+        if not fitting:
+            return ()
+        group = min(fitting, key=lambda one: (sum(free[at] for at in one), one))
+        return self._packed(free, size, group)
+
+    def _mask(self, free: Free) -> int:
+        mask = 0
+        for unit, one in zip(self.units, free, strict=True):
+            if one:
+                mask |= 1 << unit.gpu
+        return mask
+
+    def _groups(self, link: Link | None) -> Iterator[tuple[int, ...]]:
+        for group in self.links.groups(link):
+            members = tuple(at for at, unit in enumerate(self.units) if group >> unit.gpu & 1)
+            if members:
+                yield members
+
+    def _packed(self, free: Free, size: int, group: tuple[int, ...]) -> tuple[int, ...]:
+        """Off the GPUs that are fullest, so that others stay untouched."""
+        on_gpu: dict[int, int] = {}
+        for at in group:
+            on_gpu[self.units[at].gpu] = on_gpu.get(self.units[at].gpu, 0) + free[at]
+        chosen: list[int] = []
+        for at in sorted((at for at in group if free[at]), key=lambda at: (on_gpu[self.units[at].gpu], free[at], at)):
+            chosen += [at] * min(free[at], size - len(chosen))
+        return tuple(sorted(chosen))
+
+
+class Board:
+    """One node's devices. ``pools`` by resource; two of them may stand on the same devices."""
+
+    def __init__(self, given: GpuNode) -> None:
+        devices = given.status.devices
+        numa = tuple(one.numa_node for one in devices)
+        self.links = linkage(_links(given), numa)
+        units: dict[ResourceName, list[Unit]] = {}
+        for place, device in enumerate(devices):
+            for uuid, offers, healthy, memory_mib in _units(device):
+                for offer in offers:
+                    one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib)
+                    units.setdefault(ResourceName(offer.resource), []).append(one)
+        self.pools = {name: Pool(_once(found), self.links) for name, found in units.items()}
+        self.order = {uuid: at for at, (uuid, *_) in enumerate(one for device in devices for one in _units(device))}
+        """Of every device, GPU by GPU, each GPU before its MIG instances."""
+        self.ceilings: dict[ResourceName, Amount] = {
+            name: sum(unit.replicas for unit in pool.units if unit.healthy) for name, pool in self.pools.items()
+        }
+        """What the agent can hand out of each resource."""
+
+    def wanted(self, single_pod: Mapping[ResourceName, Amount]) -> list[tuple[Pool, int]]:
+        """The pools that a pod takes devices from, and how many."""
+        return [(pool, amount) for name, pool in self.pools.items() if (amount := single_pod.get(name, 0)) > 0]
+
+    def size(self, single_pod: Mapping[ResourceName, Amount]) -> int:
+        """How many devices a pod takes."""
+        return sum(size for _, size in self.wanted(single_pod))
+
+    def sorted(self, devices: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(devices, key=self.order.__getitem__))
+
+
+def _units(device: Device) -> Iterator[tuple[str, tuple[Offer, ...], bool, int]]:
+    yield device.uuid, device.offers, device.healthy, device.memory_mib
+    for one in device.mig.instances if device.mig is not None else ():
+        well = device.healthy if one.health is None else one.health.handed_out
+        yield one.uuid, one.offers, well, one.memory_mib
+
+
+def _once(units: Sequence[Unit]) -> list[Unit]:
+    """A device that is offered twice under one name counts by its last offer."""
+    return list({unit.uuid: unit for unit in units}.values())
+
+
+def _links(given: GpuNode) -> tuple[tuple[Pair, ...], ...]:
+    """By place. An entry about a GPU that is not there, or of a word that is unknown, says nothing."""
+    places = {device.index: place for place, device in enumerate(given.status.devices)}
+    pairs: dict[tuple[int, int], Pair] = {}
+    for entry in given.status.links:
+        a, b = places.get(entry.a), places.get(entry.b)
+        if a is not None and b is not None and a != b:
+            pair = Pair(pcie=_LEVELS.get(entry.pcie), nvlinks=entry.nvlinks, nvswitch=entry.nvswitch)
+            pairs[a, b] = pairs[b, a] = pair
+    count = len(places)
+    unknown = Pair()
+    return tuple(tuple(pairs.get((a, b), unknown) for b in range(count)) for a in range(count))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from controller.engine.devices.request import DeviceAsk, device_ask
 from controller.engine.flavormatch import untolerated
 from controller.engine.gates import FeatureGates
 from controller.engine.resources import Amount, ResourceName
@@ -50,6 +51,10 @@ class Shape(NamedTuple):
     """As if no placed pod were running."""
     within: int = -1
     """The only domain whose nodes count; -1 for all."""
+    devices: DeviceAsk | None = None
+    """What each pod asks of its GPUs."""
+    led: DeviceAsk | None = None
+    """The same of the leader."""
 
 
 class Ask(NamedTuple):
@@ -101,8 +106,13 @@ def layers(asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
 
 
 def asks(pod_set: PodSet) -> bool:
-    """Whether the set says where its pods are to be."""
-    return level_label(pod_set.topology_request, ("any",)) is not None
+    """Whether the set says where its pods are to be, or that only some GPUs will do."""
+    return level_label(pod_set.topology_request, ("any",)) is not None or asks_for_devices(pod_set)
+
+
+def asks_for_devices(pod_set: PodSet) -> bool:
+    asked = device_ask(pod_set.template.metadata.annotations)
+    return asked is not None and asked.binding
 
 
 def unknown_level(asked: PodSetTopologyRequest, levels: tuple[str, ...], gates: FeatureGates) -> str | None:

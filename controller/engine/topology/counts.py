@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from controller.engine.devices.request import ANY
 from controller.engine.topology.ask import Each, Shape
 from controller.engine.topology.tree import Path, Tree
 from controller.engine.topology.usage import Sums
@@ -32,6 +33,7 @@ class Counts:
         "_read",
         "_shape_of_tree",
         "_stamps",
+        "_wanted",
         "leaders",
         "pods",
         "pods_with",
@@ -63,6 +65,7 @@ class Counts:
         self._epoch = -1
         self._read = 0
         self._shape_of_tree = -1
+        self._wanted = dict(shape.each)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -234,6 +237,8 @@ class Counts:
                 for name, amount in shape.leader:
                     free[name] = free.get(name, 0) - amount
             beside = _fitting(shape.each, free, used)
+            if leader and (shape.led is not None or shape.devices is not None):
+                leader, beside = self._by_devices(leaf, beside)
         self.leaders[leaf], self.pods_with[leaf] = leader, beside
         if whole:
             self.slices_with[leaf] = beside // shape.slice_size
@@ -245,7 +250,29 @@ class Counts:
         if not self._eligible[leaf]:
             return 0
         used = tree.assumed[leaf] if self.shape.empty else tree.used[leaf]
-        return _fitting(self.shape.each, tree.free[leaf], used)
+        pods = _fitting(self.shape.each, tree.free[leaf], used)
+        if pods and self.shape.devices is not None and tree.devices is not None:
+            ask, empty, book = self.shape.devices, self.shape.empty, tree.devices
+            pods = min(pods, sum(book.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
+        return pods
+
+    def _by_devices(self, leaf: int, beside: int) -> tuple[int, int]:
+        """1 where the leader finds its devices there, and the workers that find theirs beside it."""
+        tree, shape = self.tree, self.shape
+        if tree.devices is None:
+            return 1, beside
+        leader, ask = (dict(shape.leader), shape.led or ANY), (self._wanted, shape.devices or ANY)
+        rooms = [tree.devices.room_beside(name, leader, ask, empty=shape.empty) for name in tree.nodes[leaf]]
+        found = [one for one in rooms if one is not None]
+        return (1, min(beside, sum(found))) if found else (0, 0)
+
+    def rise(self, leaf: int, pods: int) -> float:
+        """By how much so many pods there would add to the devices that nobody can use."""
+        devices = self.tree.devices
+        if devices is None:
+            return 0.0
+        ask = self.shape.devices or ANY
+        return sum(devices.rise(name, self._wanted, ask, pods) for name in self.tree.nodes[leaf])
 
     def _judge(self, leaf: int) -> None:
         tree, shape = self.tree, self.shape

@@ -4,11 +4,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from controller.engine.devices.request import device_ask
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import PlacementRequest
 from controller.engine.topology.ask import (
     Ask,
     Shape,
+    asks_for_devices,
     each_of,
     filter_of,
     layers,
@@ -46,8 +48,13 @@ class Finder:
         ask = self.ask(workers, leader, empty=empty, within=within)
         if isinstance(ask, str):
             return ask
+        found: list[Take] | Shortage | None = None
+        if _wishes(ask.shape):
+            wished = ask._replace(shape=_strict(ask.shape))
+            found = self._run(self._counts_of(wished.shape), wished)
         counts = self._counts_of(ask.shape)
-        found = self._run(counts, ask)
+        if found is None or isinstance(found, Shortage):
+            found = self._run(counts, ask)
         if isinstance(found, Shortage):
             return shortage_sentence(found, ask, counts)
         assignments = {workers.pod_set.name: self._usage(workers, [(one.domain, one.pods) for one in found])}
@@ -76,7 +83,8 @@ class Finder:
         """The request in levels of this tree; a sentence where it does not suit it."""
         tree, asked = self.tree, workers.pod_set.topology_request
         label = level_label(asked, tree.levels)
-        if label is None and workers.implied:
+        anywhere = label is None
+        if anywhere and (workers.implied or asks_for_devices(workers.pod_set)):
             label = tree.levels[-1]
         if label is None:
             return "the pod set asks for no level"
@@ -106,9 +114,11 @@ class Finder:
             inner=inner,
             empty=empty,
             within=within,
+            devices=device_ask(workers.pod_set.template.metadata.annotations),
+            led=device_ask(leader.pod_set.template.metadata.annotations) if leader is not None else None,
         )
         required = asked is not None and asked.required is not None
-        free = workers.implied or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
+        free = workers.implied or anywhere or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
         return Ask(shape=shape, pods=workers.count, level=level, required=required, free=free)
 
     def validate(self) -> None:
@@ -163,4 +173,17 @@ class Finder:
         tree = self.tree
         taken = sorted((tree.path[leaf], leaf, count) for leaf, count in pods if count)
         domains = tuple(Domain(tree.values(leaf), count) for _, leaf, count in taken)
-        return TopologyUsage(levels=tree.shown_levels, domains=domains, single_pod=request.single_pod)
+        asked = device_ask(request.pod_set.template.metadata.annotations)
+        return TopologyUsage(levels=tree.shown_levels, domains=domains, single_pod=request.single_pod, devices=asked)
+
+
+def _wishes(shape: Shape) -> bool:
+    return any(one is not None and one.wished for one in (shape.devices, shape.led))
+
+
+def _strict(shape: Shape) -> Shape:
+    """As if what is wished for were required."""
+    return shape._replace(
+        devices=shape.devices.strict() if shape.devices is not None else None,
+        led=shape.led.strict() if shape.led is not None else None,
+    )

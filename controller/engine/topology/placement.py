@@ -1,20 +1,23 @@
 """The placement port over real topologies: a tree for each flavor that names one, kept up to date node by node."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
-from controller.engine.devices.board import ceilings
+from controller.engine.devices.book import DeviceBook, Place
+from controller.engine.devices.grants import NOBODY, Owner
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
 from controller.engine.resources import FlavorName, WorkloadKey
-from controller.engine.topology.ask import asks, each_of, unknown_level
+from controller.engine.topology.ask import NO_REQUEST, asks, asks_for_devices, each_of, unknown_level
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
-from controller.engine.topology.nodes import NodeBook, NodeFacts
+from controller.engine.topology.nodes import NodeBook, NodeFacts, placed_here
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import Sums, UsageBook
+from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.engine.undo import UndoLog
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
@@ -24,11 +27,22 @@ from controller.objects.workload import PodSet
 
 Group = list[PlacementRequest]
 
+_ASSUMED: Final = WorkloadKey("")
+"""The owner of what is charged for the while of a question."""
+
 
 class Topologies:
     """Trees follow flavors, topologies and nodes in whatever order these are told; usage outlives them all."""
 
-    def __init__(self, undo: UndoLog, gates: FeatureGates) -> None:
+    def __init__(
+        self,
+        undo: UndoLog,
+        gates: FeatureGates,
+        *,
+        held: Callable[[], Iterable[Place]] = tuple,
+        packs: bool = False,
+    ) -> None:
+        """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together."""
         shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
         self._gates = gates
@@ -38,6 +52,9 @@ class Topologies:
         self._used = UsageBook(shared=shared)
         self._assumed = UsageBook(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
+        self._shared = shared
+        self._packs = packs
+        self.devices = DeviceBook(undo, held)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -64,28 +81,37 @@ class Topologies:
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
         before, now = self._nodes.set_node(node)
+        host = node.metadata.labels.get(HOSTNAME_LABEL)
+        if host is not None and host != node.metadata.name:
+            self.devices.hosts[host] = node.metadata.name
         return self._told(node.metadata.name, now) if before is not None or now is not None else frozenset()
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
         return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
-        return self._refresh(self._nodes.set_pod(pod))
+        held = self._touch(self.devices.set_pod(pod) if placed_here(pod) else self.devices.remove_pod(pod.key))
+        return held | self._refresh(self._nodes.set_pod(pod))
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]:
-        return self._refresh(self._nodes.remove_pod(key))
+        return self._touch(self.devices.remove_pod(key)) | self._refresh(self._nodes.remove_pod(key))
 
     def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
         name = gpu_node.metadata.name
-        self._nodes.set_ceilings(name, ceilings(gpu_node))
-        return self._refresh((name,))
+        changed = self.devices.set_gpu_node(gpu_node)
+        self._nodes.set_ceilings(name, self.devices.nodes[name].board.ceilings)
+        return self._refresh((name,)) | (self._touch((name,)) if changed else frozenset())
 
     def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:
+        known = self.devices.remove_gpu_node(name)
         self._nodes.set_ceilings(name, {})
-        return self._refresh((name,))
+        return self._refresh((name,)) | (self._touch((name,)) if known else frozenset())
 
-    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
-        return ()
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        return self.devices.plan(Owner(owner, pod_set), node)
+
+    def begin(self, now_s: float) -> None:
+        self.devices.begin(now_s)
 
     def tree(self, flavor: FlavorName) -> Tree | None:
         """For reading; None where the flavor names no topology, or one that is not there."""
@@ -98,20 +124,22 @@ class Topologies:
         return flavor.spec.topology_name is not None and (implied or asks(pod_set))
 
     def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
-        if pod_set.topology_request is None or not asks(pod_set):
+        if not asks(pod_set):
             return None
         if flavor.spec.topology_name is None:
             return no_topology(flavor)
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
-        missing = unknown_level(pod_set.topology_request, finder.tree.levels, self._gates)
+        if asks_for_devices(pod_set) and not finder.tree.by_host:
+            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for certain GPUs"
+        missing = unknown_level(pod_set.topology_request or NO_REQUEST, finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
         """Pod sets in their order, each beside those before it; those of one group together."""
         book = self._assumed if on_empty else self._used
-        charged: list[tuple[FlavorName, TopologyUsage]] = []
+        charged: list[Place] = []
         placed: dict[str, TopologyUsage] = {}
         groups = list(_groups(requests))
         try:
@@ -122,11 +150,14 @@ class Topologies:
                 placed.update((name, whole) for name, whole, _ in found)
                 if at < len(groups) - 1:
                     for _, _, new in found:
+                        owner = Owner(_ASSUMED, str(len(charged)))
                         book.change(group[0].flavor, new, 1)
-                        charged.append((group[0].flavor, new))
+                        self.devices.add(new, owner, assumed=True, empty=on_empty)
+                        charged.append((group[0].flavor, new, owner))
         finally:
-            for flavor, usage in charged:
+            for flavor, usage, owner in charged:
                 book.change(flavor, usage, -1)
+                self.devices.remove(usage, owner, assumed=True)
         return Placed(placed)
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
@@ -155,15 +186,33 @@ class Topologies:
                 sums = wanted.setdefault((flavor, leaf), {})
                 for name, amount in each:
                     sums[name] = sums.get(name, 0) + amount * pods
-        return all(self._free(*where, sums) for where, sums in wanted.items())
+        if not all(self._free(*where, sums) for where, sums in wanted.items()):
+            return False
+        return all(usage.devices is None for _, usage in places) or self._devices_fit(places)
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def _devices_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        owners = [(usage, Owner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
+        try:
+            for usage, owner in owners:
+                self.devices.add(usage, owner, assumed=True)
+            return all(self.devices.complete(usage, owner) for usage, owner in owners)
+        finally:
+            for usage, owner in owners:
+                self.devices.remove(usage, owner, assumed=True)
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         self._used.change(flavor, usage, 1)
         self._undo.record(self._used.change, flavor, usage, -1)
+        if self.devices.nodes:
+            self.devices.add(usage, owner)
+            self._touch_beside(usage)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         self._used.change(flavor, usage, -1)
         self._undo.record(self._used.change, flavor, usage, 1)
+        if self.devices.nodes:
+            self.devices.remove(usage, owner)
+            self._touch_beside(usage)
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Recompute everything; ``held`` is what those that hold quota take. AssertionError for a difference."""
@@ -174,6 +223,7 @@ class Topologies:
             raise AssertionError(f"topology usage: kept {self._used.totals()}, held {fresh.totals()}")
         if self._assumed.totals():
             raise AssertionError(f"usage was assumed and not taken back: {self._assumed.totals()}")
+        self.devices.validate()
         self.validate_trees()
 
     def validate_trees(self) -> None:
@@ -238,6 +288,20 @@ class Topologies:
                 found |= self._told(name, now)
         return found
 
+    def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
+        """The devices of these nodes have changed. The flavors that they belong to."""
+        return frozenset(
+            flavor for name in nodes for flavor, finder in self._finders.items() if finder.tree.touch_node(name)
+        )
+
+    def _touch_beside(self, usage: TopologyUsage) -> None:
+        """Devices are one for all flavors, also where each counts for itself."""
+        if not self._shared:
+            nodes = [state.name for one in usage.domains if (state := self.devices.node(one.values[-1])) is not None]
+            self._touch(nodes)
+            if nodes:
+                self._undo.record(self._touch, nodes)
+
     def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
         return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
 
@@ -254,6 +318,7 @@ class Topologies:
             return
         levels = [one.node_label for one in topology.spec.levels]
         tree = Tree(name, topology.metadata.name, levels, spec.node_labels, spec.tolerations, self._used, self._assumed)
+        tree.devices, tree.packs = self.devices, self._packs
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
         self._finders[name] = Finder(tree, self._gates)

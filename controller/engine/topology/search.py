@@ -7,12 +7,15 @@ passes on its own share. Source: KEP-2724.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import SCALE, Counts
 
 Numbers = Callable[[int], int]
+
+_COMPARED: Final = 128
+"""Nodes that are weighed against each other: the tightest."""
 
 
 class Take(NamedTuple):
@@ -40,8 +43,12 @@ class Search:
         self.counts = counts
         self.ask = ask
         self.least = least
+        self._size = ask.shape.slice_size
         self.scored = bool(counts.shape.filter.preferred)
         self.paths = counts.tree.path
+        tree = counts.tree
+        self.packs = tree.packs and tree.devices is not None and bool(tree.devices.nodes) and not self.scored
+        """Of nodes that hold what is left, the one on which it does least harm to linked GPUs."""
 
     def run(self) -> list[Take] | Shortage:
         """Leaves with their pods, in no particular order."""
@@ -86,10 +93,15 @@ class Search:
             return self._one_of([domain for _, _, domain in order])
         if self.least:
             at = bisect_left(order, (need * SCALE,))
+            if at < len(order) and self._packs_at(level):
+                return self._gentlest([one[2] for one in order[at : at + _COMPARED]], need * self._size)
             return order[at][2] if at < len(order) else None
         after = bisect_left(order, ((1 - need) * SCALE,))
         if after == 0:
             return None
+        if self._packs_at(level):
+            nearest = reversed(order[max(0, after - _COMPARED) : after])
+            return self._gentlest([one[2] for one in nearest], need * self._size)
         tightest = counts.slices[order[after - 1][2]]
         return order[bisect_left(order, (-tightest * SCALE,))][2]
 
@@ -204,7 +216,7 @@ class Search:
                     held = min(beside(domain), left)
                 else:
                     if not self.least and own(domain) >= left:
-                        domain = self._tightest(domains[at:], own, left, 0)
+                        domain = self._tightest(domains[at:], own, left, 0, size)
                     held = min(own(domain), left)
                 takes.append(Take(domain, held * size, 0))
             left -= held
@@ -220,8 +232,20 @@ class Search:
                 return [domain, *domains[:at], *domains[at + 1 :]]
         return domains
 
-    def _tightest(self, domains: Sequence[int], holds: Numbers, need: int, leaders: int) -> int:
-        """The first of those that hold just enough; the first of all if none does."""
+    def _packs_at(self, level: int) -> bool:
+        return self.packs and level == self.counts.tree.depth - 1
+
+    def _gentlest(self, leaves: Sequence[int], pods: int) -> int:
+        """Of leaves that hold so many pods the one where they cost others least; of equals the tightest."""
+        counts = self.counts
+        return min(leaves, key=lambda leaf: (counts.rise(leaf, pods), counts.slices[leaf], self.paths[leaf]))
+
+    def _tightest(self, domains: Sequence[int], holds: Numbers, need: int, leaders: int, size: int = 0) -> int:
+        """The first of those that hold just enough; the first of all if none does. ``size``: pods of one unit."""
+        if domains and not leaders and self._packs_at(self.counts.tree.level[domains[0]]):
+            able = sorted((domain for domain in domains if holds(domain) >= need), key=holds)
+            if able:
+                return self._gentlest(able[:_COMPARED], need * (size or self._size))
         best, fewest = domains[0], -1
         for domain in domains:
             if self.scored and self.counts.scores[domain] != self.counts.scores[domains[0]]:

@@ -8,6 +8,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from controller.engine.devices.book import DeviceBook
 from controller.engine.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.usage import Key, Sums, UsageBook
@@ -78,6 +79,10 @@ class Tree:
         """The same for ``assumed``: what an empty cluster would look like changes seldom."""
         self.shape = 0
         """Moves on with each new domain."""
+        self.devices: DeviceBook | None = None
+        """What is known of the nodes' GPUs."""
+        self.packs = False
+        """Nodes are chosen so that large blocks of linked GPUs stay whole."""
         self._labels = dict(labels)
         self._book = book
         self._assumed = assumed
@@ -139,6 +144,15 @@ class Tree:
     def touch(self, leaf: int) -> None:
         """What is used in this leaf has changed."""
         self.journal.note(leaf, 4 * len(self._leaves))
+
+    def touch_node(self, name: str) -> bool:
+        """The node's devices have changed. Whether it is one of these nodes."""
+        home = self._homes.get(name)
+        if home is None:
+            return False
+        self.touch(home)
+        self.touch_assumed(home)
+        return True
 
     def touch_assumed(self, leaf: int) -> None:
         self.assumed_journal.note(leaf, 4 * len(self._leaves))

@@ -6,6 +6,7 @@ from typing import Any
 from controller.engine.assignment import Assignment, Bookmark, Possibility
 from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig
+from controller.engine.devices.grants import NOBODY, Owner
 from controller.engine.flavorassigner import FlavorAssigner, Pinned
 from controller.engine.incoming import Incoming
 from controller.engine.placement import Everywhere, NotPlaced, Placed, Placement, PlacementRequest
@@ -71,10 +72,10 @@ class Slots(Everywhere):
             wanted[flavor] += sum(one.pods for one in usage.domains)
         return all(wanted[flavor] <= slots for flavor, slots in self.slots.items())
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
         self.taken[flavor] += sum(one.pods for one in usage.domains)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
         self.taken[flavor] -= sum(one.pods for one in usage.domains)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from controller.engine.assignment import Possibility
 from controller.engine.cluster import Cluster
 from controller.engine.config import EngineConfig
+from controller.engine.devices.grants import NOBODY, Owner
 from controller.engine.incoming import PreemptionReason, Target
 from controller.engine.placement import Everywhere, NotPlaced, Placed, PlacementRequest
 from controller.engine.preemption import Preemption, Victims, fits_without
@@ -109,10 +110,10 @@ class Nodes(Everywhere):
         needed = sum(request.count * request.single_pod[GPU] for request in requests)
         return Placed({}) if max(self.free.values()) >= needed else NotPlaced("main", "no node has room")
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
         self._change(flavor, usage, -1)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
         self._change(flavor, usage, 1)
 
     def _change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:

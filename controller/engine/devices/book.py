@@ -1,0 +1,373 @@
+"""Who has which devices of which node: what the agents report, and what is planned for pods that they do not show yet.
+
+    GpuNode -> board, reports      Pod -> whose it is, what it was told      placement -> grants
+
+A *grant* is what one pod set has on one node: a set of devices for each of its pods. Reports are the truth and replace
+the plan; what a pod was told on its annotation comes next, then what was planned before, then the best set that is
+free. Devices that a pod still holds whose workload has given back its place are free: the pod is on its way out, and
+the kubelet lets nobody in before it is gone.
+
+Grants change inside trials and are undone exactly; objects change outside of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from controller.engine.devices.board import Board, Free, Pool
+from controller.engine.devices.grants import (
+    NOBODY,
+    Drift,
+    Grant,
+    NodeDevices,
+    Owner,
+    PodFacts,
+    Set,
+    chosen,
+    pod_facts,
+    same_hardware,
+    still_free,
+)
+from controller.engine.devices.mix import Mix, Shape
+from controller.engine.devices.request import ANY, DeviceAsk
+from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.engine.undo import UndoLog
+from controller.engine.workload import TopologyUsage
+from controller.objects.core import Pod
+from controller.objects.gpunode import GpuNode
+
+Place = tuple[FlavorName, TopologyUsage, Owner]
+UNBOUNDED: Final = 1 << 30
+
+
+class DeviceBook:
+    """Nodes are known by the names of their objects; ``hosts`` leads there from a hostname label that differs.
+
+    ``held``: all places that are held now, asked for when a node's devices become known.
+    """
+
+    def __init__(self, undo: UndoLog, held: Callable[[], Iterable[Place]] = tuple) -> None:
+        self.nodes: dict[str, NodeDevices] = {}
+        self.hosts: dict[str, str] = {}
+        self.mix = Mix()
+        self.drifted = 0
+        """How often a pod was reported to hold other devices than planned."""
+        self._undo = undo
+        self._held = held
+        self._pods: dict[str, PodFacts] = {}
+        self._on_node: dict[str, dict[str, PodFacts]] = {}
+        self._new: dict[str, None] = {}
+        """Nodes whose grants are still to be made of what is held."""
+        self._last: dict[tuple[Owner, str], tuple[Set, ...]] = {}
+        """What was given back last: whoever takes the same place again keeps the devices."""
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def set_gpu_node(self, given: GpuNode) -> bool:
+        """Whether anything changed that placement looks at."""
+        name, status = given.metadata.name, given.status
+        known = self.nodes.get(name)
+        if known is None:
+            self.nodes[name] = NodeDevices(name, Board(given), status, ())
+            self._new[name] = None
+            return True
+        if known.given == status:
+            return False
+        board = known.board if same_hardware(known.given, status) else Board(given)
+        now = self.nodes[name] = NodeDevices(name, board, status, known.grants)
+        self.drifted += self._count_drift(known, now)
+        self._settle(now)
+        return board is not known.board or self._differ(known, now)
+
+    def remove_gpu_node(self, name: str) -> bool:
+        self._new.pop(name, None)
+        return self.nodes.pop(name, None) is not None
+
+    def set_pod(self, pod: Pod) -> tuple[str, ...]:
+        """A pod of a placed workload, or one that has become something else. The nodes whose devices it changes."""
+        return self._tell_pod(pod.key, pod_facts(pod))
+
+    def remove_pod(self, key: str) -> tuple[str, ...]:
+        return self._tell_pod(key, None)
+
+    def _tell_pod(self, key: str, now: PodFacts | None) -> tuple[str, ...]:
+        before = self._pods.get(key)
+        if before == now:
+            return ()
+        touched: dict[str, None] = {}
+        if before is not None:
+            del self._pods[key]
+            touched[self._take_off(key, before)] = None
+        if now is not None:
+            self._pods[key] = now
+            self._on_node.setdefault(self._name(now.node), {})[key] = now
+            touched[self._name(now.node)] = None
+        return tuple(name for name in touched if name in self.nodes and self._resettle(self.nodes[name]))
+
+    def _take_off(self, key: str, facts: PodFacts) -> str:
+        name = self._name(facts.node)
+        there = self._on_node.get(name, {})
+        there.pop(key, None)
+        if not there:
+            self._on_node.pop(name, None)
+        return name
+
+    def _name(self, host: str) -> str:
+        return self.hosts.get(host, host)
+
+    def _resettle(self, state: NodeDevices) -> bool:
+        """Whether other devices are given away than before."""
+        before = [dict(self._taken(state, empty=empty)) for empty in (False, True)]
+        self._settle(state)
+        return before != [dict(self._taken(state, empty=empty)) for empty in (False, True)]
+
+    def _differ(self, one: NodeDevices, other: NodeDevices) -> bool:
+        return any(self._taken(one, empty=empty) != self._taken(other, empty=empty) for empty in (False, True))
+
+    def begin(self, now_s: float) -> None:
+        """Before decisions: grants for nodes that have become known, and the mix of requests as it is now."""
+        self.mix.refresh(now_s)
+        if self._new:
+            self._catch_up()
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def node(self, host: str) -> NodeDevices | None:
+        return self.nodes.get(self._name(host))
+
+    def room(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
+        """How many such pods could be given devices there. ``empty``: as if nothing that may go were running."""
+        state = self.node(host)
+        if state is None:
+            return UNBOUNDED
+        wanted = state.board.wanted(single_pod)
+        if not wanted:
+            return 0 if ask.binding else UNBOUNDED
+        link = None if ask.wished else ask.link
+        taken = self._taken(state, empty=empty)
+        return min(pool.room(pool.open(pool.free(taken), ask), size, link) for pool, size in wanted)
+
+    def room_beside(
+        self,
+        host: str,
+        leader: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        workers: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        *,
+        empty: bool,
+    ) -> int | None:
+        """``room`` for workers once their leader has its devices; None where it finds none."""
+        state = self.node(host)
+        if state is None:
+            return UNBOUNDED
+        before = state.grants
+        grant = self._filled(state, Grant(NOBODY, 1, *leader, (), assumed=True), (), empty=empty)
+        if not grant.sets and state.board.wanted(leader[0]):
+            return None
+        state.put((*before, grant))
+        try:
+            return self.room(host, *workers, empty=empty)
+        finally:
+            state.put(before)
+
+    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
+        """By how much so many pods there would add to the devices that nobody can use; 0 where nothing is known."""
+        state = self.node(host)
+        if state is None:
+            return 0.0
+        taken = self._taken(state, empty=False)
+        return sum(
+            self.mix.rise(pool, name, pool.free(taken), single_pod[name], ask, pods)
+            for name, pool in state.board.pools.items()
+            if single_pod.get(name, 0) > 0
+        )
+
+    def free(self, name: str) -> Iterator[tuple[ResourceName, Pool, Free]]:
+        """What is free on a node, by resource."""
+        state = self.nodes.get(name)
+        if state is not None:
+            taken = self._taken(state, empty=False)
+            for resource, pool in state.board.pools.items():
+                yield resource, pool, pool.free(taken)
+
+    def plan(self, owner: Owner, host: str) -> tuple[Set, ...]:
+        if self._new and not self._undo.recording:
+            self._catch_up()
+        state = self.node(host)
+        if state is None:
+            return ()
+        return tuple(one for grant in state.grants if grant.owner == owner for one in grant.sets)
+
+    def drifts(self, workload: str) -> Iterator[Drift]:
+        """Pods of the workload that hold other devices than their annotation and those of their like name."""
+        for key, facts in self._pods.items():
+            if facts.owner.workload == workload and facts.told:
+                state = self.node(facts.node)
+                held = state.reports.get(key) if state is not None else None
+                if state is not None and held is not None and sorted(held) != sorted(facts.told):
+                    alike = self._on_node[state.name].values()
+                    if not any(one.owner == facts.owner and sorted(one.told) == sorted(held) for one in alike):
+                        yield Drift(key, state.name, facts.told, held)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def add(self, usage: TopologyUsage, owner: Owner, *, assumed: bool = False, empty: bool = False) -> None:
+        """Devices for all pods of an assignment, wherever they are known. ``assumed``: for the while of a question."""
+        if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
+            return
+        recording = self._undo.recording
+        if self._new and not recording and not assumed:
+            self._catch_up()
+        for values, pods in usage.domains:
+            state = self.node(values[-1])
+            if state is None or not state.board.wanted(usage.single_pod):
+                continue
+            grant = Grant(owner, pods, usage.single_pod, usage.devices or ANY, (), assumed)
+            last = self._last.pop((owner, state.name), None) if not assumed else None
+            if last is None and not recording and not assumed and not self._told_of(state, owner):
+                self._note(state, grant)
+            before = state.grants
+            state.put((*before, self._filled(state, grant, last or (), empty=empty)))
+            if not assumed:
+                self._undo.record(state.put, before)
+
+    def remove(self, usage: TopologyUsage, owner: Owner, *, assumed: bool = False) -> None:
+        """The reverse of ``add``."""
+        if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
+            return
+        if not self._undo.recording:
+            self._last.clear()
+        for values, _pods in usage.domains:
+            state = self.node(values[-1])
+            if state is None:
+                continue
+            before = state.grants
+            at = next((at for at in range(len(before) - 1, -1, -1) if before[at].owner == owner), None)
+            if at is None:
+                continue
+            if not assumed:
+                self._last[owner, state.name] = before[at].sets
+                self._undo.record(state.put, before)
+            state.put((*before[:at], *before[at + 1 :]))
+
+    def complete(self, usage: TopologyUsage, owner: Owner) -> bool:
+        """Whether each pod of the assignment has its devices, wherever devices are known."""
+        for values, pods in usage.domains:
+            state = self.node(values[-1])
+            if state is not None and state.board.wanted(usage.single_pod):
+                mine = [grant for grant in state.grants if grant.owner == owner]
+                if sum(len(grant.sets) for grant in mine) < pods:
+                    return False
+        return True
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _taken(self, state: NodeDevices, *, empty: bool) -> Counter[str]:
+        known = state.taken.get(empty)
+        if known is None:
+            known = Counter(self._foreign(state))
+            for grant in state.grants:
+                if grant.assumed or not empty:
+                    for one in grant.sets:
+                        known.update(one)
+            state.taken[empty] = known
+        return known
+
+    def _foreign(self, state: NodeDevices) -> Iterator[str]:
+        """Held by pods that were not placed here."""
+        for key, devices in state.reports.items():
+            if key not in self._pods:
+                yield from devices
+
+    def _known_pods(self, state: NodeDevices, owner: Owner) -> list[tuple[str, PodFacts]]:
+        there = self._on_node.get(state.name)
+        return [] if there is None else [(key, there[key]) for key in sorted(there) if there[key].owner == owner]
+
+    def _told_of(self, state: NodeDevices, owner: Owner) -> bool:
+        """Whether the owner was there before this controller began."""
+        return bool(self._known_pods(state, owner))
+
+    def _filled(self, state: NodeDevices, grant: Grant, last: Sequence[Set], *, empty: bool) -> Grant:
+        """The grant with a set for each pod, as far as there are any."""
+        taken = Counter(self._taken(state, empty=empty))
+        sets = self._backed(state, grant, taken)
+        sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
+        sets += chosen(state.board, grant, taken, grant.pods - len(sets))
+        return grant._replace(sets=tuple(sets))
+
+    def _backed(self, state: NodeDevices, grant: Grant, taken: Counter[str]) -> list[Set]:
+        """What its pods hold, and what those that hold nothing yet were told; taken from then on."""
+        pods = self._known_pods(state, grant.owner)
+        size = state.board.size(grant.single_pod)
+        held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
+        for one in held:
+            taken.update(one)
+        told = [facts.told for key, facts in pods if key not in state.reports and len(facts.told) == size]
+        return held + still_free(state.board, grant, told, taken, grant.pods - len(held))
+
+    def _settle(self, state: NodeDevices) -> None:
+        """Grants anew, after an object has changed: first what pods hold, then what they were told, then the rest."""
+        taken = Counter(self._foreign(state))
+        backed = [self._backed(state, grant, taken) for grant in state.grants]
+        for at, grant in enumerate(state.grants):
+            mine = Counter(grant.sets) - Counter(backed[at])
+            backed[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(backed[at]))
+        for at, grant in enumerate(state.grants):
+            backed[at] += chosen(state.board, grant, taken, grant.pods - len(backed[at]))
+        state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, backed, strict=True)))
+
+    def _catch_up(self) -> None:
+        new, self._new = self._new, {}
+        for _, usage, owner in self._held():
+            if usage.levels[-1:] != (HOSTNAME_LABEL,):
+                continue
+            for values, pods in usage.domains:
+                state = self.node(values[-1])
+                if state is not None and state.name in new and state.board.wanted(usage.single_pod):
+                    grant = Grant(owner, pods, usage.single_pod, usage.devices or ANY, (), assumed=False)
+                    self._note(state, grant)
+                    state.grants = (*state.grants, grant)
+        for name in new:
+            if name in self.nodes:
+                self._settle(self.nodes[name])
+
+    def _note(self, state: NodeDevices, grant: Grant) -> None:
+        for name in state.board.pools:
+            size = grant.single_pod.get(name, 0)
+            if size > 0:
+                self.mix.note(Shape(name, size, grant.ask), grant.pods)
+
+    def _count_drift(self, before: NodeDevices, now: NodeDevices) -> int:
+        """Pods that have just been reported, and hold what was planned for none of their like."""
+        found = 0
+        for key, held in now.reports.items():
+            facts = self._pods.get(key)
+            if facts is None or before.reports.get(key) == held:
+                continue
+            mine = [grant for grant in before.grants if grant.owner == facts.owner]
+            planned = {_sorted(one) for grant in mine for one in grant.sets}
+            whole = any(len(held) == now.board.size(grant.single_pod) for grant in mine)
+            found += bool(planned and whole and _sorted(held) not in planned)
+        return found
+
+    def validate(self) -> None:
+        """Recompute what is kept, outside of trials. AssertionError for a device given twice, or one too many."""
+        for name, state in self.nodes.items():
+            for empty, taken in list(state.taken.items()):
+                del state.taken[empty]
+                if self._taken(state, empty=empty) != taken:
+                    raise AssertionError(f"{name}: kept {taken}, given away {state.taken[empty]}")
+            replicas = {unit.uuid: unit.replicas for pool in state.board.pools.values() for unit in pool.units}
+            reported = {uuid for devices in state.reports.values() for uuid in devices}
+            for uuid, times in self._taken(state, empty=False).items():
+                if uuid not in reported and times > replicas.get(uuid, 0):
+                    raise AssertionError(f"{name}: {uuid} is given {times} times")
+            for grant in state.grants:
+                if grant.assumed:
+                    raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")
+                if len(grant.sets) > grant.pods:
+                    raise AssertionError(f"{name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _sorted(one: Set) -> Set:
+    return tuple(sorted(one))

@@ -1,0 +1,157 @@
+"""What one node's devices are given to: grants of the engine, reports of the agent, and what pods were told."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.devices.board import Board
+from controller.engine.devices.request import DeviceAsk
+from controller.engine.resources import Amount, ResourceName, WorkloadKey
+from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.objects.core import Pod
+from controller.objects.gpunode import GpuNodeStatus
+
+DEVICES: Final = "tessera.dev/devices"
+"""Annotation of a pod: the UUIDs that it is meant to get, comma-separated."""
+_WORKLOAD: Final = "kueue.x-k8s.io/workload"
+_POD_SET: Final = "kueue.x-k8s.io/podset"
+_OVER: Final = ("Succeeded", "Failed")
+_MOST_TOLD: Final = 4096
+
+Set = tuple[str, ...]
+"""The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one for each replica it takes."""
+
+
+class Owner(NamedTuple):
+    """Whose devices they are."""
+
+    workload: WorkloadKey
+    pod_set: str
+
+
+NOBODY: Final = Owner(WorkloadKey(""), "")
+
+
+class Grant(NamedTuple):
+    """``pods`` pods of the owner run on the node; ``sets`` are the devices of as many of them as could be given any."""
+
+    owner: Owner
+    pods: int
+    single_pod: Mapping[ResourceName, Amount]
+    ask: DeviceAsk
+    sets: tuple[Set, ...]
+    assumed: bool
+    """For the while of a question only."""
+
+
+class PodFacts(NamedTuple):
+    """A pod of a placed workload: where it runs or is to run, and what its annotation says."""
+
+    owner: Owner
+    node: str
+    told: Set
+
+
+class Drift(NamedTuple):
+    """A pod holds other devices than it was told."""
+
+    pod: str
+    node: str
+    planned: Set
+    held: Set
+
+
+class NodeDevices:
+    """One node with a GpuNode. ``put`` alone changes ``grants``."""
+
+    __slots__ = ("board", "given", "grants", "name", "reports", "taken")
+
+    def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
+        self.name = name
+        self.board = board
+        self.given = given
+        self.grants = grants
+        self.reports = _reports(given, board)
+        """By pod, what it holds."""
+        self.taken: dict[bool, Counter[str]] = {}
+        """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
+
+    def put(self, grants: tuple[Grant, ...]) -> None:
+        self.grants = grants
+        self.taken.clear()
+
+
+def same_hardware(one: GpuNodeStatus, other: GpuNodeStatus) -> bool:
+    return one.devices == other.devices and one.links == other.links
+
+
+def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
+    held: dict[str, list[str]] = {}
+    for one in given.holders:
+        if one.physical in board.order:
+            held.setdefault(one.pod_key, []).append(one.physical)
+    return {pod: board.sorted(devices) for pod, devices in held.items()}
+
+
+def pod_facts(pod: Pod) -> PodFacts | None:
+    """None for a pod that is over, goes nowhere yet, or belongs to no workload that places its pods."""
+    annotations, labels = pod.metadata.annotations, pod.metadata.labels
+    workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
+    node = pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
+    if not workload or pod_set is None or not node or pod.status.phase in _OVER:
+        return None
+    told = annotations.get(DEVICES, "")
+    devices = tuple(part for one in told.split(",") if (part := one.strip())) if len(told) < _MOST_TOLD else ()
+    return PodFacts(Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set), node, devices)
+
+
+def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
+    """The first of ``sets`` that suit the request and that nobody has; taken from then on."""
+    found: list[Set] = []
+    for one in sets:
+        if len(found) >= missing:
+            break
+        if _suits(board, grant, one, taken):
+            found.append(one)
+            taken.update(one)
+    return found
+
+
+def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
+    """Sets for so many pods more, fewer where there are no others; taken from then on."""
+    found: list[Set] = []
+    wanted = board.wanted(grant.single_pod)
+    ask = grant.ask
+    while wanted and len(found) < missing:
+        one: list[str] = []
+        for pool, size in wanted:
+            free = pool.open(pool.free(taken), ask)
+            places = pool.choose(free, size, ask.link)
+            if not places and ask.wished:
+                places = pool.choose(free, size, None)
+            if not places:
+                taken.subtract(one)
+                return found
+            devices = [pool.units[at].uuid for at in places]
+            taken.update(devices)
+            one += devices
+        found.append(board.sorted(one))
+    return found
+
+
+def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
+    """Whether it is a set that could be chosen now."""
+    counts = Counter(one)
+    wanted = board.wanted(grant.single_pod)
+    if sum(size for _, size in wanted) != len(one):
+        return False
+    for pool, size in wanted:
+        mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
+        free = pool.open(pool.free(taken), grant.ask)
+        if sum(mine.values()) != size or any(free[pool.place[uuid]] < count for uuid, count in mine.items()):
+            return False
+        link = grant.ask.link
+        gpus = {pool.units[pool.place[uuid]].gpu for uuid in mine}
+        if link is not None and not grant.ask.wished and not board.links.joined(sum(1 << gpu for gpu in gpus), link):
+            return False
+    return True

@@ -1,0 +1,225 @@
+"""How the GPUs of a node are joined, asked about sets of them: bit i stands for the GPU at place i of the board.
+
+    room(free, size, link)    how many disjoint sets of ``size``, each joined throughout, lie in ``free``
+    choose(free, size, link)  one of them, chosen so that the others still fit and what is left is well linked
+
+Nodes of one model share one ``Linkage``, so what was worked out once for a set of free GPUs holds for ten thousand
+nodes. Where a link joins GPUs in groups (switches, pairs, PCIe roots, NUMA nodes) counting is a sum over groups; in a
+mesh the packing is searched, exactly for up to 16 GPUs that hang together and from below beyond that.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+from typing import Final
+
+from controller.engine.devices.request import Link
+from inventory.ids import GpuUuid
+from inventory.links import LinkMatrix, PcieLevel, scores
+from inventory.linktable import LinkTable
+from inventory.subsets import MAX_BITS, indexes, mask_of
+
+_STEPS: Final = 64
+"""Pieces of a search for the best set (some half a millisecond each): a new kind of node is waited for so long once."""
+_REMEMBERED: Final = 65_536
+_MOST_SETS: Final = 4096
+
+
+class Linkage:
+    """``links`` and ``numa`` are in the order of the board's places; the table is that of ``inventory``."""
+
+    def __init__(self, links: LinkMatrix, numa: tuple[int | None, ...]) -> None:
+        self.count = len(links)
+        self.full = (1 << self.count) - 1
+        self._joined = {link: _joined(links, numa, link) for link in Link}
+        self._groups = {link: _groups(joined) for link, joined in self._joined.items()}
+        self._names = tuple(GpuUuid(str(place)) for place in range(self.count))
+        self._table = LinkTable(self._names, scores(links))
+        self._room: dict[tuple[int, int, Link], int] = {}
+        self._choice: dict[tuple[int, int, Link | None], int] = {}
+        self.kinds: dict[object, int] = {}
+        """A number for each kind of pool that stands on such GPUs."""
+
+    def joined(self, mask: int, link: Link) -> bool:
+        """Whether every two of the set are joined."""
+        return all(not mask & ~(self._joined[link][place] | 1 << place) for place in indexes(mask))
+
+    def groups(self, link: Link | None) -> tuple[int, ...]:
+        """Sets that the link joins throughout and that it does not join to one another; single GPUs in a mesh."""
+        if link is None:
+            return (self.full,)
+        found = self._groups[link]
+        return found if found is not None else tuple(1 << place for place in range(self.count))
+
+    def room(self, free: int, size: int, link: Link | None) -> int:
+        if size <= 0:
+            return 0
+        if link is None or size == 1:
+            return free.bit_count() // size
+        groups = self._groups[link]
+        if groups is not None:
+            return sum((free & group).bit_count() // size for group in groups)
+        known = self._room.get((free, size, link))
+        if known is None:
+            known = sum(self._packed(part, size, link) for part in self._parts(free, link))
+            self._keep(self._room, (free, size, link), known)
+        return known
+
+    def choose(self, free: int, size: int, link: Link | None) -> int:
+        """A set of ``size``, 0 where there is none."""
+        if not 0 < size <= free.bit_count():
+            return 0
+        key = free, size, link if size > 1 else None
+        known = self._choice.get(key)
+        if known is None:
+            known = self._chosen(*key)
+            self._keep(self._choice, key, known)
+        return known
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _chosen(self, free: int, size: int, link: Link | None) -> int:
+        if link is None:
+            return self._best(free, size)
+        groups = self._groups[link]
+        if groups is not None:
+            fitting = [free & group for group in groups if (free & group).bit_count() >= size]
+            # The tightest group: larger ones stay whole.
+            return self._best(min(fitting, key=lambda one: (one.bit_count(), one & -one)), size) if fitting else 0
+        left = self.room(free, size, link) - 1
+        candidates = [
+            one for part in self._parts(free, link) for one in self._cliques(part, size, link, limit=_MOST_SETS)
+        ]
+        keeping = [one for one in candidates if self.room(free ^ one, size, link) >= left] or candidates
+        return max(keeping, key=lambda one: (self._left(free ^ one, link), self._score(one), -one), default=0)
+
+    def _left(self, free: int, link: Link) -> int:
+        """What could still be placed, large sets before small ones."""
+        worth = 0
+        for size in (8, 4, 2):
+            worth = worth * (MAX_BITS + 1) + self.room(free, size, link)
+        return worth
+
+    def _best(self, free: int, size: int) -> int:
+        """By the links' quality: what is left over stays well connected too."""
+        search = self._table.search([self._names[place] for place in indexes(free)], (), size)
+        if search is None:
+            return mask_of(indexes(free)[:size])
+        for _ in range(_STEPS):
+            if search.step():
+                break
+        return mask_of(int(name) for name in search.best)
+
+    def _score(self, mask: int) -> int:
+        places = indexes(mask)
+        return sum(self._table.score(self._names[a], self._names[b]) for a, b in combinations(places, 2))
+
+    def _parts(self, free: int, link: Link) -> Iterator[int]:
+        """What hangs together in ``free``."""
+        joined = self._joined[link]
+        while free:
+            part, edge = 0, free & -free
+            while edge:
+                part |= edge
+                edge = 0
+                for place in indexes(part):
+                    edge |= joined[place]
+                edge &= free & ~part
+            yield part
+            free &= ~part
+
+    def _packed(self, part: int, size: int, link: Link) -> int:
+        """The most disjoint joined sets in one part; from below where the part is too large to be searched."""
+        if part.bit_count() < size:
+            return 0
+        if part.bit_count() > MAX_BITS:
+            return self._greedy(part, size, link)
+        known: dict[int, int] = {}
+
+        def most(free: int) -> int:
+            bound = free.bit_count() // size
+            if not bound:
+                return 0
+            found = known.get(free)
+            if found is None:
+                lowest = free & -free
+                found = 0
+                for one in self._with(lowest, free, size, link):
+                    found = max(found, 1 + most(free ^ one))
+                    if found == bound:
+                        break
+                if found < bound:
+                    found = max(found, most(free ^ lowest))
+                known[free] = found
+            return found
+
+        return most(part)
+
+    def _greedy(self, free: int, size: int, link: Link) -> int:
+        found = 0
+        while free:
+            one = next(self._with(free & -free, free, size, link), 0)
+            found += 1 if one else 0
+            free &= ~(one or free & -free)
+        return found
+
+    def _cliques(self, part: int, size: int, link: Link, *, limit: int) -> Iterator[int]:
+        rest = part
+        while rest and limit:
+            for one in self._with(rest & -rest, rest, size, link):
+                yield one
+                limit -= 1
+                if not limit:
+                    return
+            rest &= rest - 1
+
+    def _with(self, lowest: int, free: int, size: int, link: Link) -> Iterator[int]:
+        """Joined sets of ``size`` within ``free`` that contain its lowest GPU."""
+        joined = self._joined[link]
+
+        def grow(chosen: int, open_: int, missing: int) -> Iterator[int]:
+            if not missing:
+                yield chosen
+                return
+            while open_.bit_count() >= missing:
+                bit = open_ & -open_
+                open_ ^= bit
+                yield from grow(chosen | bit, open_ & joined[bit.bit_length() - 1], missing - 1)
+
+        yield from grow(lowest, free & joined[lowest.bit_length() - 1] & ~lowest, size - 1)
+
+    def _keep(self, table: dict, key: object, value: int) -> None:  # type: ignore[type-arg]
+        if len(table) >= _REMEMBERED:
+            table.clear()
+        table[key] = value
+
+
+@lru_cache(maxsize=1024)
+def linkage(links: LinkMatrix, numa: tuple[int | None, ...]) -> Linkage:
+    """One for all nodes whose GPUs are joined alike."""
+    return Linkage(links, numa)
+
+
+def _joined(links: LinkMatrix, numa: tuple[int | None, ...], link: Link) -> tuple[int, ...]:
+    """By place, the others that it is joined to."""
+    count = len(links)
+
+    def holds(a: int, b: int) -> bool:
+        pair = links[a][b]
+        if link is Link.NVLINK:
+            return pair.nvlinks > 0 or pair.nvswitch > 0
+        if link is Link.PCIE:
+            return pair.pcie is not None and pair.pcie <= PcieLevel.PHB
+        if numa[a] is not None and numa[b] is not None:
+            return numa[a] == numa[b]
+        return pair.pcie is not None and pair.pcie <= PcieLevel.NODE
+
+    return tuple(mask_of(b for b in range(count) if a != b and holds(a, b)) for a in range(count))
+
+
+def _groups(joined: tuple[int, ...]) -> tuple[int, ...] | None:
+    """None where the link is not transitive: a mesh."""
+    found = dict.fromkeys(one | 1 << place for place, one in enumerate(joined))
+    if any(joined[place] | 1 << place != group for group in found for place in indexes(group)):
+        return None
+    return tuple(found)

@@ -1,0 +1,125 @@
+"""Fragmentation: how many free devices the requests of late could not use, in expectation over their mix.
+
+F(free) = sum over shapes m of p(m) * (devices free - size(m) * how many m fit). The idea is that of FGD (Weng et al.,
+USENIX ATC 2023), with links in the place of shares of a GPU. Weights of shapes halve every ``HALF_LIFE_S``; a pod each
+of one, two, four and eight linked GPUs stands for what is not known yet.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from controller.engine.devices.board import Free, Pool
+from controller.engine.devices.request import DeviceAsk, Link
+from controller.engine.resources import ResourceName
+
+HALF_LIFE_S: Final = 3600.0
+_REFRESHED_S: Final = 60.0
+_SHAPES: Final = 16
+_KEPT: Final = 256
+_REMEMBERED: Final = 65_536
+_LEAST: Final = 1e-6
+_PRIOR: Final = tuple((size, DeviceAsk(link=Link.NVLINK) if size > 1 else DeviceAsk()) for size in (1, 2, 4, 8))
+
+
+class Shape(NamedTuple):
+    """One pod's request for devices of one resource."""
+
+    resource: ResourceName
+    size: int
+    ask: DeviceAsk
+
+
+class Mix:
+    """What was asked for of late. Scores are those of the mix at the last ``refresh``, whatever is noted meanwhile."""
+
+    def __init__(self) -> None:
+        self._weights: dict[Shape, float] = {}
+        self._at_s = 0.0
+        """The time to which the weights have decayed."""
+        self._refreshed_s = float("-inf")
+        self._fresh = True
+        self._shares: dict[ResourceName, tuple[tuple[int, DeviceAsk, float], ...]] = {}
+        self._scores: dict[tuple[object, ResourceName, Free], float] = {}
+        self._rises: dict[tuple[object, ResourceName, Free, int, DeviceAsk, int], float] = {}
+
+    def note(self, shape: Shape, pods: int) -> None:
+        """So many pods were given room."""
+        self._weights[shape] = self._weights.get(shape, 0.0) + pods
+        self._fresh = False
+
+    def refresh(self, now_s: float) -> None:
+        """Between decisions: the mix as it is at ``now_s``; not more often than worth while."""
+        if self._fresh or now_s - self._refreshed_s < _REFRESHED_S:
+            return
+        lapsed_s = max(0.0, now_s - self._at_s) if self._at_s else 0.0
+        decay = 0.5 ** (lapsed_s / HALF_LIFE_S)
+        weighed = sorted(((weight * decay, shape) for shape, weight in self._weights.items()), key=_heaviest)
+        self._weights = {shape: weight for weight, shape in weighed[:_KEPT] if weight > _LEAST}
+        self._at_s = self._refreshed_s = now_s
+        self._fresh = True
+        self._shares.clear()
+        self._scores.clear()
+        self._rises.clear()
+
+    def unusable(self, pool: Pool, resource: ResourceName, free: Free) -> float:
+        """Devices of ``free`` that a request of late could not use, in expectation."""
+        key = pool.kind, resource, free
+        known = self._scores.get(key)
+        if known is None:
+            whole = sum(free)
+            known = 0.0
+            for size, ask, share in self._shares_of(resource):
+                known += share * (whole - size * pool.room(pool.open(free, ask), size, ask.link))
+            _keep(self._scores, key, known)
+        return known
+
+    def rise(self, pool: Pool, resource: ResourceName, free: Free, size: int, ask: DeviceAsk, pods: int) -> float:
+        """By how much ``unusable`` grows with so many pods more; infinite where they do not fit."""
+        key = pool.kind, resource, free, size, ask, pods
+        known = self._rises.get(key)
+        if known is None:
+            left: Free | None = free
+            for _ in range(pods):
+                left = None if left is None else _without(pool, left, size, ask)
+            before = self.unusable(pool, resource, free)
+            known = float("inf") if left is None else self.unusable(pool, resource, left) - before
+            _keep(self._rises, key, known)
+        return known
+
+    def shapes(self) -> Mapping[Shape, float]:
+        """Weights, for people."""
+        return dict(self._weights)
+
+    def _shares_of(self, resource: ResourceName) -> tuple[tuple[int, DeviceAsk, float], ...]:
+        known = self._shares.get(resource)
+        if known is None:
+            weights = dict.fromkeys(_PRIOR, 1.0)
+            seen = [(weight, shape) for shape, weight in self._weights.items() if shape.resource == resource]
+            for weight, shape in sorted(seen, key=_heaviest)[:_SHAPES]:
+                weights[shape.size, shape.ask] = weights.get((shape.size, shape.ask), 0.0) + weight
+            total = sum(weights.values())
+            known = tuple((size, ask, weight / total) for (size, ask), weight in weights.items())
+            self._shares[resource] = known
+        return known
+
+
+def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
+    chosen = pool.choose(pool.open(free, ask), size, ask.link)
+    if not chosen and ask.wished:
+        chosen = pool.choose(pool.open(free, ask), size, None)
+    if not chosen:
+        return None
+    left = list(free)
+    for at in chosen:
+        left[at] -= 1
+    return tuple(left)
+
+
+def _heaviest(one: tuple[float, Shape]) -> tuple[float, str]:
+    return -one[0], str(one[1])
+
+
+def _keep(table: dict, key: object, value: float) -> None:  # type: ignore[type-arg]
+    if len(table) >= _REMEMBERED:
+        table.clear()
+    table[key] = value

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from controller.engine.devices.request import DeviceAsk, device_ask
 from controller.engine.gates import FeatureGates
 from controller.engine.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
 from controller.engine.podrequests import RequestRules, amounts, defaulted, pod_requests, scaled, whole_amount
@@ -42,6 +43,8 @@ class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...]
     domains: tuple[Domain, ...]
     single_pod: Mapping[ResourceName, Amount]
+    devices: DeviceAsk | None = None
+    """What the template asks of its GPUs."""
 
 
 class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -153,7 +156,8 @@ def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: Featu
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
     single_pod = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod_set.template.spec).items()}
-    return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod)
+    asked = device_ask(pod_set.template.metadata.annotations)
+    return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
 
 
 def adjusted(workload: Workload, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> Workload:

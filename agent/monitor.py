@@ -7,9 +7,9 @@ another version; a GPU that is lost, reset, removed or added; MIG instances that
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from agent.health.events import (
     EccSample,
@@ -34,6 +34,8 @@ from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RESCAN_S = 5.0
 ANXIOUS_PROBE_S = 1.0
@@ -82,24 +84,29 @@ class GpuMonitor:
         self._said_empty = False
         self._free_until_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
+        self._alone: list[Callable[[Driver], Coroutine[Any, Any, None]]] = []
+        self._driver: Driver | None = None
         self.session_open = False
 
     async def run(self) -> None:
         """Follow until cancelled."""
         complained = False
-        driver = self._open_driver(self._xid)
+        driver = self._driver = self._open_driver(self._xid)
         while True:
             try:
                 self._compare(await driver.open())
                 complained = False
                 await self._session(driver)
-                self._listener.released(self._release_s())
+                if not self._alone:
+                    self._listener.released(self._release_s())
             except NvmlError as failed:
                 if not complained:
                     self._listener.driver_gone(str(failed))
                 complained = True
             self.session_open = False
             await driver.close()
+            while self._alone:
+                await self._alone.pop(0)(driver)
             if complained:
                 await asyncio.sleep(RESCAN_S)
             while (pause_s := self._release_s()) > 0:  # noqa: ASYNC110 - no poll: a second request moves the end
@@ -112,6 +119,44 @@ class GpuMonitor:
         """
         self._free_until_s = max(self._free_until_s, asyncio.get_running_loop().time() + seconds)
         self._rescan.set()
+
+    @property
+    def session(self) -> int:
+        """Counts NVML sessions; 0 while none is open."""
+        return self._driver.session if self._driver is not None and self.session_open else 0
+
+    async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """Call NVML with the GPU's handle, on its own thread. Raises NvmlError."""
+        if self._driver is None:
+            raise DriverUnavailable("NVML was not opened yet")
+        return await self._driver.read(uuid, function, timeout_s)
+
+    async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """Call NVML with the GPU's handle, beside its probes. Raises NvmlError."""
+        if self._driver is None:
+            raise DriverUnavailable("NVML was not opened yet")
+        return await self._driver.on_gpu(uuid, function, timeout_s)
+
+    async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
+        """Call NVML while no session of ours is open: for what our own session would hold up. Raises NvmlError.
+
+        Kubelet is served from memory meanwhile; afterwards the session is taken up again.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def work(driver: Driver) -> None:
+            try:
+                result = await driver.alone(function, timeout_s)
+            except NvmlError as failed:
+                if not answer.done():
+                    answer.set_exception(failed)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self._alone.append(work)
+        self._rescan.set()
+        return await answer
 
     def rescan(self) -> None:
         """Look at the whole node again, soon."""
@@ -130,7 +175,7 @@ class GpuMonitor:
         """One NVML session, until it is released, or the driver is gone (DriverUnavailable) or hangs (CallTimedOut)."""
         count = -1
         async with TaskSet() as probes:
-            while not self._release_s():
+            while not self._release_s() and not self._alone:
                 now = await driver.count()
                 if now != count or self._rescan.is_set() or self._unread:
                     self._rescan.clear()

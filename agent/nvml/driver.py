@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 from msgspec import Struct, structs
@@ -24,6 +24,8 @@ from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, NodeName
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OPEN_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
@@ -57,6 +59,14 @@ class _Slot:
         self.gpu: Gpu | None = None
         self._on_xid = on_xid
         self.worker = GpuWorker(f"gpu{index}", self._event)
+        self._changes: GpuWorker | None = None
+
+    @property
+    def changes(self) -> GpuWorker:
+        """A second thread, for what takes long: the GPU's probes and events go on meanwhile."""
+        if self._changes is None:
+            self._changes = GpuWorker(f"gpu{self.index}-mig")
+        return self._changes
 
     def _event(self, event: XidEvent) -> None:
         if self.gpu is not None:
@@ -82,10 +92,13 @@ class Driver:
         """Not set while a discovery finds out who is at which index."""
         self._indexed.set()
         self.versions = Versions("", (0, 0))
+        self.session = 0
+        """How many sessions there were: handles and samples of one mean nothing to the next."""
 
     async def open(self) -> Versions:
         """Start a session. Raises DriverUnavailable where there is no driver, CallTimedOut where it hangs."""
         self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
+        self.session += 1
         return self.versions
 
     async def read_versions(self) -> Versions:
@@ -172,6 +185,26 @@ class Driver:
                 # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
                 await self._listen(slot)
         return Sighting(found.probe, reset=self._renewals.take(uuid))
+
+    async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """``function(handle)`` on the GPU's own thread, between probes. Raises what it does, GpuLost, CallTimedOut."""
+        slot = self._find(uuid)
+        if slot is None or slot.handle is None:
+            raise GpuLost(f"NVML does not list {uuid}")
+        handle = slot.handle
+        return await slot.worker.call(lambda: function(handle), timeout_s)
+
+    async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """``function`` of the GPU's handle, beside its probes. Raises what it raises, GpuLost, CallTimedOut."""
+        slot = self._find(uuid)
+        if slot is None or slot.handle is None:
+            raise GpuLost(f"NVML does not list {uuid}")
+        handle = slot.handle
+        return await slot.changes.call(lambda: function(handle), timeout_s)
+
+    async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
+        """``function`` while no session is open: it opens its own. Raises what it raises, CallTimedOut."""
+        return await self._main.call(function, timeout_s)
 
     async def close(self) -> None:
         """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""

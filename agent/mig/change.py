@@ -1,0 +1,336 @@
+"""One GPU's change: from what NVML shows to what is wished, journaled, read back, undone where it cannot be finished.
+
+    read -> plan -> withhold what goes -> ask again who holds it -> journal -> steps -> read back -> journal
+
+Every call ends in one of the four outcomes. Whatever stops it in between (a crash, a lost GPU, a hang) leaves a journal
+entry: the next call plans from what is there by then, and what cannot be finished goes back to what was before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from agent.mig.journal import Entry, Journal
+from agent.mig.outcomes import MigState, Outcome, Wish
+from agent.nvml.errors import NvmlError
+from agent.nvml.migchange import GpuMig, InUseError, ModeChange
+from inventory.gpulayout import WhenBusy
+from inventory.ids import GpuUuid
+from inventory.migplan import (
+    DestroyCompute,
+    DestroyInstance,
+    DoesNotFit,
+    Existing,
+    InTheWay,
+    MigPlan,
+    Slot,
+    Step,
+    endangered,
+    plan,
+    steps_between,
+)
+
+log = logging.getLogger(__name__)
+
+CHANGE_DEADLINE_S = 120.0
+NOBODY_KNOWS = "the kubelet does not say who holds its instances"
+MAX_ROUNDS = 3
+"""Plans that are made anew because a pod came in between."""
+
+
+class Hands(Protocol):
+    """NVML for one GPU. All raise NvmlError."""
+
+    async def read(self) -> GpuMig: ...
+
+    async def take(self, step: Step) -> None: ...
+
+    async def set_mode(self, *, enabled: bool) -> ModeChange:
+        """Set it, letting go of everything of ours that holds the GPU where that is in the way."""
+
+    def clients(self) -> Sequence[str]:
+        """Who else has the GPU open, one text each."""
+
+
+class Ground(Protocol):
+    """What surrounds the GPU on its node."""
+
+    boot_id: str
+
+    async def holders(self) -> Mapping[str, Sequence[str]] | None:
+        """Pods (``namespace/name``) by GPU or MIG UUID, asked now; None where the kubelet does not answer."""
+
+    async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
+        """No new container gets the GPU, or any MIG device of it that there is or will be, but ``keep`` (UUIDs).
+
+        From the time this returns, until the caller of the change says otherwise.
+        """
+
+    def tell(self, note: str) -> None:
+        """Something for the node's other users to know: log and Event."""
+
+
+class GpuChange:
+    """A change of GPU ``gpu``, ``name`` in messages."""
+
+    def __init__(self, gpu: GpuUuid, name: str, *, hands: Hands, ground: Ground, journal: Journal) -> None:
+        self._gpu = gpu
+        self._name = name
+        self._hands = hands
+        self._ground = ground
+        self._journal = journal
+        self._changed = False
+
+    async def bring(self, wish: Wish) -> Outcome:
+        """One try at the wish. Returns within the deadline, whatever happens."""
+        return await self._within(self._bring(wish))
+
+    async def undo(self) -> Outcome:
+        """Back to what was before a change that was interrupted and that nobody wishes any more."""
+        entry = self._journal.read(self._gpu)
+        if entry is None or entry.done or entry.boot_id != self._ground.boot_id:
+            return self._end(MigState.APPLIED, "")
+        return await self._within(self._back(entry, "nobody wishes that layout any more", state=MigState.APPLIED))
+
+    async def _within(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        self._changed = False
+        try:
+            async with asyncio.timeout(CHANGE_DEADLINE_S):
+                return await work
+        except TimeoutError:
+            return self._end(MigState.FAILED, f"the change did not end within {CHANGE_DEADLINE_S:g} s")
+        except (NvmlError, OSError) as failed:
+            return self._end(MigState.FAILED, f"{failed}; it is taken up again")
+
+    async def _bring(self, wish: Wish) -> Outcome:
+        for _ in range(MAX_ROUNDS):
+            outcome = await self._round(wish)
+            if outcome is not None:
+                return outcome
+        return self._end(MigState.WAITING, "pods take what is to go as fast as it is planned")
+
+    async def _round(self, wish: Wish) -> Outcome | None:
+        """One plan and its execution; None where a pod came in between."""
+        mig = await self._hands.read()
+        if not mig.capable:
+            if wish.profiles is None:
+                return self._end(MigState.APPLIED, "")
+            return self._end(MigState.REFUSED, "it cannot do MIG")
+        if wish.profiles is None and not mig.enabled and not mig.pending:
+            return self._end(MigState.APPLIED, "")
+        if wish.profiles is not None and not mig.enabled:
+            refused = await self._switch(mig, wish, on=True)
+            if refused is not None:
+                return refused
+            mig = await self._hands.read()
+        holders = await self._ground.holders()
+        existing = mig.held(frozenset(holders or ()))
+        found = self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
+        if isinstance(found, DoesNotFit):
+            return self._end(MigState.REFUSED, found.why)
+        if isinstance(found, InTheWay):
+            return await self._in_the_way(mig, found, wish, holders or {})
+        return await self._execute(mig, found, wish, known=holders is not None)
+
+    def _restored(self, mig: GpuMig, wish: Wish) -> MigPlan | None:
+        """After a reboot: the very instances that were there before it, so that their UUIDs are the same."""
+        entry = self._journal.read(self._gpu)
+        if mig.instances or entry is None or not entry.done or not wish.profiles:
+            return None
+        if entry.boot_id == self._ground.boot_id or sorted(entry.profiles or ()) != sorted(wish.profiles):
+            return None
+        known = {profile.name: profile for profile in mig.profiles}
+        if any(slot.profile not in known or slot.size != known[slot.profile].size for slot in entry.target):
+            return None  # another board, or another driver: the table has changed
+        return MigPlan(steps=steps_between((), entry.target), target=entry.target)
+
+    async def _in_the_way(
+        self, mig: GpuMig, found: InTheWay, wish: Wish, holders: Mapping[str, Sequence[str]]
+    ) -> Outcome | None:
+        pods, text = self._blockers(mig, found.blocking, holders)
+        if wish.when_busy is WhenBusy.REFUSE:
+            return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
+        waits = "they are being evicted" if wish.when_busy is WhenBusy.DRAIN else "it is done when they end"
+        if found.beside is not None and found.beside.steps:
+            done = await self._execute(mig, found.beside, wish, known=True)
+            if done is None or done.state is not MigState.APPLIED:
+                return done
+            return self._end(MigState.WAITING, f"{text}, beside the layout, which is there: {waits}", pods)
+        return self._end(MigState.WAITING, f"{text}: {waits}", pods)
+
+    def _blockers(
+        self, mig: GpuMig, blocking: Iterable[Existing], holders: Mapping[str, Sequence[str]]
+    ) -> tuple[tuple[str, ...], str]:
+        """The pods in the way, and all that is in the way in words."""
+        pods: list[str] = []
+        words: list[str] = []
+        for one in blocking:
+            mine = sorted({pod for device in mig.devices(one) for pod in holders.get(device, ())})
+            pods += mine
+            strangers = [f"process {p.pid}" for p in mig.processes if p.gi == one.gi_id] if not mine else []
+            words.append(f"{one.profile} at slice {one.start} is in use by {', '.join(mine or strangers)}")
+        return tuple(dict.fromkeys(pods)), "; ".join(words)
+
+    async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
+        """Withhold, look again, journal, do, read back. None where a pod took what was to go."""
+        if not found.steps:
+            return await self._finish(mig, found.target, wish)
+        going = self._going(mig, found.steps)
+        if going and not known:
+            return self._end(MigState.WAITING, NOBODY_KNOWS)
+        await self._ground.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
+        if going:
+            holders = await self._ground.holders()
+            again = await self._hands.read()
+            if holders is None:
+                return self._end(MigState.WAITING, NOBODY_KNOWS)
+            if endangered(again.held(frozenset(holders)), found.steps):
+                return None
+        entry = self._opened(mig, found.target, wish)
+        self._journal.write(entry)
+        try:
+            await self._steps(found.steps)
+        except InUseError as busy:
+            state = MigState.REFUSED if wish.when_busy is WhenBusy.REFUSE else MigState.WAITING
+            return await self._back(entry, f"something runs on what was to go ({busy})", state=state)
+        except NvmlError as failed:
+            return await self._back(entry, str(failed))
+        now = await self._hands.read()
+        if not alike(now.instances, found.target):
+            return await self._back(entry, "NVML shows other instances than were made")
+        return await self._finish(now, tuple(one.slot for one in now.instances), wish)
+
+    def _going(self, mig: GpuMig, steps: Sequence[Step]) -> frozenset[str]:
+        """The UUIDs of what the steps take away."""
+        going: set[str] = set()
+        for step in steps:
+            if isinstance(step, DestroyCompute | DestroyInstance):
+                for one in (one for one in mig.instances if one.start == step.start):
+                    part = step.part if isinstance(step, DestroyCompute) else None
+                    parts = [each for each in one.computes if part in (None, each.part)]
+                    found = (mig.uuids.get((one.gi_id, each.ci_id)) for each in parts)
+                    going.update(uuid for uuid in found if uuid is not None)
+        return frozenset(going)
+
+    def _opened(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> Entry:
+        """The entry of a change that begins, or that goes on: what was before an interrupted one is what was before."""
+        last = self._journal.read(self._gpu)
+        interrupted = last is not None and not last.done and last.boot_id == self._ground.boot_id
+        return Entry(
+            gpu=self._gpu,
+            boot_id=self._ground.boot_id,
+            profiles=wish.profiles,
+            mode_before=last.mode_before if last is not None and interrupted else mig.enabled,
+            before=last.before if last is not None and interrupted else tuple(one.slot for one in mig.instances),
+            target=target,
+        )
+
+    async def _finish(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> Outcome:
+        """All instances are as wished: the mode, where it is to be off, and the journal."""
+        entry = structs.replace(self._opened(mig, target, wish), done=True)
+        if wish.profiles is None:
+            refused = await self._switch(mig, wish, on=False)
+            if refused is not None:
+                return refused
+            self._journal.forget(self._gpu)
+            return self._end(MigState.APPLIED, "")
+        if self._journal.read(self._gpu) != entry:
+            self._journal.write(entry)
+        return self._end(MigState.APPLIED, "")
+
+    async def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            await self._hands.take(step)
+            self._changed = True
+
+    async def _back(self, entry: Entry, why: str, *, state: MigState = MigState.FAILED) -> Outcome:
+        """Undo: to what was before the change. What is in use by now stays."""
+        log.warning("MIG change is undone", extra={"gpu": self._name, "why": why})
+        mig = await self._hands.read()
+        holders = await self._ground.holders()
+        existing = mig.held(frozenset(holders or ()))
+        steps = steps_between(existing, entry.before)
+        going = self._going(mig, steps)
+        if endangered(existing, steps):
+            return self._end(MigState.FAILED, f"{why}; the former layout is not restored: what was made is in use")
+        if going and holders is None:
+            return self._end(MigState.FAILED, f"{why}; the former layout is not restored yet: {NOBODY_KNOWS}")
+        await self._ground.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
+        try:
+            await self._steps(steps)
+            if not entry.mode_before and (mig.enabled or mig.pending):
+                await self._hands.set_mode(enabled=False)
+            now = await self._hands.read()
+        except NvmlError as failed:
+            return self._end(MigState.FAILED, f"{why}; the former layout is not restored either: {failed}")
+        if not alike(now.instances, entry.before):
+            return self._end(MigState.FAILED, f"{why}; the former layout could not be restored")
+        if entry.before:
+            profiles = tuple(text for slot in entry.before for text in _texts(slot, mig))
+            self._journal.write(structs.replace(entry, profiles=profiles, target=entry.before, done=True))
+        else:
+            self._journal.forget(self._gpu)
+        return self._end(state, f"{why}; the former layout is back")
+
+    async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
+        """MIG mode on or off; None once it is so."""
+        entry = self._journal.read(self._gpu)
+        restored = on and entry is not None and entry.done and entry.boot_id != self._ground.boot_id
+        if not restored:
+            # A GPU that was cut when the machine went down is nobody's when it comes up, whatever the kubelet knows.
+            refused = await self._free(mig, wish)
+            if refused is not None:
+                return refused
+        word = "on" if on else "off"
+        self._journal.write(self._opened(mig, tuple(one.slot for one in mig.instances), wish))
+        await self._ground.withhold(self._gpu, frozenset())
+        change = await self._hands.set_mode(enabled=on)
+        if change is ModeChange.DONE:
+            self._changed = True
+            return None
+        clients = ", ".join(self._hands.clients()) or "a process or another NVML client"
+        if change is ModeChange.IN_USE:
+            sentence = f"MIG mode {word} is pending: it needs a reset, and {clients} has the GPU open"
+        else:
+            sentence = f"MIG mode {word} is pending: the driver could not reset the GPU; reset it or reboot the node"
+        self._ground.tell(f"{self._name}: {sentence}")
+        return self._end(MigState.WAITING, sentence)
+
+    async def _free(self, mig: GpuMig, wish: Wish) -> Outcome | None:
+        """None where nobody has the whole GPU; after that nobody new gets it."""
+        await self._ground.withhold(self._gpu, frozenset())
+        holders = await self._ground.holders()
+        if holders is None:
+            return self._end(MigState.WAITING, "the kubelet does not say who holds it")
+        pods = tuple(sorted(holders.get(self._gpu, ())))
+        if pods:
+            text = f"it is in use by {', '.join(pods)}"
+            if wish.when_busy is WhenBusy.REFUSE:
+                return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
+            return self._end(MigState.WAITING, text, pods)
+        running = [f"process {process.pid}" for process in mig.processes]
+        if running:
+            state = MigState.REFUSED if wish.when_busy is WhenBusy.REFUSE else MigState.WAITING
+            return self._end(state, f"it is in use by {', '.join(running)}")
+        return None
+
+    def _end(self, state: MigState, sentence: str, pods: tuple[str, ...] = ()) -> Outcome:
+        text = f"{self._name}: {sentence}" if sentence else ""
+        return Outcome(state, text, pods, self._changed)
+
+
+def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:
+    """Whether the instances are those wanted. Where in their GPU instance compute instances stand is the driver's."""
+
+    def shape(slots: Iterable[Slot]) -> list[tuple[int, str, list[int]]]:
+        return sorted((slot.start, slot.profile, sorted(part.slices for part in slot.parts)) for slot in slots)
+
+    return shape(one.slot for one in existing) == shape(target)
+
+
+def _texts(slot: Slot, mig: GpuMig) -> list[str]:
+    whole = next((profile.slices for profile in mig.profiles if profile.name == slot.profile), 0)
+    return [slot.profile if part.slices == whole else f"{part.slices}c.{slot.profile}" for part in slot.parts]

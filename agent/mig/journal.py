@@ -1,0 +1,74 @@
+"""What is being done to each GPU's MIG, on disk before it is done: a crash leaves what to go on with, or back to.
+
+One file for each GPU, replaced in one step and synced with its folder. The last change that was carried out stays:
+after a reboot the same instances are made at the same places.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from agent.files import write_atomically
+from inventory.ids import GpuUuid
+from inventory.migplan import Slot
+
+log = logging.getLogger(__name__)
+
+FOLDER = "mig"
+VERSION = 1
+MAX_BYTES = 1 << 20
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One change of one GPU. ``profiles`` None: MIG off. ``before`` and ``target`` are in force outside of the change.
+
+    ``done``: the target was read back. Otherwise the GPU may be anywhere between the two.
+    """
+
+    version: int = VERSION
+    gpu: GpuUuid
+    boot_id: str
+    profiles: tuple[str, ...] | None
+    mode_before: bool
+    before: tuple[Slot, ...]
+    target: tuple[Slot, ...]
+    done: bool = False
+
+
+class Journal:
+    """The entries below ``state_dir``."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / FOLDER
+
+    def read(self, gpu: GpuUuid) -> Entry | None:
+        """The GPU's entry; None where there is none, or none that can be understood."""
+        path = self._path(gpu)
+        try:
+            with path.open("rb") as file:
+                found = msgspec.json.decode(file.read(MAX_BYTES), type=Entry)
+        except OSError:
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+            log.warning("MIG journal ignored", extra={"file": str(path), "error": str(wrong)})
+            return None
+        return found if found.version == VERSION and found.gpu == gpu else None
+
+    def write(self, entry: Entry) -> None:
+        """Keep it: it is on disk when this returns. Raises OSError."""
+        write_atomically(self._path(entry.gpu), msgspec.json.encode(entry))
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def forget(self, gpu: GpuUuid) -> None:
+        """Nothing is being done to it, and nothing is to be restored. Raises OSError."""
+        self._path(gpu).unlink(missing_ok=True)
+
+    def _path(self, gpu: GpuUuid) -> Path:
+        return self._folder / f"{gpu.replace('/', '_')}.json"

@@ -1,0 +1,48 @@
+"""What is wanted of a GPU's MIG, and what came of it."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from inventory.gpulayout import WhenBusy
+from inventory.ids import GpuUuid
+
+
+class Wish(Struct, frozen=True):
+    """How a GPU is to be: MIG instances of ``profiles``, or, with None, MIG mode off."""
+
+    profiles: tuple[str, ...] | None
+    when_busy: WhenBusy = WhenBusy.REFUSE
+
+    def __str__(self) -> str:
+        return "MIG off" if self.profiles is None else ", ".join(self.profiles) or "MIG on, no instance"
+
+
+class MigState(StrEnum):
+    """Where a wish stands. ``Waiting`` is for something outside: pods, a reset, the kubelet."""
+
+    APPLIED = "Applied"
+    REFUSED = "Refused"
+    WAITING = "Waiting"
+    FAILED = "Failed"
+
+
+class Outcome(Struct, frozen=True):
+    """One try's end. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others now."""
+
+    state: MigState
+    sentence: str = ""
+    pods: tuple[str, ...] = ()
+    changed: bool = False
+
+
+class MigStatus(Struct, frozen=True):
+    """One GPU's wish and how it stands, for people. ``since_s``: seconds since the epoch of the last change."""
+
+    gpu: GpuUuid
+    index: int
+    wish: str
+    state: MigState
+    sentence: str
+    since_s: float
+    pods: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ STEPS = [
 def test_quick_shows_every_step_in_time_and_leaves_nothing_behind() -> None:
     start_s = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "hack.quick"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "hack.quick"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     took_s = time.monotonic() - start_s
     assert done.returncode == 0, done.stderr
@@ -27,7 +27,7 @@ def test_quick_shows_every_step_in_time_and_leaves_nothing_behind() -> None:
     at = [done.stdout.find(step) for step in STEPS]
     assert -1 not in at, done.stdout
     assert at == sorted(at)
-    assert took_s < 20
+    assert took_s < 60, "the first minute"
     assert "listed 8 GPUs" in done.stdout
     assert "asked for 4, got [" in done.stdout
     assert "XID 79: GPU has fallen off the bus" in done.stdout

@@ -30,6 +30,7 @@ from agent.podresources import HolderWatch, PodResources
 from agent.podwatch import PodWatch
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.resets import ResetDetector
+from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
 from deviceplugin.strategy import NodeAccess
@@ -104,13 +105,22 @@ class Agent:
         )
         self.pods = PodWatch()
         outlet.follow(self.pods)
+        self.sampler = Sampler(
+            self.picture,
+            lambda: self.holders.holders,
+            self.pods.containers,
+            settings.process_root,
+            settings.metrics,
+        )
+        self.sampler.problem = outlet.problem
+        self.sampler.passed = self.metrics.sampled
         observer = _Observer(self.metrics, self.holders.nudge)
         self.manager = PluginManager(
             settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
         )
         self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
-        self.endpoints = Endpoints(self.metrics, self.report, lambda: None, self._unready, self.monitor.release)
+        self.endpoints = Endpoints(self.exposition, self.report, lambda: None, self._unready, self.monitor.release)
         self._dirty = asyncio.Event()
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -137,6 +147,7 @@ class Agent:
             "api-server": self._outlet.run(),
             "checkpoint": self._save_for_ever(),
             "link-scores": self._fill_scores(),
+            "telemetry": self.sampler.run(self.monitor),
         }
         tasks = [asyncio.create_task(one, name=name) for name, one in names.items()]
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._restart.wait())]
@@ -174,6 +185,9 @@ class Agent:
             self.picture.access = access
             transitions = self.picture.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
+        if settings.metrics != self.sampler.settings:
+            self.sampler.settings = settings.metrics
+            self.sampler.nudge()
         self._outlet.reconfigure(settings)
         self._tell(transitions)
         self.monitor.rescan()
@@ -201,6 +215,8 @@ class Agent:
         if differs:
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
         self._serve()
+        if differs or self.sampler.blank:
+            self.sampler.nudge()
 
     async def _ask_holders(self) -> None:
         """Before a GPU is shared or cut: is a container on it? The kubelet knows, and nobody else does."""
@@ -217,6 +233,7 @@ class Agent:
         if isinstance(event, XidSeen):
             self.metrics.xid(event.gpu, event.xid)
             log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
+            self.sampler.changed()
         transitions = self.picture.apply(event, self._clock())
         if transitions:
             self._tell(transitions)
@@ -229,10 +246,12 @@ class Agent:
     def driver_gone(self, reason: str) -> None:
         self._looked = True
         self.metrics.driver_up(up=False)
+        self.sampler.forget()
         log.warning("no driver: serving what is known, and waiting for it", extra={"error": reason})
 
     def released(self, seconds: float) -> None:
         self.metrics.driver_up(up=False)
+        self.sampler.forget()
         log.info("NVML let go", extra={"for_s": round(seconds, 1)})
 
     def driver_swapped(self, old: Versions, new: Versions) -> None:
@@ -259,6 +278,7 @@ class Agent:
 
     def _publish(self) -> None:
         self._outlet.publish(self.picture, self.holders.holders)
+        self.sampler.changed()
         self.metrics.states({one.uuid: HealthState(one.state) for one in device_reports(self.picture)})
         self.metrics.devices(
             (
@@ -329,6 +349,10 @@ class Agent:
             if self._clock() >= end_s:
                 return
             await asyncio.sleep(0)
+
+    def exposition(self) -> bytes:
+        """What Prometheus gets: the agent's own figures, then the GPUs'. NVML is not asked."""
+        return self.metrics.exposition() + self.sampler.exposition()
 
     def report(self) -> NodeReport:
         """For a person on the node (``tessera node``)."""

@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 
 from agent.config.settings import Address
-from agent.metrics import AgentMetrics
 from agent.report import NodeReport
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -23,13 +22,13 @@ class Endpoints:
 
     def __init__(
         self,
-        metrics: AgentMetrics,
+        exposition: Callable[[], bytes],
         report: Callable[[], NodeReport],
         healthy: Callable[[], str | None],
         ready: Callable[[], str | None],
         release: Callable[[float], None],
     ) -> None:
-        self._metrics = metrics
+        self._text = exposition
         self._report = report
         self._healthy = healthy
         self._ready = ready
@@ -86,7 +85,7 @@ class Endpoints:
         return _verdict(self._ready())
 
     async def _exposition(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._metrics.exposition(), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=self._text(), headers={"Content-Type": METRICS_TYPE})
 
     async def _node(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response(body=msgspec.json.encode(self._report()), content_type="application/json")

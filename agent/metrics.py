@@ -19,6 +19,8 @@ from agent.health.states import HealthState, Transition
 from inventory import __version__
 from inventory.ids import ResourceName
 
+MOST_XIDS = 64
+"""Different XIDs of one GPU with a series of their own."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
@@ -71,12 +73,19 @@ class AgentMetrics:
             "tessera_gpu_device_health", "1 for the state that the device is in.", ["uuid", "state"], registry=r
         )
         self._xids = Counter(
-            "tessera_gpu_xid_total", "XID events since the agent started.", ["uuid", "xid"], registry=r
+            "tessera_gpu_xid_errors_total", "XID events since the agent started.", ["UUID", "xid"], registry=r
+        )
+        self._sampled = Counter(
+            "tessera_agent_gpu_samples_total", "Looks at a GPU for its figures.", ["result"], registry=r
+        )
+        self._sample_time = Gauge(
+            "tessera_agent_sample_duration_seconds", "How long the last pass over the GPUs took.", registry=r
         )
         self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.", registry=r)
         self._reloads = Counter("tessera_agent_config_reloads_total", "Reloads of the config.", ["result"], registry=r)
         self._shown: dict[ResourceName, set[str]] = {}
         self._states: dict[str, HealthState] = {}
+        self._xids_seen: dict[str, set[int]] = {}
 
     # The plugin room's Observer.
 
@@ -122,7 +131,17 @@ class AgentMetrics:
         self._states = dict(states)
 
     def xid(self, uuid: str, xid: int) -> None:
-        self._xids.labels(uuid, xid).inc()
+        """Count one. A GPU that makes up numbers has them counted together once there are too many."""
+        seen = self._xids_seen.setdefault(uuid, set())
+        if len(seen) < MOST_XIDS:
+            seen.add(xid)
+        self._xids.labels(uuid, xid if xid in seen else "other").inc()
+
+    def sampled(self, read: int, failed: int, duration_s: float) -> None:
+        """A pass over the GPUs."""
+        self._sampled.labels("ok").inc(read)
+        self._sampled.labels("error").inc(failed)
+        self._sample_time.set(duration_s)
 
     def driver_up(self, *, up: bool) -> None:
         self._driver.set(up)

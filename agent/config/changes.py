@@ -16,6 +16,7 @@ class Concern(StrEnum):
     HEALTH = "health"
     LABELS = "labels"
     EVENTS = "events"
+    METRICS = "metrics"
     LOGGING = "logging"
 
 
@@ -29,6 +30,7 @@ _CONCERNS = {
     "health": Concern.HEALTH,
     "labels": Concern.LABELS,
     "events": Concern.EVENTS,
+    "metrics": Concern.METRICS,
     "logging": Concern.LOGGING,
 }
 _WITHOUT_EFFECT = frozenset({"fail_on_init_error"})

@@ -129,6 +129,7 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
         health=_health(groups.get("health", {})),
         labels=LabelSettings(**labels),
         events=msgspec.structs.replace(defaults.events, **groups.get("events", {})),
+        metrics=msgspec.structs.replace(defaults.metrics, **groups.get("metrics", {})),
         logging=msgspec.structs.replace(defaults.logging, **groups.get("logging", {})),
     )
 

@@ -29,6 +29,16 @@ DURATION = Parser(
 )
 
 
+def _interval(text: str) -> float:
+    value_s = finite(text) if re.fullmatch(r"[\d.]+", text) else go_duration(text)
+    if not 1 <= value_s <= 3600:  # noqa: PLR2004 - an hour
+        raise Unfit
+    return value_s
+
+
+INTERVAL = Parser(expected="1s to 1h, or a number of seconds", convert=_interval, kinds=STRING | NUMBER)
+
+
 def _address(text: str) -> Address | None:
     if text == "none":
         return None

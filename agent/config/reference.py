@@ -10,8 +10,9 @@ from pathlib import Path
 
 from agent.config.table import NVIDIA, OWN, PROCESS, Option
 from agent.health.xids import XIDS
+from agent.telemetry.fields import FIELDS
 
-PAGES = ("docs/configuration.md", "docs/health.md")
+PAGES = ("docs/configuration.md", "docs/health.md", "docs/metrics.md")
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -51,9 +52,22 @@ def _xids() -> str:
     )
 
 
+def _fields() -> str:
+    return _markdown(
+        ("field", "type", "help", "without a file"),
+        [(_code([field.name]), field.kind.value, field.help, "yes" if field.usual else "") for field in FIELDS],
+    )
+
+
 def rewritten(page: str) -> str:
     """``page`` with each marked table as it should be."""
-    tables = {"process": _settings(PROCESS), "nvidia": _settings(NVIDIA), "own": _settings(OWN), "xids": _xids()}
+    tables = {
+        "process": _settings(PROCESS),
+        "nvidia": _settings(NVIDIA),
+        "own": _settings(OWN),
+        "xids": _xids(),
+        "fields": _fields(),
+    }
     return _MARKED.sub(lambda match: match[1] + tables[match[2]] + match[3], page)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent.health.settings import HealthSettings
+from agent.telemetry.settings import MetricsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.gpulayout import GpuLayoutSpec
 from inventory.ids import NodeName
@@ -89,6 +90,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     use_api_server: bool = True
     sys_root: Path = Path("/sys")
     proc_root: Path = Path("/proc")
+    pid_root: Path | None = None
+    """Where the processes on the GPUs are looked up; None: ``process_root`` decides."""
     fail_on_init_error: bool = True
     """Read and kept for the record: without GPUs or driver the agent idles, whatever this says."""
     imex_required: bool = False
@@ -101,6 +104,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     health: HealthSettings = HealthSettings()
     labels: LabelSettings = LabelSettings()
     events: EventSettings = EventSettings()
+    metrics: MetricsSettings = MetricsSettings()
     logging: LogSettings = LogSettings()
 
     @property
@@ -113,3 +117,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         if self.kubelet_socket == "":
             return None
         return Path(self.kubelet_socket) if self.kubelet_socket else self.device_plugins_dir / "kubelet.sock"
+
+    @property
+    def process_root(self) -> Path:
+        """The procfs of the processes on the GPUs: simulated GPUs bring a /proc without any, their pods are real."""
+        if self.pid_root is not None:
+            return self.pid_root
+        return self.proc_root if self.simulate is None else Path("/proc")

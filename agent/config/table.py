@@ -4,8 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from agent.config.parsers import ADDRESS, DURATION, FAULT_CLASS, IMEX_CHANNELS, xids
+from agent.config.parsers import ADDRESS, DURATION, FAULT_CLASS, IMEX_CHANNELS, INTERVAL, xids
 from agent.config.settings import LogFormat, LogLevel
+from agent.telemetry.settings import HostnameLabel
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.sharing import MigStrategy, ReplicaPolicy
 from yamlfile.parsers import BOOL, PATH, TEXT, WORDS, Parser, integer, one_of, seconds, some_of
@@ -82,6 +83,7 @@ PROCESS: tuple[Option, ...] = (
     _own("--kubeconfig", "kubeconfig", PATH, "in-cluster", "kubeconfig; none: run without an API server"),
     _own("--sys-root", "sys_root", PATH, "/sys", "where sysfs is: a recorded tree may stand in"),
     _own("--proc-root", "proc_root", PATH, "/proc", "where procfs is: a recorded tree may stand in"),
+    _own("--pid-root", "pid_root", PATH, "the procfs", "procfs in which the processes on the GPUs are looked up"),
 )
 """What only flags and environment decide."""
 
@@ -364,6 +366,30 @@ OWN: tuple[Option, ...] = (
         "class of an NVLink to an NVSwitch that is down",
     ),
     Option(
+        flag="--metrics-interval",
+        target="metrics.interval_s",
+        parser=INTERVAL,
+        default="15s",
+        help="how often the GPUs are read for metrics; scrapes get the last reading",
+        paths=("metrics.interval",),
+    ),
+    Option(
+        flag="--collectors",
+        target="metrics.collectors",
+        parser=PATH,
+        default="the usual fields",
+        help="dcgm-exporter's collectors file (CSV): which fields are exported, as what type, with which help",
+        env=("DCGM_EXPORTER_COLLECTORS",),
+        paths=("metrics.collectors",),
+    ),
+    Option(
+        target="metrics.hostname_label",
+        parser=one_of(HostnameLabel),
+        default="Hostname",
+        help="the label that holds the node's name: newer dcgm-exporters write it small",
+        paths=("metrics.hostnameLabel",),
+    ),
+    Option(
         flag="--log-format",
         target="logging.format",
         parser=one_of(LogFormat),
@@ -386,7 +412,7 @@ OWN: tuple[Option, ...] = (
 
 OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
 BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
-OWN_SECTIONS = ("layout", "health", "logging", "labels", "events")
+OWN_SECTIONS = ("layout", "health", "metrics", "logging", "labels", "events")
 """An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
 FLAG_ALIASES = {
     "--config-file": "--config",

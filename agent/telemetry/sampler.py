@@ -122,6 +122,11 @@ class Sampler:
         """Holders, faults or hardware are others than a moment ago: the next scrape must show it."""
         self._text = None
 
+    @property
+    def blank(self) -> bool:
+        """Whether no GPU is shown."""
+        return not self._pass.readings
+
     def forget(self) -> None:
         """Nothing can be read any more: nothing is shown."""
         self._pass = Pass()
@@ -225,7 +230,7 @@ class Sampler:
             activities={user: seen for user, seen in activities.items() if seen is not None},
             collectors=self.collectors,
             host=self._picture.node.name,
-            host_label=self.settings.hostname_label,
+            host_label=self.settings.hostname_label.value,
         )
 
     def _worst_xid(self, gpu: GpuUuid) -> int:

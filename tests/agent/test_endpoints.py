@@ -30,7 +30,7 @@ class Asked:
         self.unready: str | None = None
         self.released: list[float] = []
         self.endpoints = Endpoints(
-            AgentMetrics(), lambda: REPORT, lambda: self.unhealthy, lambda: self.unready, self.released.append
+            AgentMetrics().exposition, lambda: REPORT, lambda: self.unhealthy, lambda: self.unready, self.released.append
         )
 
 
@@ -151,7 +151,7 @@ async def test_metrics_parse_and_tell_of_what_happened(lab: Lab) -> None:
     assert found["tessera_agent_calls_total", ("method", "Allocate"), resource, ("result", "ok")] == 1
     assert found["tessera_agent_devices", resource, ("view", "inventory")] == 3
     assert found["tessera_agent_devices", resource, ("view", "advertised")] == 2
-    assert found["tessera_gpu_xid_total", ("uuid", lab.uuid(2)), ("xid", "79")] == 1
+    assert found["tessera_gpu_xid_errors_total", ("UUID", lab.uuid(2)), ("xid", "79")] == 1
     assert found["tessera_gpu_device_health", ("state", "Unhealthy"), ("uuid", lab.uuid(2))] == 1
     assert found["tessera_agent_driver_up",] == 1
 

@@ -15,8 +15,9 @@ GPU = ResourceName("nvidia.com/gpu")
 
 
 def documented() -> dict[str, tuple[str, ...]]:
-    """Labels by metric, from the page's table."""
-    rows = re.findall(r"^\| `(tessera_\w+)` \| ([^|]*)\|", PAGE.read_text(), re.MULTILINE)
+    """Labels by metric of the agent itself, from the page's first table."""
+    page = PAGE.read_text().split("## What the GPUs do")[0]
+    rows = re.findall(r"^\| `(tessera_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
     return {name: tuple(label.strip() for label in labels.split(",") if label.strip()) for name, labels in rows}
 
 
@@ -33,6 +34,7 @@ def used() -> AgentMetrics:
     metrics.xid("GPU-0", 79)
     metrics.driver_up(up=True)
     metrics.reloaded(None)
+    metrics.sampled(7, 1, 0.02)
     metrics.transition(
         Transition(
             gpu=GpuUuid("GPU-0"),
@@ -76,7 +78,7 @@ def test_the_page_and_the_code_name_the_same_metrics_with_the_same_labels() -> N
 
 
 def test_the_page_names_metrics_in_its_alerts_that_exist() -> None:
-    alerts = PAGE.read_text().split("Worth an alert:")[1]
+    alerts = PAGE.read_text().split("Worth an alert:")[1].split("## What the GPUs do")[0]
     assert set(re.findall(r"tessera_\w+", alerts)) <= documented().keys()
     assert set(re.findall(r'view="(\w+)"', alerts)) == {"inventory", "advertised", "allocatable"}
 

@@ -39,7 +39,7 @@ def everything_is_well(lab: Lab, agent: Agent) -> Iterator[None]:
 
 def xids_seen(agent: Agent, gpu: int, xid: int) -> float:
     uuid = agent.report().node.gpus[gpu].uuid
-    return agent.metric(f'tessera_gpu_xid_total{{uuid="{uuid}",xid="{xid}"}}')
+    return agent.metric(f'tessera_gpu_xid_errors_total{{UUID="{uuid}",xid="{xid}"}}')
 
 
 def test_an_xid_takes_its_gpu_out_and_a_reset_brings_it_back(lab: Lab, agent: Agent) -> None:

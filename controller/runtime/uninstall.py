@@ -6,16 +6,18 @@ from typing import Final
 import msgspec
 
 from controller.jobs.names import RESOURCE_IN_USE
+from controller.jobs.podview import MANAGED
 from controller.runtime.finalizers import KINDS
-from controller.runtime.kinds import WORKLOADS
+from controller.runtime.kinds import PODS, QUEUED_PODS, WORKLOADS
 from controller.runtime.workloadwrites import Stamped
-from kube.client import Client
-from kube.errors import ConflictError, NotFoundError
+from kube.client import EVERYTHING, Client, Selection
+from kube.errors import ConflictError, ForbiddenError, NotFoundError
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
+_OURS: Final = frozenset({RESOURCE_IN_USE, MANAGED})
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,25 +33,31 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 async def remove_finalizers(client: Client) -> int:
-    """Take the finalizer off everything; how many objects had it. Raises KubeError."""
+    """Take our finalizers off everything; how many objects had one. Raises KubeError."""
     count = 0
-    for resource in (WORKLOADS, *KINDS):
+    marked = Selection(label_selector=QUEUED_PODS.selector)
+    # Pods first: their workloads are deleted with them.
+    for resource, selection in ((PODS, marked), *((one, EVERYTHING) for one in (WORKLOADS, *KINDS))):
         try:
-            listing = await client.list_all(resource, _Head)
+            listing = await client.list_all(resource, _Head, selection)
         except NotFoundError:
             continue  # its CRD is gone, and its objects with it
+        except ForbiddenError:
+            if resource is not PODS:
+                raise
+            continue  # a release that does not queue pods
         for one in listing.items:
-            if RESOURCE_IN_USE in one.metadata.finalizers:
+            if _OURS & set(one.metadata.finalizers):
                 await _remove(client, resource, one.metadata)
                 count += 1
-    log.info("took the finalizer %s off %d objects", RESOURCE_IN_USE, count)
+    log.info("took our finalizers off %d objects", count)
     return count
 
 
 async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
     namespace = meta.namespace or None
     for _ in range(_ATTEMPTS):
-        left = [one for one in meta.finalizers if one != RESOURCE_IN_USE]
+        left = [one for one in meta.finalizers if one not in _OURS]
         tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
         try:
             await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)

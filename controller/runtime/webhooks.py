@@ -1,14 +1,14 @@
-"""The webhook of this replica, from the configuration: conversion of v1beta1, and the suspension of Jobs."""
+"""The webhook of this replica, from the configuration: conversion of v1beta1, suspension of Jobs, gates of pods."""
 
 import random
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from controller.config.settings import ControllerConfig
+from controller.config.settings import POD, ControllerConfig
 from controller.runtime.feeds import Feeds
 from controller.runtime.kinds import LOCAL_QUEUES
-from controller.webhooks import jobs
+from controller.webhooks import jobs, pods
 from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
 from controller.webhooks.server import WebhookServer
@@ -46,7 +46,14 @@ def webhook_service(
         has_default_queue=has_default_queue,
         manage_without_queue_name=config.manage_jobs_without_queue_name,
     )
-    server = WebhookServer(host=config.webhook.host or "0.0.0.0", port=config.webhook.port, mutate_job=answer)  # noqa: S104 - the API server comes from another machine
+    server = WebhookServer(
+        host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine
+        port=config.webhook.port,
+        mutate_job=answer,
+        mutate_pod=partial(pods.answer, manage_without_queue_name=config.manage_jobs_without_queue_name),
+    )
+    release = service.removesuffix(_CONFIGURATION)
+    pods_too = (f"{release}-pod-gate",) if POD in config.integrations.frameworks else ()
     return WebhookService(
         client,
         server,
@@ -57,5 +64,5 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=(f"{service.removesuffix(_CONFIGURATION)}-job-suspend",),
+        configurations=(f"{release}-job-suspend", *pods_too),
     )

@@ -5,19 +5,14 @@ the LocalQueue ``default`` where its namespace has one. Namespaces and children 
 webhook's configuration before anything comes here.
 """
 
-from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
+from controller.conversion.tree import Json, child, text
+from controller.webhooks.review import answered, escaped
 
-from controller.conversion.tree import ConversionError, Json, child, kind_of, text
-
-REVIEW: Final = "admission.k8s.io/v1"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 DEFAULT_QUEUE: Final = "default"
-
-_MAX_MESSAGE: Final = 500
 
 HasDefaultQueue = Callable[[str], bool]
 """Whether the namespace has a LocalQueue called ``default``. Answers from memory."""
@@ -32,26 +27,15 @@ def answer(
     body: bytes, *, has_default_queue: HasDefaultQueue = no_default_queue, manage_without_queue_name: bool = False
 ) -> bytes:
     """The review of the same uid: allowed, with the patch that the Job needs. A body that is no review is refused."""
-    uid = ""
-    try:
-        request = _request(body)
-        uid = text(request, "uid", ".request")
-        job, namespace = child(request, "object", ".request"), text(request, "namespace", ".request")
-        operations: list[Json] = []
-        if job is not None and request.get("operation") == "CREATE":
-            operations = patch(
-                job,
-                has_default_queue=lambda: has_default_queue(namespace),
-                manage_without_queue_name=manage_without_queue_name,
-            )
-        response: Json = {"uid": uid, "allowed": True}
-        if operations:
-            encoded = b64encode(msgspec.json.encode(operations)).decode()
-            response |= {"patchType": "JSONPatch", "patch": encoded}
-    except (ConversionError, RecursionError) as error:
-        message = str(error)[:_MAX_MESSAGE] if isinstance(error, ConversionError) else "nested too deeply"
-        response = {"uid": uid, "allowed": False, "status": {"code": 400, "message": message}}
-    return msgspec.json.encode({"apiVersion": REVIEW, "kind": "AdmissionReview", "response": response})
+
+    def made(job: Json, namespace: str) -> list[Json]:
+        return patch(
+            job,
+            has_default_queue=lambda: has_default_queue(namespace),
+            manage_without_queue_name=manage_without_queue_name,
+        )
+
+    return answered(body, made)
 
 
 def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_queue_name: bool) -> list[Json]:
@@ -74,19 +58,4 @@ def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_qu
 def _labelled(labels: Json | None) -> Json:
     if labels is None:
         return {"op": "add", "path": "/metadata/labels", "value": {QUEUE_LABEL: DEFAULT_QUEUE}}
-    return {"op": "add", "path": f"/metadata/labels/{QUEUE_LABEL.replace('/', '~1')}", "value": DEFAULT_QUEUE}
-
-
-def _request(body: bytes) -> Json:
-    try:
-        review: Any = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ConversionError(f"the review is no JSON: {error}") from None
-    if not isinstance(review, dict):
-        raise ConversionError(f"review: found {kind_of(review)}, expected object")
-    if review.get("apiVersion") != REVIEW or review.get("kind") != "AdmissionReview":
-        raise ConversionError(f"expected an AdmissionReview of {REVIEW}")
-    request = child(review, "request", "")
-    if request is None:
-        raise ConversionError(".request: expected object")
-    return request
+    return {"op": "add", "path": f"/metadata/labels/{escaped(QUEUE_LABEL)}", "value": DEFAULT_QUEUE}

@@ -1,4 +1,4 @@
-"""The HTTPS server: /convert and /mutate-job for the API server, /healthz and /readyz for the kubelet.
+"""The HTTPS server: /convert, /mutate-job and /mutate-pod for the API server, /healthz and /readyz for the kubelet.
 
 The certificate can be exchanged while it serves: new connections get the new one, open ones go on.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from controller import conversion
-from controller.webhooks import jobs
+from controller.webhooks import jobs, pods
 from controller.webhooks.certificates import CertificateError
 from controller.webhooks.keeper import Served
 
@@ -35,12 +35,13 @@ class WebhookServer:
         host: str = "0.0.0.0",  # noqa: S104 - the API server comes from another machine
         port: int = 9443,
         mutate_job: Answer = jobs.answer,
+        mutate_pod: Answer = pods.answer,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._host = host
         self._port = port
         self._ready = ready
-        self._mutate_job = mutate_job
+        self._mutate = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod}
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._large = asyncio.Lock()
@@ -66,7 +67,8 @@ class WebhookServer:
         """Listen. ``use`` comes first. Raises OSError for a port that is taken."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post("/convert", self._convert)
-        app.router.add_post("/mutate-job", self._mutate)
+        for path in self._mutate:
+            app.router.add_post(path, self._mutated)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
@@ -87,8 +89,8 @@ class WebhookServer:
     async def _convert(self, request: web.Request) -> web.Response:
         return await self._answered(request, conversion.answer)
 
-    async def _mutate(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._mutate_job)
+    async def _mutated(self, request: web.Request) -> web.Response:
+        return await self._answered(request, self._mutate[request.path])
 
     async def _answered(self, request: web.Request, answer: Answer) -> web.Response:
         length = request.content_length

@@ -4,6 +4,7 @@ import pytest
 
 from controller.engine.gates import FeatureGates
 from controller.jobs import names
+from controller.jobs.deviceplan import DEVICES
 from controller.jobs.podactions import RefusePod
 from controller.jobs.podgroup import Group, excess
 from controller.jobs.podview import (
@@ -461,6 +462,10 @@ class TestGroup:
         assert refused.sentence == "group 'g': workload g belongs to a job"
 
 
+def devices(world: PodWorld) -> dict[str, str]:
+    return {name: world.pods[name]["metadata"]["annotations"].get(DEVICES, "") for name in sorted(world.running())}
+
+
 class TestPlacedGroup:
     def ranked(self, size: int) -> PodWorld:
         world = PodWorld(*(member(f"p{i}", size, labels={POD_INDEX: str(size - 1 - i)}) for i in range(size)))
@@ -472,6 +477,19 @@ class TestPlacedGroup:
         world.admit(hosts={"h1": 1, "h2": 2, "h3": 1})
         world.settle()
         assert world.hosts() == {"p3": "h1", "p2": "h2", "p1": "h2", "p0": "h3"}
+
+    def test_each_pod_is_told_its_planned_devices_and_a_replacement_those_that_are_left(self) -> None:
+        world = PodWorld(*(member(f"p{i}", 3, labels={POD_INDEX: str(i)}) for i in range(3)))
+        plan = {"n1": [("g1", "g2"), ("g3", "g4")], "n2": [("g5",)]}
+        world.lookups = lookups(device_plan=lambda _key, _set, node: plan[node])
+        world.settle()
+        world.admit(hosts={"n1": 2, "n2": 1})
+        world.settle()
+        assert devices(world) == {"p0": "g1,g2", "p1": "g3,g4", "p2": "g5"}
+        world.end("p0", "Failed")
+        world.create(member("again", 3, labels={POD_INDEX: "0"}, notes={DEVICES: "invented"}))
+        world.settle()
+        assert devices(world) == {"again": "g1,g2", "p1": "g3,g4", "p2": "g5"}
 
     def test_a_replacement_goes_where_the_failed_one_was(self) -> None:
         for labels in ({}, {POD_INDEX: "1"}):

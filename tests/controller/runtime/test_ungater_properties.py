@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.jobs.deviceplan import DEVICES
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
@@ -68,11 +69,12 @@ class World:
             ready=lambda: True,
             count=lambda _result: None,
             tell=lambda *_said: None,
+            device_plan=lambda _key, _set, node: [(f"{node}-{i}a", f"{node}-{i}b") for i in range(self.hosts[node])],
         )
 
     def put(self, write: Write[Any]) -> asyncio.Future[Outcome[Any]]:
         future: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
-        assert write.body[-1]["value"][HOST] != self.lost
+        assert _sent(write)[HOST] != self.lost
         self.writes.append((write, future))
         return future
 
@@ -117,7 +119,7 @@ class World:
         if salt % 3 == 0:
             outcome = Conflicted(ConflictError("not now"))
         elif pod is not None and not pod["host"]:
-            pod["host"] = write.body[-1]["value"][HOST]
+            pod["host"], pod["devices"] = _sent(write)[HOST], _sent(write)[DEVICES]
             self._tell(write.name)
             if salt % 3 == 1:
                 outcome = Written(Stamped())
@@ -151,6 +153,15 @@ class World:
     def check(self) -> None:
         taken = Counter(pod["host"] for pod in self.pods.values() if pod["host"])
         assert all(taken[host] <= self.hosts[host] for host in taken), taken
+        carried = [pod["devices"] for pod in self.pods.values() if pod["host"]]
+        assert len(set(carried)) == len(carried), carried
+        assert all(pod["devices"].startswith(f"{pod['host']}-") for pod in self.pods.values() if pod["host"])
+
+
+def _sent(write: Write[Any]) -> dict[str, str]:
+    """The host and the devices that a patch puts on its pod."""
+    found = {one["path"]: one["value"] for one in write.body if one["op"] == "add"}
+    return {HOST: found["/spec/nodeSelector"][HOST], DEVICES: found["/metadata/annotations/tessera.dev~1devices"]}
 
 
 def _entry(pod: Pod) -> Entry[Pod]:
@@ -164,7 +175,7 @@ def _pod(name: str, state: dict[str, Any], *, ranked: bool) -> Pod:
         "namespace": "team",
         "uid": name,
         "labels": labels,
-        "annotations": {"kueue.x-k8s.io/workload": "w"},
+        "annotations": {"kueue.x-k8s.io/workload": "w", **({DEVICES: state["devices"]} if state["host"] else {})},
     }
     spec = {"nodeSelector": {HOST: state["host"]}} if state["host"] else {"schedulingGates": GATES}
     return decode({"metadata": metadata, "spec": spec, "status": {"phase": state["phase"]}}, Pod)

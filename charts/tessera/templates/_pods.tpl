@@ -1,0 +1,23 @@
+{{- /* "true" where plain pods are queued: by the configuration's own list of frameworks, else by the value. */ -}}
+{{- define "tessera.podsQueued" -}}
+{{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
+{{- and .Values.controller.enabled (ternary (has "pod" $listed) .Values.controller.pods.enabled (gt (len $listed) 0)) -}}
+{{- end -}}
+
+{{- /* Match conditions: pods that go to a queue when they are created. Pods of a queued Job that was started have their
+place in the queue already, as has what a kubelet mirrors. Without a queue, pods that nothing controls wait too where
+all Jobs do. */ -}}
+{{- define "tessera.queuedPods" -}}
+- name: queued
+  expression: >-
+    {{ include "tessera.queueName" . }} != ''
+    {{- if .Values.controller.jobs.manageWithoutQueueName }} ||
+    !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
+    {{- end }}
+- name: of-no-queued-job
+  expression: >-
+    !(request.userInfo.username in ['system:serviceaccount:kube-system:job-controller', 'system:kube-controller-manager']
+    && object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue())
+- name: no-mirror
+  expression: "!('system:nodes' in request.userInfo.?groups.orValue([]))"
+{{- end -}}

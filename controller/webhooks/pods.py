@@ -1,0 +1,82 @@
+"""The mutating webhook for pods, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
+
+It does what the chart's policy does: a pod that goes to a queue is created behind the queue's gate, with the label by
+which the controller follows it and the finalizer by which no end is missed. Which pods come here is sorted out by the
+webhook's configuration.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.conversion.tree import ConversionError, Json, child, kind_of, text
+from controller.webhooks.review import answered, escaped
+
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+GATE: Final = "kueue.x-k8s.io/admission"
+MANAGED: Final = "kueue.x-k8s.io/managed"
+"""The label, whose value is "true", and the finalizer."""
+
+_META: Final = ".request.object.metadata"
+
+
+def answer(body: bytes, *, manage_without_queue_name: bool = False) -> bytes:
+    """The review of the same uid: allowed, with the patch that the pod needs. A body that is no review is refused."""
+
+    def made(pod: Json, _namespace: str) -> list[Json]:
+        return patch(pod, manage_without_queue_name=manage_without_queue_name)
+
+    return answered(body, made)
+
+
+def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
+    """The JSON patch (RFC 6902) that marks ``pod``; empty for one of no queue. Raises ConversionError for no pod.
+
+    Without a queue, only pods that nothing controls are managed: what controls the others is to be queued itself.
+    """
+    metadata = child(pod, "metadata", ".request.object") or {}
+    labels = child(metadata, "labels", _META)
+    if not text(labels or {}, QUEUE_LABEL, f"{_META}.labels"):
+        owners = _items(metadata, "ownerReferences", _META)
+        if not manage_without_queue_name or any(isinstance(one, dict) and one.get("controller") for one in owners):
+            return []
+    spec = child(pod, "spec", ".request.object")
+    if spec is None:
+        return []  # no pod: the API server says so better than we could
+    operations: list[Json] = []
+    if labels is None:
+        operations.append(_add("/metadata/labels", {MANAGED: "true"}))
+    elif labels.get(MANAGED) != "true":
+        operations.append(_add(f"/metadata/labels/{escaped(MANAGED)}", "true"))
+    operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda one: one == MANAGED)
+    gate = {"name": GATE}
+    return operations + _listed(
+        spec,
+        "schedulingGates",
+        "/spec",
+        gate,
+        ".request.object.spec",
+        is_there=lambda one: isinstance(one, dict) and one.get("name") == GATE,
+    )
+
+
+def _listed(
+    parent: Json, key: str, pointer: str, value: Any, where: str, *, is_there: Callable[[Any], bool]
+) -> list[Json]:
+    """What puts ``value`` into a list that may be missing."""
+    items = _items(parent, key, where)
+    if any(is_there(one) for one in items):
+        return []
+    return [_add(f"{pointer}/{key}/-", value) if items else _add(f"{pointer}/{key}", [value])]
+
+
+def _items(parent: Json, key: str, where: str) -> list[Any]:
+    found = parent.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise ConversionError(f"{where}.{key}: found {kind_of(found)}, expected array")
+    return found
+
+
+def _add(path: str, value: Any) -> Json:
+    return {"op": "add", "path": path, "value": value}

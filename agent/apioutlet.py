@@ -63,13 +63,20 @@ class ApiOutlet:
                 machine_type=read_machine_type(settings.machine_type_file),
                 timestamp_s=self._stamp.at(self._clock.wall()),
                 vgpu=self._vgpu(picture.node),
+                percent_largest=picture.percent_largest(),
             )
             if settings.enabled
             else {}
         )
         self._publisher.publish_labels(found)
         self._publisher.publish_gpunode(
-            gpunode.build(node=picture.node, layout=picture.layout, health=health_views(picture), holders=holders)
+            gpunode.build(
+                node=picture.node,
+                layout=picture.layout,
+                health=health_views(picture),
+                holders=holders,
+                problems=picture.problems,
+            )
         )
 
     def _vgpu(self, node: Node) -> VgpuHost | None:

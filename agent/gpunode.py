@@ -9,15 +9,19 @@ what is, nobody writes what should be (a GpuLayout does that). The CRD is genera
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
+from inventory import layout as layout_model
 from inventory.devices import Gpu, MigInstance, MigProfile, Node
+from inventory.gpulayout import LayoutMode
 from inventory.ids import DeviceId
-from inventory.layout import Layout
+from inventory.layout import Layout, LogicalDevice
+from inventory.offers import ALONE, device_modes, enforced, weakest
+from inventory.sharing import SharingMode
 from kube.objects import ObjectMeta, OwnerReference
 from kube.resources import NODES, Resource
 
@@ -63,11 +67,28 @@ class Health(Struct, frozen=True, rename="camel", omit_defaults=True):
     since: Annotated[Time | None, Meta(description="When the state last changed.")] = None
 
 
+Enforced = Annotated[
+    str,
+    Meta(
+        max_length=32,
+        description="What keeps the containers on one device apart: hardware; daemon; daemon, by client; or nobody.",
+    ),
+]
+
+
 class Offer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Under which resource a device is advertised, and how often."""
+    """Under which resource a device is advertised, how often, and what keeps those who share it apart."""
 
     resource: Word
-    replicas: Annotated[int, Meta(ge=1, description="Containers that may hold it at the same time.")] = 1
+    replicas: Annotated[int, Meta(ge=1, description="Devices that it is; of a fractional GPU its percents.")] = 1
+    enforcement: Enforced = "hardware"
+    granularity: Annotated[int, Meta(ge=1, description="A request is a multiple of this.")] = 1
+    memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
+        msgspec.field(name="memoryMiB", default=None)
+    )
+    threads: Annotated[Count | None, Meta(description="Percentage of threads that one device's container may use.")] = (
+        None
+    )
 
 
 class Instance(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -120,6 +141,7 @@ class Device(Struct, frozen=True, rename="camel", omit_defaults=True):
     serial: Word | None = None
     compute_capability: Annotated[str, Meta(max_length=16)] = ""
     clique: Annotated[str, Meta(max_length=253, description="NVLink fabric: cluster UUID, a dot, clique id.")] = ""
+    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = "whole"
     offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
     mig: Annotated[Mig | None, Meta(description="Absent where the GPU cannot do MIG.")] = None
     health: Health | None = None
@@ -140,7 +162,8 @@ class ResourceEntry(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     name: Word
     devices: Annotated[int, Meta(ge=0, description="Devices advertised, replicas counted.")]
-    sharing: Annotated[str, Meta(max_length=32, description="none, time-slicing or mps.")] = "none"
+    sharing: Annotated[str, Meta(max_length=32, description="none, time-slicing, mps or fractional.")] = "none"
+    enforcement: Enforced = "hardware"
     fail_requests_greater_than_one: bool = False
 
 
@@ -202,15 +225,17 @@ def build(
     layout: Layout,
     health: Mapping[str, HealthView] | None = None,
     holders: Mapping[DeviceId, HolderView] | None = None,
+    problems: Sequence[str] | None = None,
 ) -> GpuNode:
-    """The object for ``node``: equal inputs give equal objects.
+    """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
     ``health`` is by UUID of a GPU or MIG instance; who is not in it has no health to tell and counts as healthy.
     Owner and time of observation are the writer's to add.
     """
     views = health or {}
     offers = _offers(layout)
-    devices = tuple(_device(gpu, offers, views) for gpu in node.gpus[:MAX_GPUS])
+    modes = device_modes(node, layout)
+    devices = tuple(_device(gpu, offers, views, modes[gpu.uuid]) for gpu in node.gpus[:MAX_GPUS])
     healthy = sum(device.health is None or device.health.state in HANDED_OUT for device in devices)
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"
     status = GpuNodeStatus(
@@ -223,12 +248,15 @@ def build(
                 name=resource.name,
                 devices=len(resource.devices),
                 sharing=resource.sharing.value,
+                enforcement=weakest(resource).value,
                 fail_requests_greater_than_one=resource.fail_requests_greater_than_one,
             )
             for resource in layout.resources
         ),
         holders=_holders(holders or {}),
-        problems=tuple(problem[:MAX_TEXT] for problem in layout.problems[:MAX_PROBLEMS]),
+        problems=tuple(
+            problem[:MAX_TEXT] for problem in (layout.problems if problems is None else problems)[:MAX_PROBLEMS]
+        ),
     )
     return GpuNode(metadata=ObjectMeta(name=node.name), status=status)
 
@@ -254,13 +282,30 @@ def _offers(layout: Layout) -> dict[str, tuple[Offer, ...]]:
     """By physical id: the resources it is advertised under."""
     found: dict[str, list[Offer]] = {}
     for resource in layout.resources:
-        counts = Counter(device.physical_id for device in resource.devices)
-        for physical_id, replicas in counts.items():
-            found.setdefault(physical_id, []).append(Offer(resource=resource.name, replicas=replicas))
+        groups: dict[str, list[LogicalDevice]] = {}
+        for device in resource.devices:
+            groups.setdefault(device.physical_id, []).append(device)
+        for physical_id, devices in groups.items():
+            found.setdefault(physical_id, []).append(_offer(resource, devices))
     return {physical_id: tuple(offers[:8]) for physical_id, offers in found.items()}
 
 
-def _device(gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[str, HealthView]) -> Device:
+def _offer(resource: layout_model.Resource, devices: Sequence[LogicalDevice]) -> Offer:
+    share = devices[0].share or ALONE
+    limited = share.sharing is not SharingMode.FRACTIONAL
+    return Offer(
+        resource=resource.name,
+        replicas=len(devices),
+        enforcement=enforced(devices[0]).value,
+        granularity=share.granularity,
+        memory_mib=share.memory_mib if limited else None,
+        threads=share.threads if limited else None,
+    )
+
+
+def _device(
+    gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[str, HealthView], mode: LayoutMode
+) -> Device:
     own = views.get(gpu.uuid)
     major, minor = gpu.compute_capability
     return Device(
@@ -274,6 +319,7 @@ def _device(gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[st
         serial=gpu.serial,
         compute_capability="" if (major, minor) == (0, 0) else f"{major}.{minor}",
         clique=gpu.clique.label if gpu.clique else "",
+        mode=mode.value,
         offers=offers.get(gpu.uuid, ()),
         mig=_mig(gpu, offers, views) if gpu.mig_capable else None,
         health=_health(own),

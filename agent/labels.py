@@ -11,17 +11,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import ResourceName
-from inventory.layout import Layout, single_strategy_problem
+from inventory.layout import Layout, Share, single_strategy_problem
 from inventory.sharing import LayoutSpec, MigStrategy, SharingMode
 
 NVIDIA = "nvidia.com"
 OWN = "tessera.dev"
 _MAX_VALUE = 63
 _MODEL_PREFIX = "gpu.product."
+PERCENT_LARGEST = f"{OWN}/gpu-percent-largest"
 
 _PCI_CLASS_DISPLAY_VGA = 0x0300
 _PCI_CLASS_DISPLAY_3D = 0x0302
@@ -62,7 +63,8 @@ class VgpuHost(Struct, frozen=True):
 
 def is_published(key: str) -> bool:
     """Whether a label of that key is ours to write and to remove: the feature discovery set, and our own."""
-    return key in _EXACT or _MIG_KEY.fullmatch(key) is not None or key.startswith(f"{OWN}/{_MODEL_PREFIX}")
+    own = key == PERCENT_LARGEST or key.startswith(f"{OWN}/{_MODEL_PREFIX}")
+    return own or key in _EXACT or _MIG_KEY.fullmatch(key) is not None
 
 
 def label_value(text: str) -> str:
@@ -82,25 +84,34 @@ def labels(
     machine_type: str,
     timestamp_s: int | None,
     vgpu: VgpuHost | None = None,
+    percent_largest: int | None = None,
 ) -> dict[str, str]:
     """The labels of ``node``; none at all without a GPU that could be read.
 
     ``machine_type`` is DMI's product name (empty: unknown). ``timestamp_s`` is when discovery started, None for no
-    timestamp: it is handed in once and not each time, or every call would give other labels.
+    timestamp: it is handed in once and not each time, or every call would give other labels. ``percent_largest`` is the
+    largest request for percents that fits one GPU now, None where no GPU is fractional.
     """
     gpus = [gpu for gpu in node.gpus if gpu.product]
     if not gpus:
         return {}
+    devices = [device for resource in layout.resources for device in resource.devices]
+    if spec.mig_strategy is MigStrategy.NONE and any(device.mig for device in devices):
+        # A layout cut them: each profile has its own resource, whatever migStrategy says of the other GPUs.
+        spec = structs.replace(spec, mig_strategy=MigStrategy.MIXED)
     model = _most_numerous(gpus)
     named = {
         **_versions(node),
         **_machine(gpus, model, machine_type),
-        **_modes(gpus, spec, vgpu),
+        **_modes(gpus, spec, vgpu, mps=any(device.share and device.share.sharing.needs_mps for device in devices)),
         **_resources(node, gpus, model, layout, spec),
     }
     if timestamp_s is not None:
         named["gfd.timestamp"] = str(timestamp_s)
-    return {f"{NVIDIA}/{name}": value for name, value in named.items()} | _models(gpus)
+    own = _models(gpus)
+    if percent_largest is not None:
+        own[PERCENT_LARGEST] = str(percent_largest)
+    return {f"{NVIDIA}/{name}": value for name, value in named.items()} | own
 
 
 def _most_numerous(gpus: Sequence[Gpu]) -> list[Gpu]:
@@ -165,12 +176,12 @@ def family(major: int, minor: int) -> str:
     return names.get(major, "undefined")
 
 
-def _modes(gpus: Sequence[Gpu], spec: LayoutSpec, vgpu: VgpuHost | None) -> dict[str, str]:
-    mps = spec.replication is not None and spec.replication.mode is SharingMode.MPS
+def _modes(gpus: Sequence[Gpu], spec: LayoutSpec, vgpu: VgpuHost | None, *, mps: bool) -> dict[str, str]:
+    asked = spec.replication is not None and spec.replication.mode is SharingMode.MPS
     found = {
         "mig.capable": _bool(any(gpu.mig_capable for gpu in gpus)),
         "mig.strategy": spec.mig_strategy.value,
-        "mps.capable": _bool(mps and not any(gpu.mig_enabled for gpu in gpus)),
+        "mps.capable": _bool((mps or asked) and not (asked and any(gpu.mig_enabled for gpu in gpus))),
         "vgpu.present": _bool(vgpu is not None),
     }
     if vgpu is not None:
@@ -198,8 +209,16 @@ def _offers(layout: Layout, spec: LayoutSpec) -> dict[str, _Offer]:
     for resource in layout.resources:
         counts = Counter(device.physical_id for device in resource.devices if device.replica is not None)
         kept_name = resource.name in unshared or _is_mig_name(resource.name)
+        shares = {device.physical_id: device.share for device in resource.devices if device.share is not None}
         for physical_id, replicas in counts.items():
-            found[physical_id] = _Offer(replicas=replicas, sharing=resource.sharing, marked=kept_name)
+            share = shares.get(physical_id, Share(resource.sharing))
+            # Readers of these labels know three strategies; fractions are kept apart by MPS.
+            fractional = share.sharing is SharingMode.FRACTIONAL
+            found[physical_id] = _Offer(
+                replicas=replicas // share.granularity,
+                sharing=SharingMode.MPS if fractional else share.sharing,
+                marked=kept_name,
+            )
     return found
 
 

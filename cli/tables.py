@@ -5,7 +5,11 @@ import datetime as dt
 from rich.table import Table
 from rich.text import Text
 
+from agent.podresources import Holder
 from agent.report import NodeReport
+from inventory.gpulayout import PERCENT_RESOURCE
+from inventory.layout import Layout, physical_id
+from inventory.offers import device_modes, weakest
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
 HISTORY_LINES = 20
@@ -37,13 +41,15 @@ def gpus(report: NodeReport) -> Table | None:
     if not report.node.gpus:
         return None
     states = {one.uuid: one.state for one in report.health}
-    table = _table("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "health", "UUID")
+    modes = device_modes(report.node, Layout(report.resources))
+    table = _table("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
     for gpu in report.node.gpus:
         mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
         memory = f"{gpu.memory_mib} MiB"
         state = _state(states.get(gpu.uuid, "?"))
-        table.add_row(str(gpu.index), gpu.product, memory, numa, gpu.pci_bus_id, mig, state, gpu.uuid)
+        mode = modes[gpu.uuid].value
+        table.add_row(str(gpu.index), gpu.product, memory, numa, gpu.pci_bus_id, mig, mode, state, gpu.uuid)
     return table
 
 
@@ -78,15 +84,14 @@ def resources(report: NodeReport) -> Table | None:
     servers = {server.resource: server for server in report.servers}
     bad = {one.uuid for one in report.health if one.state in {"Unhealthy", "Probation"}}
     held = {one.device for one in report.holders}
-    table = _table("Resources", "resource", "devices", "healthy", "held", "sharing", "kubelet")
+    table = _table("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
     for resource in report.resources:
         server = servers.get(resource.name)
         healthy = sum(1 for device in resource.devices if device.physical_id not in bad)
         taken = sum(1 for device in resource.devices if device.id in held)
         known = "registered" if server is not None and server.registered else "not registered"
-        table.add_row(
-            resource.name, str(len(resource.devices)), str(healthy), str(taken), resource.sharing.value, known
-        )
+        counts = (str(len(resource.devices)), str(healthy), str(taken))
+        table.add_row(resource.name, *counts, resource.sharing.value, weakest(resource).value, known)
     for problem in report.problems:
         table.add_row(Text(f"not advertised: {problem}", style="yellow"))
     return table
@@ -96,9 +101,14 @@ def holders(report: NodeReport) -> Table | None:
     if not report.holders:
         return None
     table = _table("Held", "pod", "container", "resource", "device")
+    percents: dict[tuple[Holder, str], int] = {}
     for one in report.holders:
-        holder = one.holder
-        table.add_row(f"{holder.namespace}/{holder.pod}", holder.container, holder.resource, one.device)
+        whole = one.holder.resource == PERCENT_RESOURCE
+        key = (one.holder, physical_id(one.device) if whole else one.device)
+        percents[key] = percents.get(key, 0) + 1
+    for (holder, device), count in percents.items():
+        shown = f"{count} % of {device}" if holder.resource == PERCENT_RESOURCE else device
+        table.add_row(f"{holder.namespace}/{holder.pod}", holder.container, holder.resource, shown)
     return table
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.gpunode import GpuNode, HealthView, LinkEntry, Offer, build, free_starts, observed, owned_by
 from inventory.devices import Gpu, MigInstance, MigProfile, Node
+from inventory.gpulayout import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout import plan
 from inventory.links import Link, PcieLevel
@@ -101,9 +102,42 @@ def test_a_device_says_under_which_resource_it_is_offered_and_how_often() -> Non
     entry = ReplicatedResource(name=ResourceName("nvidia.com/gpu"), replicas=4)
     spec = LayoutSpec(replication=Replication(rename_by_default=True, resources=(entry,)))
     status = made(node(gpu(0)), spec).status
-    assert status.devices[0].offers == (Offer(resource="nvidia.com/gpu.shared", replicas=4),)
+    assert status.devices[0].offers == (Offer(resource="nvidia.com/gpu.shared", replicas=4, enforcement="nobody"),)
     assert (status.resources[0].name, status.resources[0].devices) == ("nvidia.com/gpu.shared", 4)
     assert status.resources[0].sharing == "time-slicing"
+
+
+def test_each_gpu_says_its_mode_and_each_resource_who_enforces_it() -> None:
+    found = node(gpu(0), gpu(1), gpu(2), gpu(3))
+    large = MpsClient(40960, 50, ResourceName("nvidia.com/gpu-large"))
+    modes: dict[GpuUuid, GpuMode] = {
+        found.gpus[1].uuid: TimeSliced(2),
+        found.gpus[2].uuid: Mps((large,), equal=False),
+        found.gpus[3].uuid: Fractional(granularity=10),
+    }
+    status = build(node=found, layout=plan(found, LayoutSpec(), modes)).status
+    assert [device.mode for device in status.devices] == ["whole", "timeSlicing", "mps", "fractional"]
+    assert {one.name: (one.sharing, one.enforcement) for one in status.resources} == {
+        "nvidia.com/gpu": ("none", "hardware"),
+        "nvidia.com/gpu.shared": ("time-slicing", "nobody"),
+        "nvidia.com/gpu-large": ("mps", "daemon, by client"),
+        "tessera.dev/gpu-percent": ("fractional", "daemon, by client"),
+    }
+    (offer,) = status.devices[2].offers
+    assert (offer.memory_mib, offer.threads) == (40960, 50)
+    (percent,) = status.devices[3].offers
+    assert (percent.replicas, percent.granularity) == (100, 10)
+
+
+def test_a_resource_is_as_well_enforced_as_the_weakest_of_its_devices() -> None:
+    found = node(gpu(0), gpu(1))
+    modes: dict[GpuUuid, GpuMode] = {
+        found.gpus[0].uuid: Mps((MpsClient(),) * 2, equal=True),
+        found.gpus[1].uuid: TimeSliced(2),
+    }
+    status = build(node=found, layout=plan(found, LayoutSpec(), modes)).status
+    assert [one.enforcement for one in status.resources] == ["nobody"]
+    assert [device.offers[0].enforcement for device in status.devices] == ["daemon", "nobody"]
 
 
 def test_holders_are_sorted_whatever_their_order() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.labels import VgpuHost, family, is_published, label_value, labels
 from inventory.devices import Clique, Engines, Gpu, MigInstance, Node, unknown_links
+from inventory.gpulayout import Fractional, GpuMode, Mig
 from inventory.ids import GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout import plan
 from inventory.sharing import (
@@ -137,6 +138,23 @@ def test_mps_is_told_and_capable_only_without_mig() -> None:
     found = of(node(gpu(0)), spec)
     assert (found["gpu.sharing-strategy"], found["mps.capable"]) == ("mps", "true")
     assert of(node(gpu(0), cut(1, 1)), spec)["mps.capable"] == "false"
+
+
+def test_a_layout_shows_as_nvidias_labels_do() -> None:
+    found = node(gpu(0), gpu(1), cut(2, 2))
+    modes: dict[GpuUuid, GpuMode] = {
+        found.gpus[0].uuid: Fractional(granularity=10),
+        found.gpus[1].uuid: Fractional(granularity=10),
+        found.gpus[2].uuid: Mig(("1g.10gb", "1g.10gb")),
+    }
+    layout = plan(found, LayoutSpec(), modes)
+    told = labels(found, layout, LayoutSpec(), machine_type="", timestamp_s=None, percent_largest=70)
+    assert told["tessera.dev/gpu-percent-largest"] == "70"
+    assert (told["nvidia.com/gpu.sharing-strategy"], told["nvidia.com/gpu.replicas"]) == ("mps", "10")
+    assert (told["nvidia.com/mig.strategy"], told["nvidia.com/mig-1g.10gb.count"]) == ("mixed", "2")
+    assert told["nvidia.com/mps.capable"] == "true"
+    assert all(is_published(key) for key in told)
+    assert "tessera.dev/gpu-percent-largest" not in of(found)
 
 
 def test_single_strategy_tells_of_instances_under_the_gpus_name() -> None:

@@ -82,7 +82,8 @@ def test_everything_is_told_under_one_headline(run: Run) -> None:
     head = done.output.splitlines()[0]
     assert head == "node-a: 3 GPUs, simulated, driver 570.124.06, CUDA 12.8; agent 0.1.0"
     assert [row[0] for row in section(done.output, "GPUs")] == ["0", "1", "2"]
-    assert [row[6] for row in section(done.output, "GPUs")] == ["Healthy", "Probation", "Unhealthy"]
+    assert [row[6] for row in section(done.output, "GPUs")] == ["whole", "whole", "mig"]
+    assert [row[7] for row in section(done.output, "GPUs")] == ["Healthy", "Probation", "Unhealthy"]
     assert [row[5] for row in section(done.output, "GPUs")] == ["off", "off", "on"]
     assert section(done.output, "Links")[0] == ["0", "-", "PIX", "SYS"]
     assert [row[1] for row in section(done.output, "MIG instances")] == ["3g.20gb", "3g.20gb"]
@@ -99,8 +100,8 @@ def test_everything_is_told_under_one_headline(run: Run) -> None:
 @pytest.mark.usefixtures("shown")
 def test_a_resource_row_counts_what_is_healthy_and_held_and_says_who_knows_it(run: Run) -> None:
     rows = section(run("node", "resources").output, "Resources")
-    assert rows[0] == [GPU, "2", "1", "1", "none", "registered"]
-    assert rows[1] == ["nvidia.com/mig-3g.20gb", "2", "1", "0", "none", "not registered"]
+    assert rows[0] == [GPU, "2", "1", "1", "none", "hardware", "registered"]
+    assert rows[1] == ["nvidia.com/mig-3g.20gb", "2", "1", "0", "none", "hardware", "not registered"]
     assert rows[2] == ["not advertised: GPU 9 cannot be read"]
 
 

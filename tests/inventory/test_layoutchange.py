@@ -88,6 +88,11 @@ def test_a_change_that_waits_lets_the_other_gpus_go_on() -> None:
     )
 
 
+def test_a_gpu_that_waits_keeps_the_mode_that_it_is_in() -> None:
+    spec = layout(sliced(on(0), 2, when_busy=WhenBusy.WAIT))
+    assert step(TWO, spec, ["GPU-00::3"], {uuid(0): TimeSliced(4)})[0] == {uuid(0): TimeSliced(4)}
+
+
 def test_more_slices_disturb_nobody_and_fewer_only_who_holds_those_that_go() -> None:
     now = {uuid(0): TimeSliced(4)}
     assert step(TWO, layout(sliced(on(0), 8)), ["GPU-00::3"], now) == ({uuid(0): TimeSliced(8)}, ())

@@ -95,6 +95,8 @@ class Carrier:
             if result in (Result.WRITTEN, Result.UNCHANGED):
                 self._listener.carried_out(decision, after)
                 return
+            if isinstance(decision, Evicted) and result in (Result.REFUSED, Result.LOST):
+                self._listener.events(decision.refused_events())
             if result is Result.REFUSED:
                 # Its quota stays charged for the pause: nobody else is decided on again for nothing.
                 self._later(REFUSED_PAUSE_S, lambda: self._take_back(decision, why))

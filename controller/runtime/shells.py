@@ -24,6 +24,7 @@ from controller.runtime.jobactions import Hands
 from controller.runtime.jobshell import KINDS, JobShell
 from controller.runtime.kinds import JOBS, PODS, QUEUED_PODS
 from controller.runtime.lookups import job_settings, lookups
+from controller.runtime.lostnodes import FEATURES, LostNodes
 from controller.runtime.people import People
 from controller.runtime.podactions import PodHands
 from controller.runtime.podgroups import PodGroups
@@ -93,6 +94,8 @@ class Shells:
                 yield from self._places()
         if QUEUED_PODS in self._feeds:
             yield from self._pods(jobs)
+        if all(map(self._config.engine.gates.on, FEATURES)):
+            yield "lost-nodes", self._lost_nodes().run()
         self._core.on_workload = self._on_workload
         self._core.on_news = self._on_news
 
@@ -140,6 +143,23 @@ class Shells:
             await ungater.run()
 
         yield "ungater", run()
+
+    def _lost_nodes(self) -> LostNodes:
+        def ready() -> bool:
+            return self._core.loaded.is_set() and self._feeds[PODS].synced and len(self._core.inbox) == 0
+
+        lost = LostNodes(
+            self._core.engine,
+            self._core.ledger,
+            self._core.writes,
+            self._writer.put,
+            clock=self._clock,
+            ready=ready,
+            tell=partial(self._people.of_workloads, ledger=self._core.ledger),
+        )
+        self._workload.append(lost.workload)
+        self._news.append(lost.hear)
+        return lost
 
     def _pods(self, jobs: JobShell | None) -> Iterator[Work]:
         """Plain pods. ``jobs`` is None where Jobs are not queued here: then no pod belongs to one that is."""

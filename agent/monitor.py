@@ -86,6 +86,8 @@ class GpuMonitor:
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self._alone: list[Callable[[Driver], Coroutine[Any, Any, None]]] = []
         self._driver: Driver | None = None
+        self._up = asyncio.Event()
+        """Set while the GPUs of a session are known."""
         self.session_open = False
 
     async def run(self) -> None:
@@ -104,6 +106,7 @@ class GpuMonitor:
                     self._listener.driver_gone(str(failed))
                 complained = True
             self.session_open = False
+            self._up.clear()
             await driver.close()
             while self._alone:
                 await self._alone.pop(0)(driver)
@@ -133,8 +136,12 @@ class GpuMonitor:
 
     async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
         """Call NVML with the GPU's handle, beside its probes. Raises NvmlError."""
-        if self._driver is None:
-            raise DriverUnavailable("NVML was not opened yet")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._up.wait()
+        except TimeoutError:
+            raise DriverUnavailable("NVML is not open") from None
+        assert self._driver is not None, "up without a driver"
         return await self._driver.on_gpu(uuid, function, timeout_s)
 
     async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
@@ -198,6 +205,7 @@ class GpuMonitor:
         # A GPU that was never read is not probed either: only another discovery can find it well again.
         self._unread = driver.unread
         self.session_open = True
+        self._up.set()
         await self._listener.discovered(discovery)
         await driver.watch()
 

@@ -102,10 +102,11 @@ class MigPlan(Struct, frozen=True):
 class InTheWay(Struct, frozen=True):
     """The layout needs these to go, and they are in use: as few as possible.
 
-    ``beside`` is what can be done now without them going, where all that is wanted fits beside them.
+    ``kept`` stay in any case; ``beside`` is what can be done now without ``blocking`` going, where all fits beside.
     """
 
     blocking: tuple[Existing, ...]
+    kept: tuple[Existing, ...] = ()
     beside: MigPlan | None = None
 
 
@@ -148,7 +149,8 @@ def plan(
     blocking = tuple(one for one in existing if one.in_use and one.start not in spared)
     if not blocking:
         return MigPlan(steps=steps_between(existing, target), target=target)
-    return InTheWay(blocking=blocking, beside=_beside(by_name, placer, existing, groups))
+    stay = tuple(match.instance for match in kept)
+    return InTheWay(blocking=blocking, kept=stay, beside=_beside(by_name, placer, existing, groups))
 
 
 def possible(profiles: Sequence[MigProfile], wanted: Sequence[str]) -> str | None:

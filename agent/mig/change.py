@@ -151,15 +151,21 @@ class GpuChange:
         self, mig: GpuMig, found: InTheWay, wish: Wish, holders: Mapping[str, Sequence[str]]
     ) -> Outcome | None:
         pods, text = self._blockers(mig, found.blocking, holders)
-        if wish.when_busy is WhenBusy.REFUSE:
+        if pods and wish.when_busy is WhenBusy.REFUSE:
             return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
-        waits = "they are being evicted" if wish.when_busy is WhenBusy.DRAIN else "it is done when they end"
+        waits = "they are being evicted" if pods and wish.when_busy is WhenBusy.DRAIN else "it is done when they end"
+        going = self._not_of(mig, found.kept)
         if found.beside is not None and found.beside.steps:
             done = await self._execute(mig, found.beside, wish, known=True)
             if done is None or done.state is not MigState.APPLIED:
                 return done
-            return self._end(MigState.WAITING, f"{text}, beside the layout, which is there: {waits}", pods)
-        return self._end(MigState.WAITING, f"{text}: {waits}", pods)
+            going = frozenset(uuid for one in found.blocking for uuid in mig.devices(one))
+            text = f"{text}, beside the layout, which is there"
+        return structs.replace(self._end(MigState.WAITING, f"{text}: {waits}", pods), going=going)
+
+    def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:
+        """The UUIDs that there are, but for those of these instances."""
+        return frozenset(mig.uuids.values()) - {uuid for one in kept for uuid in mig.devices(one)}
 
     def _blockers(
         self, mig: GpuMig, blocking: Iterable[Existing], holders: Mapping[str, Sequence[str]]
@@ -310,11 +316,11 @@ class GpuChange:
             text = f"it is in use by {', '.join(pods)}"
             if wish.when_busy is WhenBusy.REFUSE:
                 return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
-            return self._end(MigState.WAITING, text, pods)
+            return structs.replace(self._end(MigState.WAITING, text, pods), going=frozenset({self._gpu}))
         running = [f"process {process.pid}" for process in mig.processes]
         if running:
-            state = MigState.REFUSED if wish.when_busy is WhenBusy.REFUSE else MigState.WAITING
-            return self._end(state, f"it is in use by {', '.join(running)}")
+            # No pod's: a daemon of our own that is about to stop, or a person's. Neither is an answer to give for good.
+            return self._end(MigState.WAITING, f"it is in use by {', '.join(running)}")
         return None
 
     def _end(self, state: MigState, sentence: str, pods: tuple[str, ...] = ()) -> Outcome:

@@ -28,12 +28,16 @@ class MigState(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """One try's end. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others now."""
+    """One try's end. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others now.
+
+    ``going`` (UUIDs) are to go once they are free: nobody new is to get them meanwhile.
+    """
 
     state: MigState
     sentence: str = ""
     pods: tuple[str, ...] = ()
     changed: bool = False
+    going: frozenset[str] = frozenset()
 
 
 class MigStatus(Struct, frozen=True):

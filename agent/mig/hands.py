@@ -1,0 +1,67 @@
+"""``change.Hands`` of a real (or simulated) GPU: NVML by way of the monitor's session, and who else has it open."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.monitor import GpuMonitor
+from agent.nvml.migchange import GpuMig, ModeChange, read_mig, set_mode, set_mode_alone, take
+from inventory.devices import Gpu
+from inventory.migplan import Step
+
+READ_TIMEOUT_S = 15.0
+STEP_TIMEOUT_S = 30.0
+MODE_TIMEOUT_S = 60.0
+"""A reset takes seconds, and more on machines with many GPUs."""
+MAX_CLIENTS = 8
+
+
+class NvmlHands:
+    """One GPU. ``may_close``: our NVML session may be dropped for a change of mode."""
+
+    def __init__(self, monitor: GpuMonitor, gpu: Gpu, proc_root: Path, *, may_close: bool) -> None:
+        self._monitor = monitor
+        self._gpu = gpu
+        self._proc_root = proc_root
+        self._may_close = may_close
+
+    async def read(self) -> GpuMig:
+        return await self._monitor.on_gpu(self._gpu.uuid, read_mig, READ_TIMEOUT_S)
+
+    async def take(self, step: Step) -> None:
+        await self._monitor.on_gpu(self._gpu.uuid, lambda handle: take(handle, step), STEP_TIMEOUT_S)
+
+    async def set_mode(self, *, enabled: bool) -> ModeChange:
+        uuid = self._gpu.uuid
+        change = await self._monitor.on_gpu(uuid, lambda handle: set_mode(handle, enabled=enabled), MODE_TIMEOUT_S)
+        if change is ModeChange.DONE or not self._may_close:
+            return change
+        return await self._monitor.alone(lambda: set_mode_alone(uuid, enabled=enabled), MODE_TIMEOUT_S)
+
+    def clients(self) -> Sequence[str]:
+        return open_by(self._proc_root, f"/dev/nvidia{self._gpu.minor}", but=os.getpid())
+
+
+def open_by(proc_root: Path, device: str, *, but: int) -> list[str]:
+    """The processes that have a device file open, as ``name (pid)``. Those that may not be looked at are left out."""
+    found: list[str] = []
+    for process in proc_root.glob("[0-9]*"):
+        if process.name != str(but) and _has_open(process, device):
+            found.append(f"{_name(process)} ({process.name})")
+        if len(found) >= MAX_CLIENTS:
+            break
+    return sorted(found)
+
+
+def _has_open(process: Path, device: str) -> bool:
+    try:
+        return any(str(one.readlink()) == device for one in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def _name(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return "a process"

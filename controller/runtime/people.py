@@ -25,7 +25,7 @@ class People:
     def __init__(self, recorder: EventRecorder, clock: Clock, pace: Pace) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._allowance = Allowance(pace, rate=10.0, quick_rate=2.0, burst=100.0)
+        self._allowance = Allowance(pace, rate=10.0, quick_rate=1.0, burst=60.0)
         self._refused = 0
 
     @property

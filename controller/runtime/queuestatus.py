@@ -55,7 +55,7 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
-        self._allowance = Allowance(pace, rate=20.0, quick_rate=3.0, burst=20.0)
+        self._allowance = Allowance(pace, rate=20.0, quick_rate=2.0, burst=20.0)
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """What is to be written, and since when; the newest state of each, in order of their age."""
 

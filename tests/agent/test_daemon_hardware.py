@@ -22,8 +22,8 @@ MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.1")
 CUT = "  migEnabled: [0]\n  mig: {0: [3g.20gb]}\n"
 SLICE, SMALL = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb"
-PROMPT_S = 0.25
-"""Far below any time-out of NVML, far above what a loaded machine adds to a call."""
+PROMPT_S = 0.9
+"""Below every time-out of NVML here, far above what a loaded machine adds to a call."""
 
 
 def lines(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRecord]:
@@ -114,7 +114,7 @@ async def test_another_gpus_fault_is_heard_while_one_hangs(lab: Lab) -> None:
 async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GpuWorker.call, "__defaults__", (3.0,))
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (20.0,))
     await lab.serve(fleet(3), HASTY)
     lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
@@ -123,7 +123,7 @@ async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(
     await lab.until(lambda: not lab.agent.monitor._rescan.is_set())
     lab.sim(gpu=2, lost=True)
     await lab.until(lambda: lab.state(2) is HealthState.UNHEALTHY)
-    assert time.monotonic() - start_s < 2.0
+    assert time.monotonic() - start_s < 15.0
 
 
 # Coming and going

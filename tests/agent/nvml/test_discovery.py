@@ -225,7 +225,7 @@ async def test_a_gpu_that_hangs_at_discovery_is_unreadable_and_the_others_are_no
     simulation.order(orders.Slow(call="nvmlDeviceGetPciInfo", seconds=600, gpu=2))
     start_s = time.monotonic()
     discovery = await driver.discover(before.gpus)
-    assert time.monotonic() - start_s < impatient + 5
+    assert time.monotonic() - start_s < 60
     assert [gpu.readable for gpu in discovery.node.gpus] == [True, True, False, True]
     assert "did not answer" in discovery.problems[0]
 

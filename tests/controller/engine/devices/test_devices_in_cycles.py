@@ -1,0 +1,326 @@
+"""What workloads get when they say which GPUs they can use, through whole cycles of the engine."""
+
+import msgspec
+import pytest
+
+from controller.engine.devices.book import DeviceBook
+from controller.engine.resources import WorkloadKey
+from controller.engine.topology.placement import Topologies
+from controller.objects.core import Node
+from controller.objects.gpunode import GpuNode
+from controller.objects.workload import PodSetTopologyRequest, Workload
+from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, mesh, none, pairs, plan, pod_of, world_of
+from tests.controller.engine.topology.lab import node, pod
+from tests.controller.engine.world import World, cluster_queue, local_queue
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+def book(world: World) -> DeviceBook:
+    placement = world.engine.state.cluster.placement
+    assert isinstance(placement, Topologies)
+    return placement.devices
+
+
+def in_queue(made: Workload, queue: str) -> Workload:
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, queue_name=queue))
+
+
+def settled(world: World) -> None:
+    world.settle()
+    world.engine.validate()
+
+
+def test_four_free_gpus_in_two_pairs_are_no_linked_four() -> None:
+    world = world_of([gpu_node("a", 8, pairs)])
+    world.put(job("four", 4, link="nvlink"), job("twos", 2, 4, link="nvlink"))
+    settled(world)
+    assert hosts(world, "four") == {}
+    assert plan(world, "twos", "a") == [("a-0", "a-1"), ("a-2", "a-3"), ("a-4", "a-5"), ("a-6", "a-7")]
+
+
+@pytest.mark.parametrize(("link", "first"), [("pcie", ("a-0", "a-1")), ("numa", ("a-0", "a-1"))])
+def test_pcie_and_numa_are_kept_to(link: str, first: tuple[str, ...]) -> None:
+    world = world_of([gpu_node("a", 6, none, per_numa=3)])
+    world.put(job("w", 2, 3, link=link))
+    settled(world)
+    assert hosts(world, "w") == {}
+    world.put(job("w2", 2, 2, link=link))
+    settled(world)
+    assert plan(world, "w2", "a")[0] == first
+    assert {one[0][-1] in "012" for one in plan(world, "w2", "a")} == {True, False}
+
+
+def test_a_wish_is_met_where_it_can_be_and_keeps_nobody_waiting() -> None:
+    world = world_of([gpu_node("a", 4, none), gpu_node("b", 4, full)])
+    world.put(job("w", 4, wished="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {"b": 1}
+    world.put(job("w2", 4, wished="nvlink"))
+    settled(world)
+    assert hosts(world, "w2") == {"a": 1}
+
+
+def test_product_and_memory_choose_among_the_gpus_of_a_node() -> None:
+    world = world_of([gpu_node("a", 2, product="NVIDIA T4", memory_mib=15360), gpu_node("b", 2)])
+    world.put(job("big", 1, 2, memory="40"), job("t4", 1, product="NVIDIA-T4"), job("h100", 1, product="NVIDIA H100"))
+    settled(world)
+    assert hosts(world, "big") == {"b": 2}
+    assert hosts(world, "t4") == {"a": 1}
+    assert hosts(world, "h100") == {}
+
+
+def test_a_node_without_a_gpunode_counts_only() -> None:
+    world = world_of([], nodes={"a": 4})
+    world.put(job("w", 4, link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {"a": 1}
+    assert plan(world, "w", "a") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"link": "nvswitch"}, "tessera.dev/required-gpu-link: found 'nvswitch', expected one of nvlink, pcie, numa"),
+        ({"wished": ""}, "tessera.dev/preferred-gpu-link: found '', expected one of nvlink, pcie, numa"),
+        ({"memory": "80Gi"}, "tessera.dev/min-gpu-memory-gib: found '80Gi', expected a whole number of GiB"),
+        ({"product": " "}, "tessera.dev/gpu-product: found ' ', expected a product"),
+        ({"link": "pcie", "wished": "numa"}, "preferred-gpu-link: found beside tessera.dev/required-gpu-link"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_its_name_and_what_is_allowed(given: dict[str, str], said: str) -> None:
+    world = world_of([gpu_node("a")])
+    world.put(job("w", 1, **given))
+    settled(world)
+    pending = world.engine.explain(WorkloadKey("ns/w"), world.now_s)
+    assert pending is not None
+    assert said in pending.record.detail
+
+
+def test_who_asks_for_certain_gpus_alone_is_placed_as_if_anywhere_would_do() -> None:
+    world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 4, full)])
+    world.put(job("w", 4, asked=PodSetTopologyRequest(), link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {"b": 1}
+
+
+def test_a_gpu_that_fails_lowers_capacity_before_the_node_says_so_and_its_return_wakes_who_waits() -> None:
+    world = world_of([gpu_node("a", 4, full, sick=(2,))])
+    world.put(job("w", 4))
+    settled(world)
+    assert hosts(world, "w") == {}
+    world.put(gpu_node("a", 4, full))
+    settled(world)
+    assert hosts(world, "w") == {"a": 1}
+
+
+def test_the_other_of_a_pair_is_of_no_use_to_a_linked_two() -> None:
+    world = world_of([gpu_node("a", 4, pairs, sick=(0,))])
+    world.put(job("w", 2, 2, link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {}
+
+
+def test_what_others_hold_is_taken_whoever_they_are() -> None:
+    world = world_of([gpu_node("a", 4, full, holders={"someone": (1, 2)})])
+    world.put(job("w", 1, 2, link="numa"))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0",), ("a-3",)]
+
+
+def test_who_is_evicted_for_a_linked_set_leaves_one() -> None:
+    """By age alone a GPU would be freed in each of two pairs."""
+    world = world_of([gpu_node("a", 4, pairs)], preemption=LOWER)
+    for at in (3, 1, 2, 0):
+        world.put(job(f"low{at}", 1, created_s=at))
+        settled(world)
+        world.now_s += 1.0
+    assert [plan(world, f"low{at}", "a") for at in (3, 1, 2, 0)] == [[("a-0",)], [("a-1",)], [("a-2",)], [("a-3",)]]
+    world.put(gpu_node("a", 4, pairs, holders={"low1-0": (2,), "low2-0": (1,)}))
+    world.put(pod_of("low1-0", "low1", "a", "a-1"), pod_of("low2-0", "low2", "a", "a-2"))
+    settled(world)
+    world.put(job("in", 2, link="nvlink", priority=10, created_s=60))
+    settled(world)
+    assert world.stop_evicted() == 2
+    settled(world)
+    assert plan(world, "in", "a") == [("a-2", "a-3")]
+    assert {name for name in world.running() if name != "in"} == {"low3", "low2"}
+
+
+def test_nobody_is_evicted_where_it_would_free_no_linked_set() -> None:
+    world = world_of([gpu_node("a", 4, pairs, holders={"x": (0,), "y": (2,)})], preemption=LOWER)
+    world.put(pod("x", "a", 1, namespace="ns"), pod("y", "a", 1, namespace="ns"))
+    world.put(job("low", 1, 2))
+    settled(world)
+    assert hosts(world, "low") == {"a": 2}
+    world.put(job("in", 2, link="nvlink", priority=10))
+    settled(world)
+    assert world.stop_evicted() == 0
+    assert hosts(world, "in") == {}
+
+
+def test_after_a_restart_devices_are_those_that_pods_were_told() -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    first.put(job("w", 1, 2))
+    settled(first)
+    again = world_of([gpu_node("a", 4, full, holders={"w-0": (3,)})])
+    again.put(pod_of("w-1", "w", "a", "a-2"), pod_of("w-0", "w", "a", "a-3"))
+    again.put(first.workloads[WorkloadKey("ns/w")])
+    settled(again)
+    assert plan(again, "w", "a") == [("a-3",), ("a-2",)]
+    assert book(again).drifted == 0
+
+
+def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    first.put(job("w", 1, 2))
+    settled(first)
+    admitted = first.workloads[WorkloadKey("ns/w")]
+    objects = [
+        admitted,
+        pod_of("w-1", "w", "a", "a-2"),
+        pod_of("w-0", "w", "a", "a-3"),
+        gpu_node("a", 4, full, holders={"w-0": (3,)}),
+    ]
+    for turn in range(4):
+        again = world_of([], nodes={"a": 4})
+        again.put(*objects[turn:], *objects[:turn])
+        settled(again)
+        assert plan(again, "w", "a") == [("a-3",), ("a-2",)], turn
+
+
+def test_other_devices_than_planned_are_the_truth_counted_and_told() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 1, 2))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0",), ("a-1",)]
+    world.put(pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-1"))
+    world.put(gpu_node("a", 4, full, holders={"w-0": (3,)}))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-3",), ("a-1",)]
+    assert book(world).drifted == 1
+    assert [(one.pod, one.planned, one.held) for one in book(world).drifts("ns/w")] == [("ns/w-0", ("a-0",), ("a-3",))]
+    world.put(gpu_node("a", 4, full, holders={"w-0": (3,), "w-1": (1,)}))
+    assert book(world).drifted == 1
+
+
+def test_two_pods_of_one_workload_may_swap() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 1, 2))
+    settled(world)
+    world.put(pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-1"))
+    world.put(gpu_node("a", 4, full, holders={"w-0": (1,), "w-1": (0,)}))
+    settled(world)
+    assert book(world).drifted == 0
+    assert not list(book(world).drifts("ns/w"))
+
+
+def test_the_plan_of_another_gives_way_to_what_somebody_got() -> None:
+    world = world_of([gpu_node("a", 2, full)])
+    world.put(job("one", 1), job("two", 1, created_s=1))
+    settled(world)
+    assert plan(world, "two", "a") == [("a-1",)]
+    world.put(pod_of("one-0", "one", "a", "a-0"))
+    world.put(gpu_node("a", 2, full, holders={"one-0": (1,)}))
+    settled(world)
+    assert plan(world, "one", "a") == [("a-1",)]
+    assert plan(world, "two", "a") == [("a-0",)]
+
+
+def test_devices_of_pods_that_are_on_their_way_out_are_planned_for_others() -> None:
+    world = world_of([gpu_node("a", 2, full)])
+    world.put(job("one", 2))
+    settled(world)
+    world.put(pod_of("one-0", "one", "a", "a-0,a-1", 2), gpu_node("a", 2, full, holders={"one-0": (0, 1)}))
+    world.finish("one")
+    world.put(job("two", 2, link="nvlink"))
+    settled(world)
+    assert plan(world, "two", "a") == [("a-0", "a-1")]
+
+
+def test_a_node_is_known_by_its_name_where_its_hostname_label_differs() -> None:
+    world = world_of([])
+    world.put(node("b/r/a", 2), gpu_node("a", 2))
+    host = node("b/r/z", 2, labels={})
+    renamed = node("b/r/host-b", 2)
+    replaced = type(renamed)(
+        metadata=type(renamed.metadata)(name="b", labels=renamed.metadata.labels), status=host.status
+    )
+    world.put(replaced, gpu_node("b", 2, full))
+    world.put(job("w", 2, 2))
+    settled(world)
+    assert plan(world, "w", "b") == [("b-0", "b-1")]
+
+
+def test_a_gpunode_that_goes_leaves_a_node_that_is_counted() -> None:
+    world = world_of([gpu_node("a", 4, pairs, sick=(0,))])
+    world.engine.drop(GpuNode, "", "a", world.now_s)
+    world.put(job("w", 4, link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {"a": 1}
+    world.engine.drop(Node, "", "a", world.now_s)
+    world.engine.validate()
+
+
+def test_time_sliced_gpus_are_shared_out_as_often_as_they_may_be() -> None:
+    world = world_of([])
+    world.put(node("b/r/a", 4), gpu_node("a", 2, none, replicas=2))
+    world.put(job("w", 1, 3), job("two", 1, created_s=1), job("three", 1, created_s=2))
+    settled(world)
+    given = sorted(one for name in ("w", "two") for devices in plan(world, name, "a") for one in devices)
+    assert given == ["a-0", "a-0", "a-1", "a-1"]
+    assert hosts(world, "three") == {}
+
+
+def test_a_mesh_gives_linked_fours_and_what_is_left_of_it() -> None:
+    world = world_of([gpu_node("a", 8, mesh)])
+    world.put(job("w", 4, 2, link="nvlink"))
+    settled(world)
+    assert sorted(map(len, plan(world, "w", "a"))) == [4, 4]
+
+
+def test_a_single_gpu_goes_where_no_block_is_broken_for_it() -> None:
+    """Node a has a pair left and b three GPUs without links: the tightest fit would break the pair."""
+    told = [gpu_node("a", 2, full), gpu_node("b", 3, none)]
+    world = world_of(told, packs=True)
+    world.put(job("w", 1))
+    settled(world)
+    assert hosts(world, "w") == {"b": 1}
+    peer = world_of(told)
+    peer.put(job("w", 1))
+    settled(peer)
+    assert hosts(peer, "w") == {"a": 1}
+
+
+def test_a_plan_gives_way_to_a_stranger_who_got_the_gpu() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 1))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0",)]
+    world.put(gpu_node("a", 4, full, holders={"stranger": (0,)}))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-1",)]
+
+
+def test_who_is_spared_after_all_keeps_its_devices() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("one", 1), job("two", 1, created_s=1))
+    settled(world)
+    world.finish("one")
+    cluster = world.engine.state.cluster
+    holder = cluster.holders[WorkloadKey("ns/two")]
+    with cluster.trial():
+        cluster.release(holder)
+        cluster.charge(holder)
+        assert plan(world, "two", "a") == [("a-1",)]
+    assert plan(world, "two", "a") == [("a-1",)]
+
+
+def test_two_heads_of_one_cycle_do_not_get_the_same_linked_pair() -> None:
+    told = gpu_node("a", 4, lambda a, b: int((a, b) == (0, 1)))
+    world = world_of([told])
+    world.put(cluster_queue("q2", 1000), local_queue("q2"))
+    world.put(job("one", 2, link="nvlink"), in_queue(job("two", 2, link="nvlink", created_s=1), "q2"))
+    settled(world)
+    assert world.running() == {"one"}
+    assert plan(world, "one", "a") == [("a-0", "a-1")]

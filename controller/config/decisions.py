@@ -145,6 +145,7 @@ def beyond_peer(found: Found, policy: Policy) -> BeyondPeer:
         minimum_runtime=_minimum_runtime(found, on=on),
         backfill=found.get("tessera.backfill", Backfill.CONSERVATIVE if on else Backfill.NONE),
         victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
+        keep_linked_gpus=found.get("tessera.keepLinkedGpus", on),
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
     )
 

@@ -358,6 +358,12 @@ OWN: Final = (
         "tessera: leastLost, kueue: newest",
         "who goes first among victims of equal rank: the newest, or the one that loses the least GPU-time",
     ),
+    _key(
+        "tessera.keepLinkedGpus",
+        BOOL,
+        _BY_POLICY,
+        "of nodes that hold a pod, the one where it leaves most GPUs usable for the requests of late",
+    ),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key("tessera.pendingCondition.after", duration(), "5s", "how long a workload waits before that is written on it"),
     _key(

@@ -28,6 +28,7 @@ ALL_ON = BeyondPeer(
     minimum_runtime=MinimumRuntime(),
     backfill=Backfill.CONSERVATIVE,
     victim_order=VictimOrder.LEAST_LOST,
+    keep_linked_gpus=True,
     quota_from_capacity=True,
 )
 
@@ -63,6 +64,7 @@ def test_the_policy_turns_everything_on_or_off() -> None:
         ("noEvictionCycles", "true", "false"),
         ("backfill", "conservative", "none"),
         ("victimOrder", "leastLost", "newest"),
+        ("keepLinkedGpus", "true", "false"),
         ("quotaFromCapacity", "true", "false"),
         ("minimumRuntimeBeforePreemption", "{enabled: true}", "{enabled: false}"),
     ],

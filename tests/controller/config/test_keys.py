@@ -84,6 +84,7 @@ GIVEN: dict[str, Any] = {
     "tessera.minimumRuntimeBeforePreemption.byPriorityClass.*": {"high": "5m"},
     "tessera.backfill": "none",
     "tessera.victimOrder": "newest",
+    "tessera.keepLinkedGpus": False,
     "tessera.quotaFromCapacity": False,
     "tessera.pendingCondition.after": "1s",
     "tessera.pendingCondition.atMostEvery": "2m",

@@ -1,5 +1,7 @@
 """What workloads get when they say which GPUs they can use, through whole cycles of the engine."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -88,7 +90,7 @@ def test_a_node_without_a_gpunode_counts_only() -> None:
         ({"link": "pcie", "wished": "numa"}, "preferred-gpu-link: found beside tessera.dev/required-gpu-link"),
     ],
 )
-def test_a_value_that_is_none_is_refused_with_its_name_and_what_is_allowed(given: dict[str, str], said: str) -> None:
+def test_a_value_that_is_none_is_refused_with_its_name_and_what_is_allowed(given: dict[str, Any], said: str) -> None:
     world = world_of([gpu_node("a")])
     world.put(job("w", 1, **given))
     settled(world)

@@ -1,6 +1,7 @@
 """Whatever happens: no device twice, gangs whole, linked sets linked, trials undone to the last device."""
 
 from itertools import combinations, product
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,7 +93,7 @@ class Cluster(RuleBasedStateMachine):
     )
     def come(self, gpus: int, count: int, link: str, priority: int) -> None:
         self.count += 1
-        asked = {} if not link else {"wished": "nvlink"} if link == "wished" else {"link": link}
+        asked: dict[str, Any] = {} if not link else {"wished": "nvlink"} if link == "wished" else {"link": link}
         self.world.put(job(f"w{self.count}", gpus, count, priority=priority, created_s=self.count, **asked))
         self.decide()
 

@@ -30,6 +30,7 @@ from controller.config.values import (
     opaque,
 )
 from controller.engine.config import Backfill, QuotaCheckStrategy, VictimOrder
+from controller.engine.gpufailures import OnFailure
 from controller.engine.shares import PreemptionStrategy
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
@@ -372,6 +373,17 @@ OWN: Final = (
         "60s",
         "how often it is written again while the reason stays the same",
     ),
+    _key(
+        "tessera.gpuFailures.policy",
+        one_of(OnFailure),
+        "notify",
+        "what becomes of a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
+    ),
+    _key(
+        "tessera.gpuFailures.budget", _COUNT, "10", "pods evicted and gangs requeued for that, in any window, at most"
+    ),
+    _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
+    _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload that paid for one failure is spared"),
     _key("tessera.batchEvents", duration(), "20ms", "how long events are gathered before the engine decides"),
 )
 """Tessera's own keys."""

@@ -20,6 +20,7 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
+from controller.engine.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector
 
 T = TypeVar("T")
@@ -72,6 +73,15 @@ _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     "pending_reports": (
         PendingReports,
         {"after_s": "tessera.pendingCondition.after", "every_s": "tessera.pendingCondition.atMostEvery"},
+    ),
+    "gpu_failures": (
+        GpuFailureRules,
+        {
+            "policy": "tessera.gpuFailures.policy",
+            "budget": "tessera.gpuFailures.budget",
+            "window_s": "tessera.gpuFailures.window",
+            "cool_down_s": "tessera.gpuFailures.coolDown",
+        },
     ),
 }
 """Settings that are one key each: field of ControllerConfig -> its type, and the path of each of its fields."""

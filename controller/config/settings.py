@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.engine.config import EngineConfig
+from controller.engine.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -158,6 +159,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     pending_reports: PendingReports = PendingReports()
+    gpu_failures: GpuFailureRules = GpuFailureRules()
     batch_events_s: float = 0.02
     """How long events are gathered before the engine decides."""
     without_effect: tuple[WithoutEffect, ...] = ()

@@ -88,6 +88,10 @@ GIVEN: dict[str, Any] = {
     "tessera.quotaFromCapacity": False,
     "tessera.pendingCondition.after": "1s",
     "tessera.pendingCondition.atMostEvery": "2m",
+    "tessera.gpuFailures.policy": "evict",
+    "tessera.gpuFailures.budget": 3,
+    "tessera.gpuFailures.window": "1m",
+    "tessera.gpuFailures.coolDown": "1m",
     "tessera.batchEvents": "1ms",
 }
 """A value for each honoured key that is not its default."""

@@ -211,18 +211,23 @@ class Daemon:
         """A process that ends with us: it waits for the end of a pipe that only we hold open."""
         self.log(f"Starting new server for user {uid}")
         read_end, write_end = os.pipe()
+        ready, told = os.pipe()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
                 # Not ours to keep open: the clients' connections, the lock, the end of the pipe that is to close.
-                os.closerange(3, read_end)
-                os.closerange(read_end + 1, 1024)
-                _serve_until_closed(read_end, uid, self._server_log)
+                os.dup2(read_end, 3)
+                os.dup2(told, 4)
+                os.closerange(5, 1024)
+                _serve_until_closed(3, 4, uid, self._server_log)
                 status = 0
             finally:
                 os._exit(status)
         os.close(read_end)
+        os.close(told)
+        os.read(ready, 1)
+        os.close(ready)
         self._server = Server(pid, uid, self._threads, self._memory_mib)
         self._server_pipe = write_end
         self.log(f"NEW SERVER {pid}: Ready")
@@ -344,12 +349,13 @@ class Daemon:
         return ""
 
 
-def _serve_until_closed(read_end: int, uid: int, log: Path) -> None:
+def _serve_until_closed(read_end: int, told: int, uid: int, log: Path) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with log.open("a") as file:
         file.write(f"[Server {os.getpid()}] Startup for user {uid}\n")
     if os.geteuid() == 0 and uid != 0:
         os.setuid(uid)
+    os.write(told, b"1")
     os.read(read_end, 1)
 
 

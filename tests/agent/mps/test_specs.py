@@ -1,0 +1,59 @@
+"""Which daemons a node needs, with which limits."""
+
+from msgspec import structs
+
+from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
+from inventory.devices import Node
+from inventory.gpulayout import Fractional, Mps, MpsClient
+from inventory.layout import Layout, plan
+from inventory.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
+from tests.agent.test_gpunode import gpu, instance, node
+
+
+def shared(replicas: int, mode: SharingMode = SharingMode.MPS, name: str = "nvidia.com/gpu") -> LayoutSpec:
+    entry = ReplicatedResource(name=name, replicas=replicas)  # type: ignore[arg-type] # a plain name
+    return LayoutSpec(mig_strategy=MigStrategy.MIXED, replication=Replication(mode=mode, resources=(entry,)))
+
+
+def specs_of(found: Node, spec: LayoutSpec) -> list[tuple[str, int, int | None, int | None, bool, str]]:
+    return [
+        (one.name, one.clients, one.threads_percent, one.memory_mib, one.exclusive, one.refused)
+        for one in daemon_specs(found, plan(found, spec), {})
+    ]
+
+
+def test_equal_shares_are_a_part_of_memory_and_of_threads_each() -> None:
+    memory_mib = gpu(0).memory_mib
+    assert specs_of(node(gpu(0), gpu(1)), shared(3)) == [
+        ("GPU 0", 3, 33, memory_mib // 3, True, ""),
+        ("GPU 1", 3, 33, memory_mib // 3, True, ""),
+    ]
+
+
+def test_time_slices_need_no_daemon() -> None:
+    assert specs_of(node(gpu(0)), shared(3, SharingMode.TIME_SLICING)) == []
+
+
+def test_each_mig_instance_has_a_daemon_of_its_own_and_no_compute_mode() -> None:
+    cut = node(gpu(0, instance("1g.10gb", 7, 0, 1), instance("1g.10gb", 8, 1, 1)))
+    found = daemon_specs(cut, plan(cut, shared(2, name="nvidia.com/mig-1g.10gb")), {})
+    assert [one.device for one in found] == [one.uuid for one in cut.gpus[0].mig_instances]
+    assert not any(one.exclusive for one in found)
+    assert found[0].memory_mib == cut.gpus[0].mig_instances[0].memory_mib // 2
+
+
+def test_uneven_shares_and_fractions_bring_their_own_limits() -> None:
+    uneven = Mps((MpsClient(4096, 50), MpsClient(2048, 25)), equal=False)
+    found = daemon_specs(node(gpu(0), gpu(1)), Layout(), {gpu(0).uuid: uneven, gpu(1).uuid: Fractional(granularity=10)})
+    assert [(one.clients, one.threads_percent, one.memory_mib) for one in found] == [(2, None, None), (10, None, None)]
+
+
+def test_a_gpu_serves_as_many_clients_as_its_driver_can() -> None:
+    assert client_limit((6, 1), (12, 8)) == 16
+    assert client_limit((7, 0), (13, 0)) == CLIENTS == 48
+    assert client_limit((9, 0), (13, 1)) == CLIENTS_SINCE_CUDA_13_1 == 60
+    old = structs.replace(node(gpu(0)), cuda_version=(12, 8))
+    new = structs.replace(old, cuda_version=(13, 1))
+    assert "found 60 MPS clients, expected 48 at most" in specs_of(old, shared(60))[0][-1]
+    assert specs_of(new, shared(60))[0][-1] == ""
+    assert "expected 60 at most" in specs_of(new, shared(61))[0][-1]

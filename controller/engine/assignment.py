@@ -151,7 +151,11 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""
-        return any(index != -1 for one in self.tried for index in one.values())
+        for one in self.tried:
+            for index in one.values():
+                if index != -1:
+                    return True
+        return False
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -8,12 +8,12 @@ Sources: KEP-79, KEP-582, KEP-2724.
 
 from collections.abc import Mapping
 
-from controller.engine.assignment import Assignment, Bookmark, Mode
+from controller.engine.assignment import Assignment, Bookmark, Mode, PodSetChoice
 from controller.engine.cluster import Cluster
 from controller.engine.config import QuotaCheckStrategy
-from controller.engine.flavorplan import Plan, Plans, Shortcut
+from controller.engine.flavorplan import Answer, Plans, Shortcut
 from controller.engine.flavorrun import Pinned, Run, Setting, free_now
-from controller.engine.flavorscan import Oracle, Rules
+from controller.engine.flavorscan import Oracle, Request, Rules, weigh_alone
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import QueueState
 from controller.engine.resources import ResourceName
@@ -66,9 +66,13 @@ class FlavorAssigner:
         if bookmark is not None and allowed is None:
             tried = self._tried(incoming.queue, bookmark, cycle)
         if plan.shortcut is not None and self._fungible and tried is None and counts is None and allowed is None:
-            at_once = _first_fits(incoming, plan, plan.shortcut, cycle)
-            if at_once is not None:
-                return at_once
+            shortcut = plan.shortcut
+            answer = shortcut.answer(incoming.info.pod_sets[0], counts_pods=plan.counts_pods)
+            if incoming.replaces is None:
+                if _has_room(answer):
+                    return answer.assignment or answer.assign(_bookmark(incoming.queue, shortcut.tried, cycle))
+                if shortcut.single:
+                    return self._contested(incoming, shortcut, answer, cycle)
         rules = self._rules_of(incoming.queue)
         run = Run(self._setting, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
         run.tried = tried
@@ -76,6 +80,29 @@ class FlavorAssigner:
             if not run.add(pod_sets):
                 break
         return run.finish(bookmark if allowed is not None else None)
+
+    def _contested(self, incoming: Incoming, shortcut: Shortcut, answer: Answer, cycle: int | None) -> Assignment:
+        """What a run would answer where one flavor alone is open, and it has not simply room."""
+        queue, pod_set = incoming.queue, answer.of
+        request = Request(incoming, answer.requests, {})
+        attempt, choices = weigh_alone(shortcut.option, request, self._rules_of(queue), self._setting.oracle)
+        refused = attempt.mode is Mode.NO_FIT
+        chosen = PodSetChoice(
+            name=pod_set.name,
+            count=pod_set.count,
+            requests=answer.requests,
+            choices=choices,
+            attempts=(*shortcut.attempts[:-1], attempt),
+            refused=refused,
+        )
+        return Assignment(
+            pod_sets=(chosen,),
+            mode=chosen.mode,
+            usage={} if refused else answer.usage,
+            borrowing=max([choice.borrow for choice in choices.values()], default=0),
+            no_fit_reason=attempt.no_fit_reason,
+            bookmark=_bookmark(queue, () if refused else shortcut.tried, cycle),
+        )
 
     def _rules_of(self, queue: QueueState) -> Rules:
         known = self._rules.get(queue)
@@ -89,7 +116,7 @@ class FlavorAssigner:
         self, queue: QueueState, bookmark: Bookmark, cycle: int | None
     ) -> tuple[Mapping[ResourceName, int], ...] | None:
         """Where to go on; None for the start."""
-        if not self._fungible or bookmark.groups != queue.groups or not bookmark.more_flavors():
+        if not self._fungible or not bookmark.more_flavors() or bookmark.groups != queue.groups:
             return None
         recent = cycle is None or bookmark.cycle >= cycle - 1
         if self._keeps_progress and recent:
@@ -100,15 +127,13 @@ class FlavorAssigner:
         return None if more else bookmark.tried
 
 
-def _first_fits(incoming: Incoming, plan: Plan, shortcut: Shortcut, cycle: int | None) -> Assignment | None:
-    """The answer where the first open flavor has room within the queue's own quota; None: it takes a whole run."""
-    if incoming.replaces is not None:
-        return None
-    answer = shortcut.answer(incoming.info.pod_sets[0], counts_pods=plan.counts_pods)
+def _has_room(answer: Answer) -> bool:
+    """Whether the first open flavor holds all that is asked for within the queue's own quota."""
     for cell, amount in answer.asked:
-        if amount > cell.available() or (cell.parent is not None and cell.usage + amount > cell.subtree_quota):
-            return None
-    queue = incoming.queue
-    number = -1 if cycle is None else cycle
-    bookmark = Bookmark(shortcut.tried, queue.node.quota_generation(), "", queue.groups, number)
-    return Assignment(pod_sets=answer.chosen, mode=Mode.FIT, usage=answer.usage, bookmark=bookmark, held=answer.held)
+        if (cell.parent is not None and cell.usage + amount > cell.subtree_quota) or amount > cell.available():
+            return False
+    return True
+
+
+def _bookmark(queue: QueueState, tried: tuple[Mapping[ResourceName, int], ...], cycle: int | None) -> Bookmark:
+    return Bookmark(tried, queue.node.quota_generation(), "", queue.groups, -1 if cycle is None else cycle)

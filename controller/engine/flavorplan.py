@@ -7,7 +7,15 @@ It depends on the ClusterQueue, its flavors and the shape of the pod sets alone,
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.engine.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
+from controller.engine.assignment import (
+    Assignment,
+    Bookmark,
+    FlavorAttempt,
+    FlavorChoice,
+    Mode,
+    NoFitReason,
+    PodSetChoice,
+)
 from controller.engine.cells import Cell
 from controller.engine.cluster import Cluster
 from controller.engine.devices.request import device_ask
@@ -89,11 +97,12 @@ class SetPlan:
 class Answer:
     """What a pod set gets that fits at the first open flavor: the same objects for all workloads of its shape."""
 
-    __slots__ = ("asked", "chosen", "held", "of", "usage")
+    __slots__ = ("asked", "assignment", "chosen", "held", "of", "requests", "usage")
 
     def __init__(self, of: PodSetRequests, shortcut: "Shortcut", *, counts_pods: bool) -> None:
         asked = {**of.requests, PODS: of.count} if counts_pods else of.requests
         self.of = of
+        self.requests = asked
         self.asked = tuple((cell, asked[name]) for name, _, cell in shortcut.cells)
         self.usage = {fr: asked[name] for name, fr, _ in shortcut.cells}
         self.chosen = (
@@ -104,6 +113,13 @@ class Answer:
         flavors = {name: fr.flavor for name, fr, _ in shortcut.cells}
         requests = {name: asked[name] for name in flavors}
         self.held = (PodSetRequests(name=of.name, count=of.count, requests=requests, flavors=flavors),)
+        self.assignment: Assignment | None = None
+        """The whole of it, where the flavor is the last one: its bookmark then says to start anew, whenever it is."""
+        if shortcut.single:
+            self.assignment = self.assign(Bookmark(shortcut.tried))
+
+    def assign(self, bookmark: Bookmark) -> Assignment:
+        return Assignment(pod_sets=self.chosen, mode=Mode.FIT, usage=self.usage, bookmark=bookmark, held=self.held)
 
 
 class Shortcut:
@@ -112,9 +128,12 @@ class Shortcut:
     By far the commonest answer, and the same objects for everybody who gets it.
     """
 
-    __slots__ = ("_answers", "attempts", "cells", "choices", "tried")
+    __slots__ = ("_answers", "attempts", "cells", "choices", "option", "single", "tried")
 
     def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
+        self.option = option
+        self.single = option.index == group.last
+        """Where it does not fit there is no other flavor to look at."""
         self.cells = option.cells
         self.attempts = (*(one.refusal for one in group.options[: option.index]), option.fits)
         self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)

@@ -221,8 +221,11 @@ def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle)
         if amount > potential:
             reason, unfit_borrow = NoFitReason.ExceedsMaxQuota, 0
             continue
+        if cell.nominal >= amount or rules.preempt_while_borrowing:
+            unsettled.append((index, fr, amount))
+            continue
         level = node.borrow_level(fr, amount)
-        if cell.nominal >= amount or level.below_root or rules.preempt_while_borrowing:
+        if level.below_root:
             unsettled.append((index, fr, amount))
         elif reason is NoFitReason.NONE:
             reason, unfit_borrow = NoFitReason.WaitingForQuota, level.height
@@ -242,6 +245,17 @@ def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle)
         shortfalls=tuple(short),
     )
     return attempt, stands
+
+
+def weigh_alone(
+    option: FlavorOption, request: Request, rules: Rules, oracle: Oracle
+) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
+    """As ``scan``, where this flavor is the only one open and the last of its group."""
+    attempt, stands = _weigh(option, request, rules, oracle)
+    if attempt.mode is Mode.NO_FIT:
+        return attempt, {}
+    pairs = zip(option.cells, stands, strict=True)
+    return attempt, {cell[0]: _choice(option, mode, borrow, -1) for cell, (mode, borrow) in pairs}
 
 
 def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName]) -> str:

@@ -28,7 +28,7 @@ Order = tuple[bool, int, float, float, float, str, WorkloadKey]
 """(not evicted, priority, lost GPU-time, lost CPU-time, newest, UID, key): what two queues' candidates compare by."""
 
 
-class Limits(NamedTuple):
+class Limits(msgspec.Struct, frozen=True, gc=False):
     """Priorities below ``below`` (None: all), and at ``below`` those that queued later than ``newer_than_s``."""
 
     below: int | None
@@ -73,12 +73,12 @@ class Search(msgspec.Struct, frozen=True, gc=False):
 
     def anybody(self, queue: QueueState, limits: Limits) -> bool:
         """Whether the queue has a holder within the limits, be it one that holds nothing now but its places."""
-        return any(
-            limits.admits(rank.priority)
-            for fr in self.frs
-            for ranks in self.index.ranks(queue.name, fr).values()
-            for rank in ranks
-        )
+        for fr in self.frs:
+            for ranks in self.index.ranks(queue.name, fr).values():
+                for rank in ranks:
+                    if limits.admits(rank.order[1]):
+                        return True
+        return False
 
     def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
         """All that the queue's holders within the limits hold of what is contested; an upper bound of what can go."""

@@ -6,7 +6,7 @@ ClusterQueues' else, its own ClusterQueue's; first the already evicted of all th
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from controller.engine.incoming import PreemptionReason, Target
@@ -45,6 +45,14 @@ def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
         if cell is not None and cell.usage > cell.subtree_quota:
             return False
     return True
+
+
+def _beyond_quota(nodes: Iterable[Node], frs: tuple[FlavorResource, ...]) -> list[Node]:
+    """Those that use more of something than is theirs; asked of a whole cohort whenever something does not fit."""
+    if len(frs) != 1:
+        return [node for node in nodes if not within_quota(node, frs)]
+    fr = frs[0]
+    return [node for node in nodes if (cell := node.cells.get(fr)) is not None and cell.usage > cell.subtree_quota]
 
 
 class Classical:
@@ -101,24 +109,24 @@ class Classical:
         """Other ClusterQueues that hold more than their own, from the nearest cohort up to the root."""
         asked: list[Node] = []
         advantage, rest = False, self._room.usage
-        for below in self._incoming.queue.node.path():
+        below = self._incoming.queue.node
+        while (parent := below.parent) is not None:
             asked.append(below)
-            if below.parent is None:
-                return
-            for path in self._borrowing_below(below.parent, below, ()):
+            for path in self._borrowing_below(parent, below, ()):
                 # Mostly nobody borrows: who has an advantage is reckoned once somebody does.
                 while asked:
                     fits, rest = _fits_own(asked.pop(0), rest)
                     advantage = advantage or fits
                 yield Source(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
+            below = parent
 
     def _borrowing_below(self, cohort: Node, without: Node, path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
         frs = self._search.frs
-        for child in cohort.cohorts.values():
-            if child is not without and not within_quota(child, frs):
+        for child in _beyond_quota(cohort.cohorts.values(), frs) if cohort.cohorts else ():
+            if child is not without:
                 yield from self._borrowing_below(child, without, (child, *path))
-        for child in cohort.queues.values():
-            if child is not without and not within_quota(child, frs):
+        for child in _beyond_quota(cohort.queues.values(), frs):
+            if child is not without:
                 yield (child, *path)
 
     def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:

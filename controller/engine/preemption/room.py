@@ -1,7 +1,8 @@
 """Whether a request has room, asked again and again while victims go and come back."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from controller.engine.assignment import Assignment
 from controller.engine.cluster import Cluster
@@ -12,14 +13,13 @@ from controller.engine.podrequests import pod_requests, whole_amount
 from controller.engine.resources import Amount, FlavorResource
 
 
-class Room(NamedTuple):
+class Room(msgspec.Struct, frozen=True, gc=False):
     """``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that must be placed on nodes.
 
     Any placement will do: the one that an assignment carries was found on an empty cluster, and holding on to it would
     drive others from those very nodes.
     """
 
-    cluster: Cluster
     node: Node
     usage: Mapping[FlavorResource, Amount]
     places: tuple[PlacementRequest, ...] = ()
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
 def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Room:
     places = tuple(_places(cluster, incoming, assignment))
-    return Room(cluster, incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
+    return Room(incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
 
 
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:

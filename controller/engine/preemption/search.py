@@ -65,7 +65,7 @@ class Preemption:
             self._due[incoming.queue.name] = first_s
 
     def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
-        barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else frozenset()
+        barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else ()
         return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred)
 
     def validate(self) -> None:
@@ -74,7 +74,7 @@ class Preemption:
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
         """Who would have to go if this flavor-resource were all that is asked for, wherever its pods may run."""
-        room = Room(self._cluster, incoming.queue.node, {fr: amount})
+        room = Room(incoming.queue.node, {fr: amount})
         return self.targets_in(incoming, (fr,), room, now_s)
 
     def borrow_level_without(

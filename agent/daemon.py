@@ -21,6 +21,7 @@ from agent.endpoints import Endpoints
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState, Transition
 from agent.metrics import AgentMetrics
+from agent.mig.node import MigNode
 from agent.monitor import GpuMonitor
 from agent.nvml.driver import Discovery, Driver, Versions
 from agent.nvml.worker import XidEvent
@@ -121,6 +122,15 @@ class Agent:
         self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
         self.endpoints = Endpoints(self.exposition, self.report, lambda: None, self._unready, self.monitor.release)
+        self.mig = MigNode(
+            self.picture,
+            self.monitor,
+            settings,
+            boot_id=self._boot_id,
+            now=clock,
+            serve=self._serve,
+            say=outlet.problem,
+        )
         self._dirty = asyncio.Event()
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -147,6 +157,7 @@ class Agent:
             "api-server": self._outlet.run(),
             "checkpoint": self._save_for_ever(),
             "link-scores": self._fill_scores(),
+            "mig": self.mig.run(),
             "telemetry": self.sampler.run(self.monitor),
         }
         tasks = [asyncio.create_task(one, name=name) for name, one in names.items()]
@@ -190,6 +201,7 @@ class Agent:
             self.sampler.nudge()
         self._outlet.reconfigure(settings)
         self._tell(transitions)
+        self.mig.wishes_changed(again=True)
         self.monitor.rescan()
         self._serve()
 
@@ -209,6 +221,8 @@ class Agent:
             differs = node != self.picture.node
             self._tell(self.picture.discovered(node, access, now_s))
             await self._ask_holders()
+        if await self.mig.discovered():
+            return  # layouts were restored: what there is now is found anew before it is advertised
         self._dirty_links.set()
         await self._fill_first()
         self._discovery_problems = discovery.problems
@@ -271,7 +285,9 @@ class Agent:
 
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
-        if self.picture.held(self.holders.holders):
+        held = self.picture.held(self.holders.holders)
+        self.mig.wishes_changed()
+        if held:
             self._serve()
         else:
             self._publish()

@@ -89,6 +89,8 @@ class GpuMonitor:
         self._up = asyncio.Event()
         """Set while the GPUs of a session are known."""
         self.session_open = False
+        self.discoveries = 0
+        """Begun so far: one that is told of later than it began may be of a node that has changed since."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -196,6 +198,7 @@ class GpuMonitor:
 
     async def _discover(self, driver: Driver) -> None:
         self._compare(await driver.read_versions())
+        self.discoveries += 1
         discovery = await driver.discover(self._known)
         empty = not discovery.node.gpus and not discovery.problems
         if empty and not self._said_empty:

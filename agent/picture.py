@@ -60,6 +60,7 @@ class Picture:
         self._held: Mapping[DeviceId, Holder] | None = None
         self._unsettled: frozenset[GpuUuid] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
+        self._reports: dict[str, tuple[str, ...]] = {}
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: Node, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
@@ -120,7 +121,16 @@ class Picture:
     def problems(self) -> tuple[str, ...]:
         """What was asked for and is not so, one line each."""
         refused = tuple(f"{problem}: the layout is not applied" for problem in self.wanted.problems)
-        return (*refused, *(self._in_the_way(one) for one in self.advance.blocked), *self.layout.problems)
+        reported = (line for lines in self._reports.values() for line in lines)
+        in_the_way = (self._in_the_way(one) for one in self.advance.blocked)
+        return (*refused, *in_the_way, *reported, *self.layout.problems)
+
+    def report(self, who: str, lines: tuple[str, ...]) -> bool:
+        """What ``who`` could not bring about as it was asked for, until it says otherwise. True where that is new."""
+        if lines == self._reports.get(who, ()):
+            return False
+        self._reports[who] = lines
+        return True
 
     def percent_largest(self) -> int | None:
         """The largest request for percents that fits one GPU now; None where no GPU is fractional."""

@@ -1,0 +1,207 @@
+"""MIG on this node: the keeper among the agent's other parts. The daemon tells it of discoveries, holders and settings.
+
+picture.modes (layouts), mig-parted's configuration -> wishes -> keeper -> NVML
+what is being changed -> picture.withhold;  what is not as wished -> picture.report
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import grpc
+import grpc.aio
+
+from agent.config.settings import Settings
+from agent.mig.change import Hands
+from agent.mig.hands import NvmlHands
+from agent.mig.journal import Entry, Journal
+from agent.mig.keeper import MigKeeper
+from agent.mig.outcomes import MigState, MigStatus, Wish
+from agent.monitor import GpuMonitor
+from agent.picture import Picture
+from agent.podresources import PodResources
+from inventory.devices import Gpu, MigInstance
+from inventory.gpulayout import Mig, WhenBusy
+from inventory.ids import DeviceId, GpuUuid
+from inventory.layout import physical_id
+from inventory.migparts import split
+
+log = logging.getLogger(__name__)
+
+WHO = "mig"
+GOING = "its MIG layout is being changed"
+HOLDERS_WITHIN_S = 5.0
+REDISCOVER_WITHIN_S = 20.0
+
+
+class MigNode:
+    """``agent.mig.keeper.Surroundings`` of a real agent. ``serve`` shows the kubelet the picture as it is now."""
+
+    def __init__(
+        self,
+        picture: Picture,
+        monitor: GpuMonitor,
+        settings: Settings,
+        *,
+        boot_id: str,
+        now: Callable[[], float],
+        serve: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.boot_id = boot_id
+        self.evicted: frozenset[str] = frozenset()
+        """Pods (``namespace/name``) that are to be evicted for a MIG layout."""
+        self._picture = picture
+        self._monitor = monitor
+        self._kubelet = PodResources(settings.kubelet_dir / "pod-resources")
+        self._process_root = settings.process_root
+        self._serve = serve
+        self._say = say
+        self._journal = Journal(settings.state_dir)
+        self._changing: dict[GpuUuid, frozenset[str]] = {}
+        self._going: dict[GpuUuid, frozenset[str]] = {}
+        self._said: dict[str, None] = {}
+        self._taken = asyncio.Condition()
+        self._discovery = 0
+        self._settled = asyncio.Event()
+        self.keeper = MigKeeper(self, self._journal, now)
+        self._withhold_interrupted()
+
+    # What the daemon tells
+
+    async def discovered(self) -> bool:
+        """The picture is of a new discovery. True where it is out of date already: layouts were restored.
+
+        At the first one: then nothing is to be advertised yet, and another discovery follows.
+        """
+        async with self._taken:
+            self._discovery = self._monitor.discoveries
+            self._taken.notify_all()
+        self.wishes_changed()
+        if self._settled.is_set():
+            return False
+        changed = await self.keeper.settle()
+        self._settled.set()
+        if changed:
+            self._monitor.rescan()
+        return changed
+
+    def wishes_changed(self, *, again: bool = False) -> None:
+        """Modes or instances may be others; ``again``: somebody asked anew for what is wished."""
+        self.keeper.want(self._wishes(), again=again)
+        self._show()
+
+    async def run(self) -> None:
+        """Keep every GPU as it is wished, from the first discovery on, until cancelled."""
+        await self._settled.wait()
+        await self.keeper.run()
+
+    def _wishes(self) -> dict[GpuUuid, Wish]:
+        wishes: dict[GpuUuid, Wish] = {}
+        for gpu in self._picture.node.gpus:
+            mode = self._picture.modes.get(gpu.uuid)
+            if isinstance(mode, Mig):
+                wishes[gpu.uuid] = Wish(mode.profiles, self._when_busy(gpu.uuid))
+            elif mode is not None and (gpu.mig_enabled or gpu.uuid in self.keeper.statuses):
+                wishes[gpu.uuid] = Wish(None, self._when_busy(gpu.uuid))
+        return wishes
+
+    def _when_busy(self, gpu: GpuUuid) -> WhenBusy:
+        return self._picture.wanted.when_busy.get(gpu, WhenBusy.REFUSE)
+
+    # Surroundings
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        return self._picture.node.gpus
+
+    def hands(self, gpu: Gpu, *, may_close: bool) -> Hands:
+        return NvmlHands(self._monitor, gpu, self._process_root, may_close=may_close)
+
+    async def holders(self) -> Mapping[str, Sequence[str]] | None:
+        """All pods that hold any device named by a UUID, whoever advertised it."""
+        try:
+            async with asyncio.timeout(HOLDERS_WITHIN_S):
+                answer = await self._kubelet.list()
+        except (TimeoutError, grpc.aio.AioRpcError) as silent:
+            log.info("kubelet does not say who holds what", extra={"error": type(silent).__name__})
+            return None
+        found: dict[str, list[str]] = {}
+        for pod in answer.pod_resources:
+            name = f"{pod.namespace}/{pod.name}"
+            for device in (one for c in pod.containers for group in c.devices for one in group.device_ids):
+                pods = found.setdefault(physical_id(DeviceId(device)), [])
+                if name not in pods:
+                    pods.append(name)
+        return found
+
+    async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
+        self._changing[gpu] = keep
+        self._show()
+
+    async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
+        self._changing.pop(gpu, None)
+        self._going[gpu] = going
+        self._show()
+
+    async def rediscover(self) -> None:
+        wanted = self._monitor.discoveries + 1
+        self._monitor.rescan()
+        try:
+            async with asyncio.timeout(REDISCOVER_WITHIN_S), self._taken:
+                await self._taken.wait_for(lambda: self._discovery >= wanted)
+        except TimeoutError:
+            log.warning("the changed MIG instances are not discovered yet", extra={"after_s": REDISCOVER_WITHIN_S})
+
+    def evict(self, pods: frozenset[str], why: str) -> None:  # noqa: ARG002 - the evictor says why itself
+        self.evicted = pods
+
+    def told(self, status: MigStatus) -> None:
+        level = logging.INFO if status.state is MigState.APPLIED else logging.WARNING
+        extra = {"gpu": status.index, "wish": status.wish, "state": status.state.value, "why": status.sentence}
+        log.log(level, "MIG layout", extra=extra)
+
+    def tell(self, note: str) -> None:
+        """Once for each note: a wait is tried again and again."""
+        if note not in self._said:
+            self._said = {**dict(list(self._said.items())[-64:]), note: None}
+            self._say(note)
+
+    # The picture
+
+    def _show(self) -> None:
+        """Bring what is withheld and reported up to date; the kubelet hears of it where that changes anything."""
+        withheld = self._picture.withhold(WHO, self._reasons())
+        if self._report() or withheld:
+            self._serve()
+
+    def _report(self) -> bool:
+        statuses = self.keeper.statuses.values()
+        lines = tuple(one.sentence for one in statuses if one.state is not MigState.APPLIED and one.sentence)
+        return self._picture.report(WHO, lines)
+
+    def _reasons(self) -> dict[str, str]:
+        reasons: dict[str, str] = {}
+        for gpu in self._picture.node.gpus:
+            devices = [str(mig.uuid) for mig in gpu.mig_instances]
+            going = set(self._going.get(gpu.uuid, frozenset()))
+            if gpu.uuid in self._changing:
+                keep = self._changing[gpu.uuid]
+                going |= {one for one in devices if one not in keep}
+                if not keep:
+                    going.add(gpu.uuid)
+            reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))
+        return reasons
+
+    def _withhold_interrupted(self) -> None:
+        """What an earlier life was about to take away, or had just made, is nobody's until it is known again."""
+        for gpu in self._picture.node.gpus:
+            entry = self._journal.read(gpu.uuid)
+            if entry is not None and not entry.done and entry.boot_id == self.boot_id:
+                self._changing[gpu.uuid] = frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))
+        self._picture.withhold(WHO, self._reasons())
+
+
+def _stays(mig: MigInstance, entry: Entry) -> bool:
+    """Whether the instance is the same before and after the change."""
+    place = (split(mig.profile)[0], mig.start)
+    return all(place in [(slot.profile, slot.start) for slot in slots] for slots in (entry.before, entry.target))

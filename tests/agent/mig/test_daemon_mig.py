@@ -1,0 +1,141 @@
+"""Layouts of MIG instances in a running agent: what the kubelet is told, while GPUs are cut under it."""
+
+import asyncio
+
+import pytest
+
+from agent.mig import keeper
+from agent.mig.outcomes import MigState
+from simulator.orders import Reboot
+from tests.agent.lab import EAGER, GPU, Lab, fleet
+
+MIG = "nvidia.com/mig-"
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def layout(*entries: str) -> str:
+    return EAGER + "layout:\n" + "".join(f"- {entry}\n" for entry in entries)
+
+
+def cut(gpu: int, *profiles: str, busy: str = "") -> str:
+    more = f", whenBusy: {busy}" if busy else ""
+    return f"{{gpus: [{gpu}], mode: mig, profiles: [{', '.join(profiles)}]{more}}}"
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "WAIT_POLL_S", 0.05)
+
+
+def offered(lab: Lab) -> dict[str, int]:
+    """Healthy devices by resource."""
+    found = {name: len(endpoint.healthy) for name, endpoint in lab.kubelet.endpoints.items()}
+    return {name: count for name, count in found.items() if count}
+
+
+async def offers(lab: Lab, wanted: dict[str, int]) -> None:
+    await lab.until(lambda: offered(lab) == wanted, f"{wanted}, found {offered(lab)}")
+
+
+async def reload(lab: Lab, config: str) -> None:
+    await lab.agent.reconfigure(lab.settings(config))
+
+
+def said(lab: Lab) -> list[str]:
+    return [one.sentence for one in lab.agent.mig.keeper.statuses.values() if one.sentence]
+
+
+async def test_a_layout_is_cut_before_anything_is_advertised(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), layout(cut(1, "3g.40gb", "1g.10gb")))
+    await offers(lab, {GPU: 1, f"{MIG}3g.40gb": 1, f"{MIG}1g.10gb": 1})
+    assert lab.endpoint().lists == 1, "GPU 1 was never offered whole"
+    assert {one.state for one in lab.agent.mig.keeper.statuses.values()} == {MigState.APPLIED}
+
+
+async def test_a_changed_layout_keeps_what_pods_hold_and_touches_no_other_stream(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), layout(cut(1, "3g.40gb", "2g.20gb")))
+    await offers(lab, {GPU: 1, f"{MIG}3g.40gb": 1, f"{MIG}2g.20gb": 1})
+    held = (await lab.kubelet.allocate(f"{MIG}3g.40gb", 1)).devices
+    registered = list(lab.kubelet.registrations)
+    whole = lab.endpoint()
+    await reload(lab, layout(cut(1, "3g.40gb", "1g.10gb", "1g.10gb")))
+    await offers(lab, {GPU: 1, f"{MIG}3g.40gb": 1, f"{MIG}1g.10gb": 2})
+    assert tuple(lab.endpoint(f"{MIG}3g.40gb").devices) == held
+    assert lab.endpoint() is whole
+    assert lab.kubelet.registrations[len(registered) :] == [f"{MIG}1g.10gb"]
+
+
+async def test_a_refused_change_names_the_pods_and_leaves_all_as_it_is(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), layout(cut(0, "3g.40gb", "2g.20gb")), resource=f"{MIG}2g.20gb")
+    await lab.kubelet.allocate(f"{MIG}3g.40gb", 1, pod="train", namespace="ml")
+    before = lab.simulation.hardware.gpus[0].mig
+    await reload(lab, layout(cut(0, "7g.80gb")))
+    await lab.until(lambda: bool(said(lab)))
+    assert "in use by ml/train: nothing was changed" in said(lab)[0]
+    await lab.until(lambda: any("ml/train" in problem for problem in lab.outlet.problems))
+    assert said(lab)[0] in lab.report().problems
+    await offers(lab, {f"{MIG}3g.40gb": 1, f"{MIG}2g.20gb": 1})
+    assert lab.simulation.hardware.gpus[0].mig == before
+    # A refusal is no queue: the pod's end changes nothing until somebody asks again.
+    lab.kubelet.delete("train", "ml")
+    lab.agent.holders.nudge()
+    await lab.until(lambda: not lab.agent.holders.holders)
+    await asyncio.sleep(0)
+    assert lab.simulation.hardware.gpus[0].mig == before
+    await reload(lab, layout(cut(0, "7g.80gb")))
+    await offers(lab, {f"{MIG}7g.80gb": 1})
+    assert said(lab) == []
+
+
+async def test_a_layout_that_waits_is_there_when_the_pod_has_ended(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), layout(cut(0, "1g.10gb", "1g.10gb")), resource=f"{MIG}1g.10gb")
+    await offers(lab, {f"{MIG}1g.10gb": 2})
+    await lab.kubelet.allocate(f"{MIG}1g.10gb", 1, pod="train")
+    await reload(lab, layout(cut(0, "7g.80gb", busy="wait")))
+    await offers(lab, {})
+    assert "in use by default/train: it is done when they end" in said(lab)[0]
+    with pytest.raises(LookupError):
+        await lab.kubelet.allocate(f"{MIG}1g.10gb", 1, pod="late")
+    lab.kubelet.delete("train")
+    lab.agent.holders.nudge()
+    await offers(lab, {f"{MIG}7g.80gb": 1})
+
+
+async def test_after_a_reboot_the_layout_is_there_before_the_kubelet_hears_of_any_device(lab: Lab) -> None:
+    config = layout(cut(0, "2g.20gb", "1g.10gb"), cut(1, "7g.80gb"))
+    await lab.serve(fleet(2, H100), config, resource=f"{MIG}7g.80gb")
+    await offers(lab, {f"{MIG}2g.20gb": 1, f"{MIG}1g.10gb": 1, f"{MIG}7g.80gb": 1})
+    before = {name: set(endpoint.devices) for name, endpoint in lab.kubelet.endpoints.items()}
+    await lab.stop()
+    lab.simulation.order(Reboot())
+    lab.kubelet.registrations.clear()
+    await lab.kubelet.restart()
+    await lab.start(config)
+    await offers(lab, {f"{MIG}2g.20gb": 1, f"{MIG}1g.10gb": 1, f"{MIG}7g.80gb": 1})
+    assert {name: set(endpoint.devices) for name, endpoint in lab.kubelet.endpoints.items()} == before
+    assert sorted(lab.kubelet.registrations) == sorted(before), "nothing else was ever registered"
+
+
+async def test_an_ampere_gpu_changes_its_mode_though_the_agent_listens_to_it(lab: Lab) -> None:
+    await lab.serve(fleet(2))
+    await offers(lab, {GPU: 2})
+    await reload(lab, layout(cut(1, "3g.20gb")))
+    await offers(lab, {GPU: 1, f"{MIG}3g.20gb": 1})
+    await reload(lab, layout("{gpus: [1], mode: whole}"))
+    await offers(lab, {GPU: 2})
+    assert not lab.simulation.hardware.gpus[1].mig.pending
+
+
+async def test_what_somebody_removes_by_hand_is_made_again(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), layout(cut(0, "1g.10gb")), resource=f"{MIG}1g.10gb")
+    await offers(lab, {f"{MIG}1g.10gb": 1})
+    lab.sim(gpu=0, reset=True, destroyMig=True)
+    await lab.until(lambda: len(lab.simulation.hardware.gpus[0].mig.instances) == 1)
+    await offers(lab, {f"{MIG}1g.10gb": 1})
+
+
+async def test_a_layout_that_fits_no_such_gpu_leaves_the_others_working(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), layout(cut(1, "4g.40gb", "3g.40gb", "1g.10gb")))
+    await lab.until(lambda: bool(lab.outlet.problems))
+    assert any("4g.40gb, 3g.40gb, 1g.10gb do not fit together" in problem for problem in lab.outlet.problems)
+    assert offered(lab).get(GPU, 0) >= 1

@@ -14,7 +14,9 @@ _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evic
 
 
 def show(body: Json) -> None:
-    print_parts(_headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), *_story(body))
+    print_parts(
+        _headline(body), _place(body), _sentence(body), *_numbers(body), *_holders(body), *_devices(body), *_story(body)
+    )
 
 
 def _headline(body: Json) -> Text:
@@ -74,6 +76,20 @@ def _holders(body: Json) -> list[RenderableType]:
             )
         left = len(one["heldBy"]) - _HOLDERS
         parts += [Text(""), made, *([Text(f"and {left} more")] if left > 0 else [])]
+    return parts
+
+
+def _devices(body: Json) -> list[RenderableType]:
+    """What its pods are to get or hold on each node, and who got something else."""
+    parts: list[RenderableType] = []
+    if body.get("devices"):
+        made = table("Devices", "pod set", "node", "for each pod")
+        for one in body["devices"]:
+            made.add_row(one["podSet"], one["node"], "\n".join(" ".join(devices) for devices in one["pods"]))
+        parts += [Text(""), made]
+    for one in body.get("deviceDrift") or ():
+        said = f"{one['pod']} on {one['node']} holds {' '.join(one['held'])}, planned was {' '.join(one['planned'])}"
+        parts.append(Text(said, style="yellow"))
     return parts
 
 

@@ -9,8 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from controller.engine.devices.grants import NOBODY, Owner
+from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.engine.topology.measures import Spread
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
@@ -101,6 +102,16 @@ class Placement(Protocol):
     def begin(self, now_s: float) -> None:
         """Outside of trials, before something is decided."""
 
+    def spreads(self) -> Sequence[Spread]:
+        """By flavor, what of its free devices can be used."""
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
+        """The workload's pods that hold other devices than they were told."""
+
+    @property
+    def drifted(self) -> int:
+        """How often that has been found."""
+
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
@@ -174,6 +185,16 @@ class Everywhere:
 
     def begin(self, now_s: float) -> None:
         """Nothing is kept."""
+
+    def spreads(self) -> Sequence[Spread]:
+        return ()
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
+        return ()
+
+    @property
+    def drifted(self) -> int:
+        return 0
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         """Nothing is counted."""

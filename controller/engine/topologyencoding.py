@@ -71,6 +71,16 @@ def decode(assignment: TopologyAssignment) -> Iterator[Domain]:
             yield Domain(tuple(column[position] for column in columns), count)
 
 
+def hosts(given: TopologyAssignment | None) -> list[str]:
+    """The nodes of an assignment; none for one that contradicts itself or ends above the nodes."""
+    if given is None or given.levels[-1:] != (HOSTNAME_LABEL,):
+        return []
+    try:
+        return [domain.values[-1] for domain in decode(given)]
+    except TopologyEncodingError:
+        return []
+
+
 def _host_prefix(host: str) -> str:
     return host[: host.rfind("-") + 1]
 

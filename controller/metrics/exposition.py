@@ -64,6 +64,10 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
             found["kueue_cohort_subtree_resource_reservations"][name, fr.flavor, fr.resource] = reserved
         if fair:
             found["kueue_cohort_weighted_share"][name,] = float(share(node).weighted)
+    for spread in engine.state.cluster.placement.spreads():
+        found["tessera_gpu_fragmentation_ratio"][spread.flavor,] = spread.ratio
+        for level, most in spread.largest.items():
+            found["tessera_largest_placeable_gang"][spread.flavor, level] = float(most)
     _waiting(found, engine)
     if config.metrics.local_queues:
         _local_queues(found, engine, config)

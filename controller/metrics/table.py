@@ -100,6 +100,19 @@ COUNTED: Final = (
         ("result",),
         "Pods that were told their nodes and let go, by what became of the patch",
     ),
+    _counter(
+        "tessera_device_plan_drift_total", (), "Pods that were given other devices than planned for them or their like"
+    ),
+    _counter(
+        "tessera_device_plans_total",
+        ("result",),
+        "Pods with a device plan that got devices: honoured, swapped within the pod set, drifted",
+    ),
+    _counter(
+        "tessera_gpu_failures_total",
+        ("action",),
+        "What was done about pods whose GPU failed: notify, evict, requeue-gang, held-back",
+    ),
     _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
 )
 """Counted as things happen."""
@@ -140,6 +153,16 @@ READ: Final = (
     _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage that its ClusterQueue orders it by"),
     _gauge("tessera_leading", (), "1 while this replica acts"),
     _gauge("tessera_parked_workloads", ("cluster_queue", "reason"), "Workloads that wait for a change, by why"),
+    _gauge(
+        "tessera_largest_placeable_gang",
+        ("flavor", "level"),
+        "Free healthy devices in the domain of this level that has most: the largest gang of one-GPU pods there",
+    ),
+    _gauge(
+        "tessera_gpu_fragmentation_ratio",
+        ("flavor",),
+        "Of the free devices, the part that the requests of late could not use, in expectation",
+    ),
     _gauge("tessera_writes_pending", (), "Writes that are not done yet"),
     _gauge("tessera_watch_lag_seconds", ("resource",), "Since the API server last told anything of the kind"),
     _gauge("tessera_undecodable_objects", ("resource",), "Objects that could not be read, and are passed over"),

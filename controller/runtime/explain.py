@@ -20,6 +20,7 @@ from controller.engine.records import Record
 from controller.engine.resources import UNLIMITED, Amount, ClusterQueueName, WorkloadKey
 from controller.engine.sentences import details, sentence
 from controller.engine.shares import share
+from controller.engine.topologyencoding import hosts
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 from controller.runtime.core import Core
@@ -98,12 +99,29 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "decision": None,
         "position": None,
         "story": [_record(one) for one in engine.stories.of(key)],
+        "devices": _devices(engine, workload),
+        "deviceDrift": [
+            {"pod": one.pod, "node": one.node, "planned": list(one.planned), "held": list(one.held)}
+            for one in engine.state.cluster.placement.drifts(key)
+        ],
     }
     pending = engine.explain(key, now_s)
     if pending is not None:
         found["decision"] = decision_shown(pending)
         listed = waiting(engine, ClusterQueueName(found["clusterQueue"]))
         found["position"] = next((one["position"] for one in listed if one["workload"] == key), None)
+    return found
+
+
+def _devices(engine: Engine, workload: Workload) -> list[Json]:
+    """Node by node the devices of its pods, where they are known."""
+    found = []
+    admission = workload.status.admission
+    for one in admission.pod_set_assignments if admission is not None else ():
+        for node in hosts(one.topology_assignment):
+            pods = engine.device_plan(WorkloadKey(workload.key), one.name, node)
+            if pods:
+                found.append({"podSet": one.name, "node": node, "pods": [list(devices) for devices in pods]})
     return found
 
 

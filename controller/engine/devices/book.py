@@ -42,25 +42,37 @@ UNBOUNDED: Final = 1 << 30
 
 
 class DeviceBook:
-    """Nodes are known by the names of their objects; ``hosts`` leads there from a hostname label that differs.
+    """Nodes are known by the names of their objects, or by their hostname labels.
 
     ``held``: all places that are held now, asked for when a node's devices become known.
     """
 
     def __init__(self, undo: UndoLog, held: Callable[[], Iterable[Place]] = tuple) -> None:
         self.nodes: dict[str, NodeDevices] = {}
-        self.hosts: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}
+        """By hostname label the names of nodes that are called otherwise."""
+        self._labels: dict[str, str] = {}
         self.mix = Mix()
         self.drifted = 0
         """How often a pod was reported to hold other devices than planned."""
         self._undo = undo
         self._held = held
         self._pods: dict[str, PodFacts] = {}
+        self._where: dict[str, str] = {}
         self._on_node: dict[str, dict[str, PodFacts]] = {}
         self._new: dict[str, None] = {}
         """Nodes whose grants are still to be made of what is held."""
         self._last: dict[tuple[Owner, str], tuple[Set, ...]] = {}
         """What was given back last: whoever takes the same place again keeps the devices."""
+
+    def set_host(self, name: str, label: str | None) -> None:
+        """The hostname label of a node, None without one."""
+        known = self._labels.pop(name, None)
+        if known is not None:
+            self._hosts.pop(known, None)
+        if label is not None and label != name:
+            self._hosts[label] = name
+            self._labels[name] = label
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +90,7 @@ class DeviceBook:
         now = self.nodes[name] = NodeDevices(name, board, status, known.grants)
         self.drifted += self._count_drift(known, now)
         self._settle(now)
-        return board is not known.board or self._differ(known, now)
+        return board is not known.board or self._both(known) != self._both(now)
 
     def remove_gpu_node(self, name: str) -> bool:
         self._new.pop(name, None)
@@ -95,35 +107,28 @@ class DeviceBook:
         before = self._pods.get(key)
         if before == now:
             return ()
-        touched: dict[str, None] = {}
-        if before is not None:
-            del self._pods[key]
-            touched[self._take_off(key, before)] = None
-        if now is not None:
+        old, new = self._where.pop(key, None), self._name(now.node) if now is not None else None
+        names = dict.fromkeys(name for name in (old, new) if name is not None)
+        states = [self.nodes[name] for name in names if name in self.nodes]
+        taken = [self._both(state) for state in states]
+        if old is not None:
+            del self._pods[key], self._on_node[old][key]
+            if not self._on_node[old]:
+                del self._on_node[old]
+        if now is not None and new is not None:
             self._pods[key] = now
-            self._on_node.setdefault(self._name(now.node), {})[key] = now
-            touched[self._name(now.node)] = None
-        return tuple(name for name in touched if name in self.nodes and self._resettle(self.nodes[name]))
-
-    def _take_off(self, key: str, facts: PodFacts) -> str:
-        name = self._name(facts.node)
-        there = self._on_node.get(name, {})
-        there.pop(key, None)
-        if not there:
-            self._on_node.pop(name, None)
-        return name
+            self._where[key] = new
+            self._on_node.setdefault(new, {})[key] = now
+        for state in states:
+            self._settle(state)
+        return tuple(state.name for state, was in zip(states, taken, strict=True) if self._both(state) != was)
 
     def _name(self, host: str) -> str:
-        return self.hosts.get(host, host)
+        return self._hosts.get(host, host)
 
-    def _resettle(self, state: NodeDevices) -> bool:
-        """Whether other devices are given away than before."""
-        before = [dict(self._taken(state, empty=empty)) for empty in (False, True)]
-        self._settle(state)
-        return before != [dict(self._taken(state, empty=empty)) for empty in (False, True)]
-
-    def _differ(self, one: NodeDevices, other: NodeDevices) -> bool:
-        return any(self._taken(one, empty=empty) != self._taken(other, empty=empty) for empty in (False, True))
+    def _both(self, state: NodeDevices) -> tuple[Counter[str], Counter[str]]:
+        """What is given away, as it is and on an empty cluster."""
+        return self._taken(state, empty=False), self._taken(state, empty=True)
 
     def begin(self, now_s: float) -> None:
         """Before decisions: grants for nodes that have become known, and the mix of requests as it is now."""
@@ -190,6 +195,18 @@ class DeviceBook:
             for resource, pool in state.board.pools.items():
                 yield resource, pool, pool.free(taken)
 
+    def measured(self, name: str) -> tuple[int, float] | None:
+        """Devices that are free on a node, and how many of them are expected to be of no use; None if not known."""
+        state = self.nodes.get(name)
+        if state is None:
+            return None
+        known = state.measured
+        if known is None or known[0] != self.mix.version:
+            found = list(self.free(name))
+            unusable = sum(self.mix.unusable(pool, resource, free) for resource, pool, free in found)
+            known = state.measured = (self.mix.version, sum(sum(free) for _, _, free in found), unusable)
+        return known[1], known[2]
+
     def plan(self, owner: Owner, host: str) -> tuple[Set, ...]:
         if self._new and not self._undo.recording:
             self._catch_up()
@@ -205,7 +222,7 @@ class DeviceBook:
                 state = self.node(facts.node)
                 held = state.reports.get(key) if state is not None else None
                 if state is not None and held is not None and sorted(held) != sorted(facts.told):
-                    alike = self._on_node[state.name].values()
+                    alike = self._on_node.get(state.name, {}).values()
                     if not any(one.owner == facts.owner and sorted(one.told) == sorted(held) for one in alike):
                         yield Drift(key, state.name, facts.told, held)
 
@@ -307,6 +324,7 @@ class DeviceBook:
 
     def _settle(self, state: NodeDevices) -> None:
         """Grants anew, after an object has changed: first what pods hold, then what they were told, then the rest."""
+        state.forget()
         taken = Counter(self._foreign(state))
         backed = [self._backed(state, grant, taken) for grant in state.grants]
         for at, grant in enumerate(state.grants):

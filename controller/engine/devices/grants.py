@@ -64,7 +64,7 @@ class Drift(NamedTuple):
 class NodeDevices:
     """One node with a GpuNode. ``put`` alone changes ``grants``."""
 
-    __slots__ = ("board", "given", "grants", "name", "reports", "taken")
+    __slots__ = ("board", "given", "grants", "measured", "name", "reports", "taken")
 
     def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
         self.name = name
@@ -75,10 +75,17 @@ class NodeDevices:
         """By pod, what it holds."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
+        self.measured: tuple[int, int, float] | None = None
+        """By which version of the mix: devices free, and those expected to be of no use."""
 
     def put(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants
+        self.forget()
+
+    def forget(self) -> None:
+        """Pods or reports have changed."""
         self.taken.clear()
+        self.measured = None
 
 
 def same_hardware(one: GpuNodeStatus, other: GpuNodeStatus) -> bool:

@@ -38,6 +38,8 @@ class Mix:
         """The time to which the weights have decayed."""
         self._refreshed_s = float("-inf")
         self._fresh = True
+        self.version = 0
+        """Moves on with each ``refresh`` that changed anything."""
         self._shares: dict[ResourceName, tuple[tuple[int, DeviceAsk, float], ...]] = {}
         self._scores: dict[tuple[object, ResourceName, Free], float] = {}
         self._rises: dict[tuple[object, ResourceName, Free, int, DeviceAsk, int], float] = {}
@@ -57,6 +59,7 @@ class Mix:
         self._weights = {shape: weight for weight, shape in weighed[:_KEPT] if weight > _LEAST}
         self._at_s = self._refreshed_s = now_s
         self._fresh = True
+        self.version += 1
         self._shares.clear()
         self._scores.clear()
         self._rises.clear()

@@ -6,13 +6,14 @@ from typing import Final
 import msgspec
 
 from controller.engine.devices.book import DeviceBook, Place
-from controller.engine.devices.grants import NOBODY, Owner
+from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
 from controller.engine.resources import FlavorName, WorkloadKey
 from controller.engine.topology.ask import NO_REQUEST, asks, asks_for_devices, each_of, unknown_level
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
+from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeBook, NodeFacts, placed_here
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
@@ -81,12 +82,11 @@ class Topologies:
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
         before, now = self._nodes.set_node(node)
-        host = node.metadata.labels.get(HOSTNAME_LABEL)
-        if host is not None and host != node.metadata.name:
-            self.devices.hosts[host] = node.metadata.name
+        self.devices.set_host(node.metadata.name, node.metadata.labels.get(HOSTNAME_LABEL))
         return self._told(node.metadata.name, now) if before is not None or now is not None else frozenset()
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
+        self.devices.set_host(name, None)
         return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
@@ -112,6 +112,18 @@ class Topologies:
 
     def begin(self, now_s: float) -> None:
         self.devices.begin(now_s)
+
+    def spreads(self) -> Sequence[Spread]:
+        if not self.devices.nodes:
+            return ()
+        return tuple(spreads({name: finder.tree for name, finder in self._finders.items()}, self.devices))
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
+        return tuple(self.devices.drifts(owner))
+
+    @property
+    def drifted(self) -> int:
+        return self.devices.drifted
 
     def tree(self, flavor: FlavorName) -> Tree | None:
         """For reading; None where the flavor names no topology, or one that is not there."""

@@ -1,0 +1,55 @@
+"""How much of what is free can be used: by flavor, the free devices of its best domains, and those nobody could use.
+
+Only nodes whose devices are known count.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from controller.engine.devices.book import DeviceBook
+from controller.engine.resources import FlavorName
+from controller.engine.topology.tree import Tree
+
+
+class Spread(NamedTuple):
+    """``largest``: by level, the free devices of the domain that has most. ``unusable``: expected, of ``free``."""
+
+    flavor: FlavorName
+    free: int
+    unusable: float
+    largest: Mapping[str, int]
+
+    @property
+    def ratio(self) -> float:
+        return self.unusable / self.free if self.free else 0.0
+
+
+def spread(tree: Tree, book: DeviceBook) -> Spread | None:
+    """None where nothing is known of any of its nodes."""
+    sums = [0] * len(tree.parent)
+    unusable = 0.0
+    known = False
+    for leaf in tree.at_level[-1] if tree.depth else ():
+        for name in tree.nodes[leaf]:
+            found = book.measured(name)
+            if found is not None:
+                known = True
+                sums[leaf] += found[0]
+                unusable += found[1]
+    if not known:
+        return None
+    for level in range(tree.depth - 1, 0, -1):
+        for domain in tree.at_level[level]:
+            sums[tree.parent[domain]] += sums[domain]
+    largest = {
+        label: max((sums[domain] for domain in tree.at_level[level]), default=0)
+        for level, label in enumerate(tree.levels)
+    }
+    return Spread(tree.flavor, sum(sums[domain] for domain in tree.at_level[0]), unusable, largest)
+
+
+def spreads(trees: Mapping[FlavorName, Tree], book: DeviceBook) -> Iterator[Spread]:
+    for name in sorted(trees):
+        found = spread(trees[name], book)
+        if found is not None:
+            yield found

@@ -14,6 +14,7 @@ from agent.config.sections import SPECIAL
 from agent.config.settings import DriverSettings, LabelSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
+from agent.mps.settings import MpsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
 from inventory.sharing import LayoutSpec
@@ -127,6 +128,7 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
         allocation=AllocationSpec(**groups.get("allocation", {})),
         driver=DriverSettings(**driver),
         health=_health(groups.get("health", {})),
+        mps=MpsSettings(**groups.get("mps", {})),
         labels=LabelSettings(**labels),
         events=msgspec.structs.replace(defaults.events, **groups.get("events", {})),
         metrics=msgspec.structs.replace(defaults.metrics, **groups.get("metrics", {})),

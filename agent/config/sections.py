@@ -74,13 +74,13 @@ def _patterns(target: str) -> Reader:
 
 
 def _time_slicing(place: Place, values: dict[str, Any]) -> None:
-    values["layout.replication"] = read_replication(place, SharingMode.TIME_SLICING, one_by_default=False)
+    found = read_replication(place, SharingMode.TIME_SLICING, one_by_default=False)
+    # NVIDIA's plugin takes the section mps where both are there.
+    values.setdefault("layout.replication", found)
 
 
-def _mps(place: Place, _: dict[str, Any]) -> None:
-    # Time slices in place of MPS would promise limits that nobody keeps. The section reads like timeSlicing's, so
-    # honouring it is one call: read_replication(place, SharingMode.MPS, one_by_default=True).
-    raise place.error("timeSlicing: this version does not start MPS daemons")
+def _mps(place: Place, values: dict[str, Any]) -> None:
+    values["layout.replication"] = read_replication(place, SharingMode.MPS, one_by_default=True)
 
 
 def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -> Replication:

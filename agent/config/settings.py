@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent.health.settings import HealthSettings
+from agent.mps.settings import MpsSettings
 from agent.telemetry.settings import MetricsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.gpulayout import GpuLayoutSpec
@@ -102,6 +103,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     allocation: AllocationSpec = AllocationSpec()
     driver: DriverSettings = DriverSettings()
     health: HealthSettings = HealthSettings()
+    mps: MpsSettings = MpsSettings()
     labels: LabelSettings = LabelSettings()
     events: EventSettings = EventSettings()
     metrics: MetricsSettings = MetricsSettings()

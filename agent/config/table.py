@@ -389,6 +389,20 @@ OWN: tuple[Option, ...] = (
         help="the label that holds the node's name: newer dcgm-exporters write it small",
         paths=("metrics.hostnameLabel",),
     ),
+    _key(
+        "mps.controlProgram",
+        "mps.control_program",
+        PATH,
+        "nvidia-cuda-mps-control",
+        "the MPS control program, or its path",
+    ),
+    _key("mps.multiUser", "mps.multi_user", BOOL, "false", "one MPS server for the clients of all users, as root"),
+    _key("mps.canary", "mps.canary", BOOL, "true", "false: an MPS daemon is ready without a CUDA client's trial"),
+    _key("mps.privateShm", "mps.private_shm", BOOL, "true", "false: MPS clients get the agent's own /dev/shm folder"),
+    _key(
+        "mps.shmSizeMib", "mps.shm_size_mib", integer(16, 1 << 22), "half the memory", "size of an MPS device's tmpfs"
+    ),
+    _key("mps.probeIntervalSeconds", "mps.probe_interval_s", seconds(0.1, 3600), "10", "how often a daemon is asked"),
     Option(
         flag="--log-format",
         target="logging.format",
@@ -412,7 +426,7 @@ OWN: tuple[Option, ...] = (
 
 OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
 BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
-OWN_SECTIONS = ("layout", "health", "metrics", "logging", "labels", "events")
+OWN_SECTIONS = ("layout", "health", "mps", "metrics", "logging", "labels", "events")
 """An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
 FLAG_ALIASES = {
     "--config-file": "--config",

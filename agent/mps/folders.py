@@ -6,11 +6,12 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 
 from agent.mps.computemode import ComputeMode
 from agent.mps.control import MpsError
-from agent.mps.paths import DevicePaths, device_paths, root_problem
+from agent.mps.paths import CONTAINER_SHM, DevicePaths, device_paths, root_problem
 
 MODE_FILE = "compute-mode"
 LOG_LIMIT_BYTES = 4 << 20
@@ -20,7 +21,15 @@ _MS_NOSUID_NODEV_NOEXEC = 2 | 4 | 8
 _SHARED = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
 
 
-def make(root: Path, device: str, *, shm_size_mib: int | None, private_shm: bool) -> DevicePaths:
+class SharedMemory(StrEnum):
+    """What a device's ``shm`` is: a tmpfs of its own, a link to the host's /dev/shm, or a folder that nobody uses."""
+
+    PRIVATE = "private"
+    HOST = "host"
+    NONE = "none"
+
+
+def make(root: Path, device: str, shm: SharedMemory, shm_size_mib: int | None) -> DevicePaths:
     """Bring a device's folders in line. Raises MpsError, one line.
 
     The control daemon starts its servers as their clients' users: those have to get to the folders, and write their
@@ -34,14 +43,22 @@ def make(root: Path, device: str, *, shm_size_mib: int | None, private_shm: bool
         for folder, mode in ((root, 0o711), (paths.base, 0o711), (paths.pipe, 0o755), (paths.log, 0o1777)):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
-        paths.shm.mkdir(exist_ok=True)
-        if private_shm and not os.path.ismount(paths.shm):
-            _mount_tmpfs(paths.shm, shm_size_mib)
-        elif not private_shm:
-            paths.shm.chmod(0o1777)
+        _make_shm(paths.shm, shm, shm_size_mib)
     except OSError as failed:
         raise MpsError(f"the folders of MPS: {failed}") from None
     return paths
+
+
+def _make_shm(folder: Path, shm: SharedMemory, size_mib: int | None) -> None:
+    if shm is SharedMemory.HOST:
+        if not folder.is_symlink():
+            folder.symlink_to(CONTAINER_SHM)
+        return
+    folder.mkdir(exist_ok=True)
+    if shm is SharedMemory.NONE:
+        folder.chmod(0o1777)
+    elif not os.path.ismount(folder):
+        _mount_tmpfs(folder, size_mib)
 
 
 def open_up(state_dir: Path, root: Path) -> None:

@@ -18,6 +18,7 @@ from agent.mps import folders
 from agent.mps.computemode import ComputeMode, ComputeModes
 from agent.mps.control import Control, MpsError, run
 from agent.mps.core import DaemonCore, DaemonState, Do, Lost, Work
+from agent.mps.folders import SharedMemory
 from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
 from agent.mps.process import DaemonProcess, is_running, spawn
 from agent.mps.settings import MpsSettings
@@ -41,6 +42,7 @@ class Programs(Struct, frozen=True):
     control: tuple[str, ...]
     canary: tuple[str, ...]
     launcher: tuple[str, ...] = ()
+    shared_memory: SharedMemory = SharedMemory.NONE
 
 
 def programs(settings: MpsSettings, *, simulated: bool) -> Programs:
@@ -51,8 +53,10 @@ def programs(settings: MpsSettings, *, simulated: bool) -> Programs:
 
         folder = Path(simulator.__file__).parent
         return Programs((*python, str(folder / "mpscontrol.py")), (*python, str(folder / "mpsclient.py")))
-    launcher = (*python, str(_HERE / "launcher.py")) if settings.private_shm else ()
-    return Programs((str(settings.control_program),), (*python, str(_HERE / "canary.py")), launcher)
+    control, canary = (str(settings.control_program),), (*python, str(_HERE / "canary.py"))
+    if not settings.private_shm:
+        return Programs(control, canary, shared_memory=SharedMemory.HOST)
+    return Programs(control, canary, (*python, str(_HERE / "launcher.py")), SharedMemory.PRIVATE)
 
 
 class MpsDaemons:
@@ -65,13 +69,14 @@ class MpsDaemons:
         self,
         settings: MpsSettings,
         state_dir: Path,
+        root: Path,
         commands: Programs,
         clock: Callable[[], float],
         changed: Callable[[], None],
         lost: Callable[[Lost], None],
     ) -> None:
         self.settings = settings
-        self.root = settings.root or state_dir / "mps"
+        self.root = root
         self._state_dir = state_dir
         self._programs = commands
         self._clock = clock
@@ -171,12 +176,7 @@ class MpsDaemons:
 
     async def _start(self, spec: DaemonSpec) -> bool:
         folders.open_up(self._state_dir, self.root)
-        paths = folders.make(
-            self.root,
-            spec.device,
-            shm_size_mib=self.settings.shm_size_mib,
-            private_shm=bool(self._programs.launcher),
-        )
+        paths = folders.make(self.root, spec.device, self._programs.shared_memory, self.settings.shm_size_mib)
         control = self._control(spec.device)
         if await self._take_over(spec, paths, control):
             await control.limit(spec.threads_percent, spec.memory_mib)

@@ -1,4 +1,4 @@
-"""How the agent runs MPS: NVIDIA's ``flags.mpsRoot``, and the section ``mps``."""
+"""How the agent runs MPS: the section ``mps`` of the config file."""
 
 from pathlib import Path
 
@@ -6,13 +6,12 @@ from msgspec import Struct
 
 
 class MpsSettings(Struct, frozen=True, kw_only=True):
-    """``root`` None: ``mps`` in the state folder. ``shm_size_mib`` None: half of the machine's memory, as tmpfs has."""
+    """``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the machine's memory, as tmpfs has."""
 
-    root: Path | None = None
     control_program: Path = Path("nvidia-cuda-mps-control")
     multi_user: bool = False
     canary: bool = True
     private_shm: bool = True
-    """A tmpfs for each device; without it daemons and clients meet in the agent's own /dev/shm, the host's."""
+    """A tmpfs for each device; without it daemons and clients meet in the agent's own /dev/shm, which is the host's."""
     shm_size_mib: int | None = None
     probe_interval_s: float = 10.0

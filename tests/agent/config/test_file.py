@@ -213,9 +213,10 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
             "1: sharing.timeSlicing.resources[0].devices[1]: found 'GPU-1', expected an index (0)",
         ),
         (
-            "sharing:\n  mps:\n    resources: [{name: gpu, replicas: 2}]",
-            "2: sharing.mps: found a section, expected timeSlicing: this version does not start MPS daemons",
+            "sharing:\n  mps:\n    resources: []",
+            "3: sharing.mps.resources: found an empty list, expected at least one resource",
         ),
+        ("mps: {shmSize: 1}", "1: mps.shmSize: found an unknown key; did you mean shmSizeMib?"),
         (
             "health:\n  probationSecs: 5",
             "2: health.probationSecs: found an unknown key; did you mean probationSeconds?, expected one of ",

@@ -1,0 +1,93 @@
+"""MPS on a real node: the picture's plan in, what cannot be given and who lost its daemon out."""
+
+from collections.abc import Callable, Mapping
+
+from agent.config.settings import Settings
+from agent.health.events import Event, ResetObserved
+from agent.mps.core import DaemonState, Lost
+from agent.mps.runner import MpsDaemons, programs
+from agent.mps.specs import daemon_specs
+from agent.picture import Picture
+from agent.podresources import Holder
+from inventory.ids import DeviceId
+from inventory.layout import REPLICA_MARK, physical_id
+
+WHO = "mps"
+MOST_REPLICAS = 100
+"""Device ids of one GPU that pods may still hold after it is planned otherwise: a hundred percents, at most."""
+SHOWN_PODS = 8
+
+
+class MpsNode:
+    """The daemons that the picture's layout needs. ``serve`` shows the kubelet the picture as it is now.
+
+    ``say`` tells an administrator one line; ``holders`` is who holds what, by device id.
+    """
+
+    def __init__(
+        self,
+        picture: Picture,
+        settings: Settings,
+        *,
+        now: Callable[[], float],
+        serve: Callable[[], None],
+        say: Callable[[str], None],
+        holders: Callable[[], Mapping[DeviceId, Holder]],
+    ) -> None:
+        self._picture = picture
+        self._serve = serve
+        self._say = say
+        self._holders = holders
+        self._planning = False
+        self._daemons = MpsDaemons(
+            settings.mps,
+            settings.state_dir,
+            picture.choices.mps_root,
+            programs(settings.mps, simulated=settings.simulate is not None),
+            now,
+            self._changed,
+            self._lost,
+        )
+
+    def planned(self) -> None:
+        """The picture's layout may be another. Called before a view of it is shown: what is not ready is withheld."""
+        self._planning = True
+        self._daemons.want(daemon_specs(self._picture.node, self._picture.layout, self._picture.modes))
+        self._planning = False
+        self._withhold()
+
+    def held(self) -> None:
+        """The kubelet has said who holds what."""
+        self._daemons.hold({physical_id(device) for device in self._holders() if REPLICA_MARK in device})
+
+    def health(self, event: Event) -> None:
+        if isinstance(event, ResetObserved):
+            self._daemons.reset(event.gpu)
+
+    def device_ids(self) -> set[DeviceId]:
+        """What pods may still hold of devices whose daemon runs, planned or not."""
+        return {DeviceId(f"{one.device}{REPLICA_MARK}{n}") for one in self.states() for n in range(MOST_REPLICAS)}
+
+    def states(self) -> tuple[DaemonState, ...]:
+        return self._daemons.states()
+
+    async def close(self) -> None:
+        """As ``MpsDaemons.close``."""
+        await self._daemons.close()
+
+    def _withhold(self) -> bool:
+        return self._picture.withhold(WHO, self._daemons.unready())
+
+    def _changed(self) -> None:
+        if not self._planning and self._withhold():
+            self._serve()
+
+    def _lost(self, lost: Lost) -> None:
+        pods = self._pods_of(lost.spec.device)
+        shown = ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
+        whom = f"its clients in {shown} have lost it" if pods else "no pod was its client"
+        self._say(f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being started anew")
+
+    def _pods_of(self, device: str) -> list[str]:
+        holders = self._holders().items()
+        return sorted({f"{one.namespace}/{one.pod}" for held, one in holders if physical_id(held) == device})

@@ -32,14 +32,15 @@ from agent.telemetry.settings import MetricsSettings
 from agent.telemetry.shares import Figure
 from inventory.devices import Gpu
 from inventory.ids import DeviceId, GpuUuid
-from kube.clock import Clock, SystemClock
+from kube.clock import Clock, SystemClock, sleep
 from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SECOND_LOOK_S = 1.0
-"""The first figures between two samples come so soon after a start, a reset or a new GPU."""
+"""The first figures between two samples come so soon after a start, a reset or a new GPU; and no two passes come
+sooner: the driver samples processes about so often, and would have nothing new to say."""
 CALL_TIMEOUT_S = 5.0
 ALWAYS = frozenset({POWER, CLOCK_REASONS})
 """Read whatever is exported: our own series need them."""
@@ -106,13 +107,15 @@ class Sampler:
             again = False
             if gpus.session:
                 again = await self.sample(gpus)
+                await sleep(self._clock, SECOND_LOOK_S)
             else:
                 self.forget()
             now_s = self._clock.monotonic()
-            due_s = max(due_s, now_s - self.settings.interval_s) + self.settings.interval_s
             if again:
-                due_s = now_s + SECOND_LOOK_S
-            await self._clock.wait(self._nudged, max(0.0, due_s - now_s))
+                due_s = now_s
+            elif due_s <= now_s:
+                due_s = max(due_s + self.settings.interval_s, now_s)
+            await self._clock.wait(self._nudged, due_s - now_s)
 
     def nudge(self) -> None:
         """Something new is there to be read: do it now."""

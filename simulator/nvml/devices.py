@@ -292,6 +292,13 @@ def nvmlDeviceGetVirtualizationMode(device: Device, mode: Any) -> None:
 
 
 @on_device()
+def nvmlDeviceGetGridLicensableFeatures_v4(device: Device, features: Any) -> None:
+    """A board that is used as it is needs no licence."""
+    del device
+    put_fields(features, isGridLicenseSupported=0, licensableFeaturesCount=0)
+
+
+@on_device()
 def nvmlDeviceGetComputeMode(device: Device, mode: Any) -> None:
     put(mode, device.state.compute_mode)
 

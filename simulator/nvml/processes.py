@@ -1,6 +1,5 @@
 """Who runs on a GPU: process lists and utilisation samples, from the loads that carry a pid."""
 
-import time
 from typing import Any
 
 from simulator.hardware import WHOLE_GPU
@@ -66,7 +65,7 @@ alias("nvmlDeviceGetMPSComputeRunningProcesses_v2", "nvmlDeviceGetMPSComputeRunn
 def _samples(device: Device, last_seen_us: int) -> tuple[int, list[Load]]:
     """The newest sample's time, and the processes in it. Raises NOT_FOUND when the caller has seen it."""
     device.refuse_mig_mode()
-    stamp = int(time.time() * 1e6) // SAMPLE_US * SAMPLE_US
+    stamp = int((device.session.hardware.created + device.t) * 1e6) // SAMPLE_US * SAMPLE_US
     loads = [load for load in device.state.loads if load.pid is not None]
     if not loads or stamp <= last_seen_us:
         raise NvmlError(codes.NOT_FOUND)

@@ -10,6 +10,7 @@ import pytest
 from agent.plans import BoundPod, Demand
 from agent.podresources import Holder
 from agent.podwatch import IDLE, PodWatch, read
+from agent.telemetry.owners import PodContainer
 from inventory.ids import DeviceId, ResourceName
 from kube.client import Client
 from kube.resources import PODS
@@ -134,6 +135,23 @@ def test_holders_are_told_by_pod() -> None:
     watch.plans.bound(BoundPod(uid="u", key=("ns", "p"), age=1, demands=(Demand(GPU, 1),)))
     watch.held({DeviceId("GPU-0"): Holder("ns", "p", "c", GPU)})
     assert len(watch.plans) == 0
+
+
+async def test_containers_are_known_by_their_ids_until_their_pod_is_gone() -> None:
+    one, other = "a" * 64, "b" * 64
+
+    def running(container_id: str) -> dict[str, Any]:
+        statuses = [{"name": "main", "containerID": f"containerd://{container_id}"}, {"name": "waiting"}]
+        return {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": statuses}
+
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "a", body({}, status=running(one)), namespace="ns")
+        await eventually(lambda: watch.containers.container(one) == PodContainer("ns", "a", "main"))
+        server.merge(PODS, "a", {"status": running(other)}, namespace="ns")
+        await eventually(lambda: watch.containers.container(other) is not None)
+        assert watch.containers.container(one) is None
+        server.delete(PODS, "a", namespace="ns")
+        await eventually(lambda: len(watch.containers) == 0)
 
 
 async def test_the_agent_prefers_what_was_planned(tmp_path: Path) -> None:

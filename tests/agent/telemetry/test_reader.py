@@ -1,0 +1,141 @@
+"""One pass over one simulated GPU: what NVML gives is there, what it does not give is absent."""
+
+from collections.abc import Callable
+
+import pynvml
+import pytest
+
+from agent.nvml.errors import GpuLost
+from agent.telemetry.fields import FIELDS, Kind
+from tests.agent.telemetry.conftest import Board
+
+Boards = Callable[..., Board]
+LOAD = (
+    "load:\n- {gpu: 0, pid: 4242, smUtil: 0.5, encUtil: 0.2, memUsedMiB: 4096, powerW: 300, throttle: [swPowerCap]}\n"
+)
+A100 = "NVIDIA A100-SXM4-80GB"
+MIG = "  migEnabled: [0]\n  mig: {0: [3g.40gb, 1g.10gb]}\n"
+
+
+def test_a_board_at_work_shows_what_its_load_says(board: Boards) -> None:
+    one = board(more=LOAD)
+    one.read()
+    found = one.read()
+    expected = {
+        "DCGM_FI_DEV_GPU_UTIL": 50,
+        "DCGM_FI_DEV_ENC_UTIL": 20,
+        "DCGM_FI_DEV_FB_USED": 4096,
+        "DCGM_FI_DEV_POWER_USAGE": 300,
+        "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0x4,
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.5,
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.25,
+        "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0,
+        "DCGM_FI_DEV_VGPU_LICENSE_STATUS": 0,
+        "DCGM_FI_DEV_MIG_MODE": 0,
+    }
+    assert {name: found.values.get(name) for name in expected} == pytest.approx(expected)
+    assert (found.links, found.links_up) == (18, 18)
+    (process,) = found.processes
+    assert (process.pid, process.memory_mib, process.sm) == (4242, 4096, 50)
+    assert found.processes_sampled
+
+
+def test_energy_is_the_counters(board: Boards) -> None:
+    one = board(more=LOAD)
+    before, after = one.read(), one.read(10)
+    name = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    assert after.values[name] - before.values[name] == pytest.approx(3_000_000, rel=1e-3)
+
+
+def test_every_field_of_the_catalogue_is_read_somewhere(board: Boards) -> None:
+    found: set[str] = set()
+    for product in ("NVIDIA H100 80GB HBM3", A100, "Tesla T4", "NVIDIA RTX A6000"):
+        one = board(product, more=LOAD)
+        one.read()
+        found |= one.read().values.keys()
+        one.simulation.close()
+    from_elsewhere = {"DCGM_FI_DEV_XID_ERRORS"}
+    assert {field.name for field in FIELDS if field.kind is not Kind.LABEL} - found == from_elsewhere
+
+
+def test_gpm_needs_two_looks_and_time_between_them(board: Boards) -> None:
+    one = board(more=LOAD)
+    first, soon, later = one.read(), one.read(0.05), one.read(1)
+    assert first.first
+    assert not later.first
+    for early in (first, soon):
+        assert not any(name.startswith("DCGM_FI_PROF_") for name in early.values)
+    assert later.values["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] == pytest.approx(0.5)
+
+
+def test_before_hopper_there_are_no_profiling_figures(board: Boards) -> None:
+    one = board(A100, more=LOAD)
+    one.read()
+    assert not any(name.startswith("DCGM_FI_PROF_") for name in one.read().values)
+
+
+def test_gpm_starts_anew_with_a_session_and_after_a_reset(board: Boards) -> None:
+    one = board(more=LOAD)
+    one.read()
+    one.sim(reset=True)
+    name = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+    assert name not in one.read().values
+    one.read()
+    assert name in one.read().values
+    anew = one.read(session=2)
+    assert anew.first
+    assert name not in anew.values
+
+
+def test_mig_instances_have_their_own_memory_and_activity(board: Boards) -> None:
+    one = board(node=MIG)
+    gi, other = (mig.gi_id for mig in one.gpu.mig_instances)
+    one.sim(load={"gi": other, "ci": 0, "pid": 7, "smUtil": 0.4, "memUsedMiB": 2048})
+    one.sim(load={"gi": gi, "ci": 0, "pid": 8, "smUtil": 0.25, "memUsedMiB": 1024})
+    one.read()
+    found = one.read()
+    assert found.values.keys().isdisjoint({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_ENC_UTIL"})
+    by_id = {part.gi_id: part.values for part in found.instances}
+    assert by_id.keys() == {mig.gi_id for mig in one.gpu.mig_instances}
+    assert by_id[gi]["DCGM_FI_DEV_FB_USED"] == 1024
+    assert by_id[gi]["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] == pytest.approx(0.25)
+    assert not found.processes_sampled
+    assert (8, gi, 1024) in {(process.pid, process.gi_id, process.memory_mib) for process in found.processes}
+
+
+def test_numbers_that_stand_for_nothing_are_nothing(board: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = board()
+    monkeypatch.setattr(pynvml.nvmlLib, "nvmlDeviceGetPowerUsage", _says(0xFFFFFFFF))
+    monkeypatch.setattr(pynvml.nvmlLib, "nvmlDeviceGetTemperature", _says(0x7FFFFFF0))
+    found = one.read()
+    assert found.values.keys().isdisjoint({"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"})
+
+
+def _says(number: int) -> Callable[..., int]:
+    def function(*arguments: object) -> int:
+        arguments[-1]._obj.value = number  # type: ignore[attr-defined]
+        return 0
+
+    return function
+
+
+def test_a_lost_gpu_ends_the_pass(board: Boards) -> None:
+    one = board()
+    handle, gpu = one.handle, one.gpu
+    one.sim(lost=True)
+    with pytest.raises(GpuLost):
+        one.reader.read(handle, gpu, 1, 1.0)
+
+
+def held() -> set[int]:
+    """GPM sample buffers that NVML has handed out."""
+    return set(pynvml.nvmlLib._session.samples)
+
+
+def test_samples_held_are_bounded(board: Boards) -> None:
+    one = board(node=MIG)
+    for session in (1, 1, 1, 2, 3):
+        one.read(session=session)
+    assert len(held()) == 2 * (1 + len(one.gpu.mig_instances))
+    one.reader.close()
+    assert held() == set()

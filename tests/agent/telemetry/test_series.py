@@ -1,0 +1,315 @@
+"""The series of a node, from readings to text: dcgm-exporter's names, types and labels, and sums that stay true."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.podresources import Holder
+from agent.telemetry import usage
+from agent.telemetry.allocation import Allocation, Place, allocations, tenants
+from agent.telemetry.collectors import parse
+from agent.telemetry.exposition import Family, Writer, number
+from agent.telemetry.owners import PodContainer
+from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
+from agent.telemetry.series import OWN, Scene, write
+from inventory.devices import Gpu, MigInstance, Node
+from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
+from inventory.layout import Layout, plan
+from inventory.links import UNKNOWN_LINK
+from inventory.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
+from tests.agent.telemetry import dcgm_exporter as peer
+
+GPU = ResourceName("nvidia.com/gpu")
+Series = dict[tuple[str, ...], float]
+
+SHARED = LayoutSpec(replication=Replication(mode=SharingMode.TIME_SLICING, resources=(ReplicatedResource(GPU, 4),)))
+MIXED = LayoutSpec(mig_strategy=MigStrategy.MIXED)
+UTIL, USED, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE"
+VALUES = {UTIL: 80.0, USED: 1000.0, POWER: 400.0, "DCGM_FI_DEV_GPU_TEMP": 50.0}
+
+
+def board(index: int = 0, migs: tuple[MigInstance, ...] = ()) -> Gpu:
+    return Gpu(
+        uuid=GpuUuid(f"GPU-{index}"),
+        index=index,
+        minor=index,
+        product="NVIDIA H100 80GB HBM3",
+        pci_bus_id=f"0000:{index + 10:02x}:00.0",
+        memory_mib=81559,
+        mig_capable=bool(migs),
+        mig_enabled=bool(migs),
+        mig_instances=migs,
+    )
+
+
+def instance(gi_id: int, profile: str, slices: int) -> MigInstance:
+    return MigInstance(
+        uuid=MigUuid(f"MIG-{gi_id}"),
+        index=gi_id,
+        gi_id=gi_id,
+        ci_id=0,
+        profile=profile,
+        gi_slices=slices,
+        ci_slices=slices,
+        memory_mib=9856,
+        multiprocessors=14,
+    )
+
+
+def node(*gpus: Gpu) -> Node:
+    links = tuple((UNKNOWN_LINK,) * len(gpus) for _ in gpus)
+    return Node(name=NodeName("node-1"), driver_version="570.1", gpus=gpus, links=links)
+
+
+def scene(
+    of: Node,
+    layout: Layout,
+    held: Mapping[str, str],
+    readings: Sequence[GpuReading],
+    owners: Mapping[int, str] | None = None,
+    **more: object,
+) -> Scene:
+    """``held``: pod by device id; ``owners``: pod by pid. Pods are of namespace ``team``, container ``main``."""
+    resource = {device.id: one.name for one in layout.resources for device in one.devices}
+    holders = {
+        DeviceId(device): Holder("team", pod, "main", resource.get(DeviceId(device), GPU))
+        for device, pod in held.items()
+    }
+    found = allocations(of, layout, holders)
+    by_uuid = {one.uuid: one for one in readings}
+    by_pid = {pid: PodContainer("team", pod, "main") for pid, pod in (owners or {}).items()}
+    usages = usage.usages(of, by_uuid, tenants(found), by_pid)
+    usage.validate(usages, by_uuid)
+    return Scene(node=of, usages=usages, readings=by_uuid, allocations=found, host="node-1", **more)  # type: ignore[arg-type]
+
+
+def families(one: Scene) -> dict[str, Metric]:
+    text = write(one).text().decode()
+    assert len(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)) == len(
+        set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    )
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    for family in found.values():
+        keys = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
+        assert len(set(keys)) == len(keys), f"{family.name}: a series twice"
+    return found
+
+
+def series(one: Scene, name: str, *labels: str) -> Series:
+    """Values by these labels' values."""
+    return {
+        tuple(sample.labels.get(label, "") for label in labels): sample.value
+        for family in families(one).values()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+WHOLE = node(board())
+
+
+def whole_held() -> Scene:
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, {**VALUES, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.75})
+    return scene(WHOLE, plan(WHOLE, LayoutSpec()), {"GPU-0": "train"}, [reading])
+
+
+def test_labels_are_the_peers_in_its_order() -> None:
+    line = next(line for line in write(whole_held()).text().decode().splitlines() if line.startswith(f"{UTIL}{{"))
+    names = re.findall(r'(\w+)="', line)
+    assert names == [*peer.DEVICE_LABELS, peer.HOST_LABEL, *peer.DEFAULT_LABEL_FIELDS, *peer.POD_LABELS]
+    device = 'gpu="0",UUID="GPU-0",pci_bus_id="00000000:0A:00.0",device="nvidia0",modelName="NVIDIA H100 80GB HBM3"'
+    host = 'Hostname="node-1",DCGM_FI_DRIVER_VERSION="570.1"'
+    assert line == f'{UTIL}{{{device},{host},container="main",namespace="team",pod="train"}} 80'
+
+
+def test_the_host_label_is_small_where_that_is_asked_for() -> None:
+    one = scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], host_label="hostname")
+    assert series(one, UTIL, "hostname", "Hostname") == {("node-1", ""): 80}
+
+
+def test_a_device_of_ones_own_has_ones_name_on_everything() -> None:
+    for name, value in VALUES.items():
+        assert series(whole_held(), name, "pod") == {("train",): value}
+    assert series(whole_held(), "tessera_gpu_busy_ratio", "source") == {("gpm",): 0.75}
+    assert series(whole_held(), "tessera_pod_gpu_busy_ratio", "pod", "owner") == {("train", "pod"): 0.75}
+    assert series(whole_held(), "tessera_gpu_allocation", "pod", "mode", "resource") == {("train", "whole", GPU): 1.0}
+
+
+def shared() -> Scene:
+    processes = (
+        ProcessReading(1, memory_mib=300, sm=60),
+        ProcessReading(2, memory_mib=500, sm=30),
+        ProcessReading(9, memory_mib=100, sm=30),
+    )
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, VALUES, processes=processes, processes_sampled=True)
+    held = {"GPU-0::0": "train", "GPU-0::1": "serve", "GPU-0::2": "serve"}
+    return scene(WHOLE, plan(WHOLE, SHARED), held, [reading], {1: "train", 2: "serve"})
+
+
+def test_pods_that_share_a_gpu_have_a_series_each_with_their_own_part() -> None:
+    assert series(shared(), UTIL, "pod") == {("train",): 40, ("serve",): 20, ("",): 20}
+    assert series(shared(), USED, "pod") == {("train",): 300, ("serve",): 500, ("",): 200}
+    assert series(shared(), "tessera_pod_gpu_power_estimate_watts", "pod", "owner") == {
+        ("train", "pod"): 200,
+        ("serve", "pod"): 100,
+        ("", "unattributed"): 100,
+    }
+
+
+def test_what_cannot_be_divided_is_the_devices() -> None:
+    assert series(shared(), "DCGM_FI_DEV_GPU_TEMP", "pod") == {("",): 50}
+    assert series(shared(), POWER, "pod") == {("",): 400}
+
+
+def test_shares_say_who_holds_how_much_in_which_mode() -> None:
+    assert series(shared(), "tessera_gpu_allocation", "pod", "mode") == {
+        ("train", "time-slicing"): 0.25,
+        ("serve", "time-slicing"): 0.5,
+    }
+
+
+MIGS = (instance(1, "3g.40gb", 3), instance(5, "1g.10gb", 1))
+CUT = node(board(migs=MIGS), board(1))
+
+
+def cut(first: float | None = 0.5, second: float | None = 0.5) -> Scene:
+    def values(busy: float | None, used: float) -> dict[str, float]:
+        return {USED: used} | ({} if busy is None else {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": busy})
+
+    reading = GpuReading(
+        GpuUuid("GPU-0"),
+        1.0,
+        {POWER: 400.0, USED: 999.0, "DCGM_FI_DEV_GPU_TEMP": 60.0},
+        instances=(InstanceReading(1, values(first, 700)), InstanceReading(5, values(second, 80))),
+    )
+    return scene(CUT, plan(CUT, MIXED), {"MIG-1": "train"}, [reading, GpuReading(GpuUuid("GPU-1"), 1.0, VALUES)])
+
+
+def test_mig_instances_carry_profile_id_and_pod() -> None:
+    assert series(cut(), USED, "gpu", "GPU_I_PROFILE", "GPU_I_ID", "pod") == {
+        ("0", "3g.40gb", "1", "train"): 700,
+        ("0", "1g.10gb", "5", ""): 80,
+        ("1", "", "", ""): 1000,
+    }
+    line = next(line for line in write(cut()).text().decode().splitlines() if line.startswith(f"{USED}{{"))
+    order = [*peer.DEVICE_LABELS, *peer.INSTANCE_LABELS, peer.HOST_LABEL, *peer.DEFAULT_LABEL_FIELDS, *peer.POD_LABELS]
+    assert re.findall(r'(\w+)="', line) == order
+
+
+def test_the_boards_own_figures_come_once() -> None:
+    assert series(cut(), "DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_I_ID") == {("0", ""): 60, ("1", ""): 50}
+
+
+def test_an_instances_share_is_of_the_whole_gpu() -> None:
+    assert series(cut(), "tessera_gpu_allocation", "pod", "mode", "GPU_I_ID") == {
+        ("train", "mig", "1"): round(3 / 7, 6)
+    }
+
+
+def test_power_under_mig_goes_by_slices_times_activity_else_by_slices() -> None:
+    name = "tessera_pod_gpu_power_estimate_watts"
+    at_gpu_0 = {key[1:]: value for key, value in series(cut(), name, "gpu", "GPU_I_ID", "pod").items() if key[0] == "0"}
+    assert at_gpu_0 == {("1", "train"): 300, ("5", ""): 100, ("", ""): 0}
+    blind = series(cut(None, None), name, "gpu", "GPU_I_ID", "pod")
+    assert round(blind["0", "1", "train"], 6) == round(400 * 3 / 7, 6)
+    assert round(blind["0", "", ""], 6) == round(400 * 3 / 7, 6)
+
+
+def test_the_busy_ratio_survives_mig_where_gpm_is_there_and_is_absent_where_it_is_not() -> None:
+    assert series(cut(), "tessera_gpu_busy_ratio", "gpu", "GPU_I_ID", "source") == {
+        ("0", "", "gpm"): round(0.5 * 4 / 7, 6),
+        ("0", "1", "gpm"): 0.5,
+        ("0", "5", "gpm"): 0.5,
+        ("1", "", "utilization"): 0.8,
+    }
+    assert series(cut(None, None), "tessera_gpu_busy_ratio", "gpu") == {("1",): 0.8}
+
+
+def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:
+    one = scene(WHOLE, Layout(), {}, [], xids={GpuUuid("GPU-0"): 79})
+    assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 79}
+    assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS"}
+
+
+def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:
+    chosen = parse("DCGM_FI_DEV_GPU_UTIL, counter, Busy.\nDCGM_FI_DEV_NAME, label, Name\n", "f")
+    found = families(scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], collectors=chosen))
+    assert {name for name in found if name.startswith("DCGM")} == {UTIL}
+    text = (
+        write(scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], collectors=chosen))
+        .text()
+        .decode()
+    )
+    assert f"# HELP {UTIL} Busy.\n# TYPE {UTIL} counter\n" in text
+    assert 'DCGM_FI_DEV_NAME="NVIDIA H100 80GB HBM3"' in text
+    assert "DCGM_FI_DRIVER_VERSION" not in text
+
+
+def test_a_device_whose_layout_changed_under_its_holder_counts_in_full() -> None:
+    (found,) = allocations(WHOLE, plan(WHOLE, SHARED), {DeviceId("GPU-0"): Holder("team", "old", "main", GPU)})
+    assert found == Allocation(Place(GpuUuid("GPU-0")), PodContainer("team", "old", "main"), GPU, "whole", 1.0)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.floats(0, 400), st.none() | st.floats(0, 2000)),
+        unique_by=lambda one: one[0],
+        max_size=6,
+    ),
+    st.dictionaries(st.integers(1, 9), st.sampled_from(["a", "b"]), max_size=5),
+    st.dictionaries(st.sampled_from([f"GPU-0::{i}" for i in range(4)]), st.sampled_from(["a", "b", "c"])),
+    st.floats(0, 100),
+    st.booleans(),
+)
+def test_sums_over_pods_and_rest_are_the_devices_value(
+    work: list[tuple[int, float, float | None]],
+    owners: dict[int, str],
+    held: dict[str, str],
+    util: float,
+    sampled: bool,
+) -> None:
+    processes = tuple(ProcessReading(pid, memory_mib=mib, sm=sm) for pid, sm, mib in work)
+    values = {**VALUES, UTIL: util}
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, values, processes=processes, processes_sampled=sampled)
+    one = scene(WHOLE, plan(WHOLE, SHARED), held, [reading], owners)
+    for name, expected in (
+        (UTIL, util),
+        (USED, 1000),
+        ("tessera_pod_gpu_sm_utilization_ratio", util / 100),
+        ("tessera_pod_gpu_memory_used_bytes", 1000 * 2**20),
+        ("tessera_pod_gpu_power_estimate_watts", 400),
+        ("tessera_pod_gpu_busy_ratio", util / 100),
+    ):
+        total = sum(series(one, name, "pod").values())
+        assert abs(total - expected) <= 1e-5 * max(1.0, expected), name
+
+
+def test_the_page_names_every_series_of_our_own() -> None:
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text().split("## What the GPUs do")[1]
+    assert re.findall(r"^\| `(tessera_\w+)` \|", page, re.MULTILINE) == documented_order()
+
+
+def documented_order() -> list[str]:
+    """The table's: what is given, what the device does, what the pods do."""
+    names = [family.name for family in OWN]
+    devices = [name for name in names if not name.startswith("tessera_pod_")]
+    first = ["tessera_gpu_allocation", *(name for name in devices if name != "tessera_gpu_allocation")]
+    pods = [name for name in names if name.startswith("tessera_pod_")]
+    return [*first, "tessera_pod_gpu_busy_ratio", *(name for name in pods if name != "tessera_pod_gpu_busy_ratio")]
+
+
+def test_texts_are_escaped_and_numbers_short() -> None:
+    writer = Writer([Family("m", "gauge", "a\\b\nc")])
+    writer.add("m", 'x="\\\\\\"\\n"', 0.1 + 0.2)
+    assert writer.text() == b'# HELP m a\\\\b\\nc\n# TYPE m gauge\nm{x="\\\\\\"\\n"} 0.3\n'
+    assert [number(value) for value in (1.0, 0.5, 2.0**60, True)] == ["1", "0.5", repr(2.0**60), "1"]
+
+
+def test_a_family_without_series_has_no_header() -> None:
+    assert Writer(OWN).text() == b""

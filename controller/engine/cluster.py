@@ -162,11 +162,12 @@ class Cluster:
 
     # -- who holds quota ---------------------------------------------------------------------------------------------
 
-    def add_holder(self, holder: Holder) -> None:
-        """Charge a workload, whether or not it fits. It must not hold anything yet."""
-        if holder.key in self.holders:
+    def add_holder(self, holder: Holder, *, charged: bool = False) -> None:
+        """Charge a workload, whether or not it fits, unless it is charged already. It must not hold anything yet."""
+        if holder.info.key in self.holders:
             raise DriftError(f"{holder.key} holds quota already")
-        self.charge(holder)
+        if not charged:
+            self.charge(holder)
         self._remember(holder)
         self.undo.record(self._forget, holder)
 
@@ -285,8 +286,9 @@ class Cluster:
             observer.changed(known, holder)
 
     def _remember(self, holder: Holder) -> None:
-        self.holders[holder.key] = holder
-        self.queues[holder.cluster_queue].holders[holder.key] = holder
+        key = holder.info.key
+        self.holders[key] = holder
+        self.queues[holder.cluster_queue].holders[key] = holder
         for observer in self.observers:
             observer.added(holder)
 

@@ -2,7 +2,7 @@
 
 Every head is nominated on the state before the cycle, then they are decided on one after another, each on what those
 before it left: what an earlier one takes, or waits to get from its victims, is charged for the rest of the cycle and
-undone at its end. What was admitted is charged for good by the caller.
+undone at its end. What was admitted stays charged, or is charged for good by the caller: ``Entry.charged`` says which.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,11 +28,19 @@ Recomputations = dict[ClusterQueueName, dict[str, int]]
 
 class Cycle:
     """``run`` decides on every entry: its ``rule`` says what became of it. ``ready``: no admitted workload is waited
-    for (waitForPodsReady.blockAdmission).
+    for (waitForPodsReady.blockAdmission). ``asks``: nothing will come of the decisions, so nothing stays charged.
     """
 
     def __init__(
-        self, cluster: Cluster, nominator: Nominator, beyond: Beyond, now_s: float, *, blocks: bool, ready: bool
+        self,
+        cluster: Cluster,
+        nominator: Nominator,
+        beyond: Beyond,
+        now_s: float,
+        *,
+        blocks: bool,
+        ready: bool,
+        asks: bool = False,
     ) -> None:
         self._cluster = cluster
         self._beyond = beyond
@@ -40,6 +48,7 @@ class Cycle:
         self._now_s = now_s
         self._blocks = blocks
         self._ready = ready
+        self._asks = asks
         self._extras = beyond.claims is not None or beyond.backfill is not None
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
@@ -50,6 +59,16 @@ class Cycle:
     def run(self, entries: Iterable[Entry]) -> list[Entry]:
         """The entries in the order in which they were decided on; those refused outright come last."""
         decided: list[Entry] = []
+        try:
+            refused = self._run(entries, decided)
+        except BaseException:
+            for entry in decided:
+                self._uncharge(entry)
+            raise
+        return decided + refused
+
+    def _run(self, entries: Iterable[Entry], decided: list[Entry]) -> list[Entry]:
+        """Decides into ``decided``; those refused outright."""
         refused: list[Entry] = []
         open_: list[Entry] = []
         with self._cluster.trial():
@@ -58,19 +77,19 @@ class Cycle:
                 for entry in entries:
                     (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
                 for entry in self._ordered(open_):
-                    self._decide(entry)
                     decided.append(entry)
-                return decided + refused
+                    self._decide(entry)
+                return refused
             for entry in entries:
                 goes_on = self._beyond.nominate(entry, self._nominator, self._now_s)
                 (open_ if goes_on else refused).append(entry)
             for entry in open_:
                 self._beyond.nominated(entry, self._now_s)
             for entry in self._ordered(open_):
+                decided.append(entry)
                 with self._beyond.deciding(entry):
                     self._decide(entry)
-                decided.append(entry)
-        return decided + refused
+        return refused
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._cluster.config.fair_sharing is None:
@@ -112,16 +131,28 @@ class Cycle:
 
     def _take(self, entry: Entry) -> None:
         """It fits, once its victims are gone if it has any."""
-        self._charge(entry)
         if entry.targets:
+            self._charge(entry)
             self._victims_of(entry).add(entry.targets)
             entry.decide(Rule.PREEMPTS)
         elif self._blocks and not self._ready:
+            self._charge(entry)
             entry.decide(Rule.PODS_NOT_READY)
         else:
             # From here on somebody admitted is not ready; a reservation that waits for its checks blocks as well.
             self._ready = False
             entry.decide(Rule.FITS)
+            if entry.assignment.held is None or self._asks:
+                self._charge(entry)
+            else:
+                # What it will hold is just this: charged for good, for sums do not mind what is undone around it.
+                self._cluster.quota.keep_usage(entry.incoming.queue.node, entry.assignment.usage)
+                entry.charged = True
+
+    def _uncharge(self, entry: Entry) -> None:
+        if entry.charged:
+            entry.charged = False
+            self._cluster.quota.remove_usage(entry.incoming.queue.name, entry.assignment.usage)
 
     def _skip(self, entry: Entry, rule: Rule) -> None:
         if entry.targets:

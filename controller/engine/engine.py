@@ -71,7 +71,8 @@ class Engine:
         self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption)
         self.beyond = Beyond(self.state.cluster, assigner)
         self._outcomes = Outcomes(self.state, self.stories, self.beyond)
-        self.state.queues.on_removed = self._waits_no_longer
+        if self.beyond.claims is not None or self.beyond.backfill is not None:
+            self.state.queues.on_removed = self._waits_no_longer
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -249,7 +250,7 @@ class Engine:
         pending.bookmark = None
         self.beyond.asking = True
         try:
-            cycle = Cycle(self.state.cluster, self._nominator, self.beyond, now_s, blocks=False, ready=True)
+            cycle = Cycle(self.state.cluster, self._nominator, self.beyond, now_s, blocks=False, ready=True, asks=True)
             cycle.run([entry])
         finally:
             pending.bookmark = bookmark

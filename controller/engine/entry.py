@@ -47,6 +47,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """Of a second pass: where its pod sets go."""
     by_right: bool = False
     """It needs its own queue's quota alone, whatever others have claimed."""
+    charged: bool = False
+    """It was admitted, and its usage is charged already."""
     rule: Rule = Rule.NO_FIT
     detail: str = ""
     gated: bool = False

@@ -38,12 +38,12 @@ def classical_order(entries: Iterable[Entry], gates: FeatureGates) -> list[Entry
     def rank(entry: Entry) -> Rank:
         incoming = entry.incoming
         return (
-            not entry.second_pass,
+            entry.holder is None,
             preemptors_first and not entry.preemptor,
             entry.assignment.borrowing,
             -incoming.priority if by_priority else 0,
             incoming.queued_at_s,
-            incoming.key,
+            incoming.info.key,
         )
 
     return sorted(entries, key=rank)

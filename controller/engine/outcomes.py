@@ -36,23 +36,27 @@ class Outcomes:
         for entry in entries:
             record = entry.record(now_s)
             before = self._stories.tell(record)
-            self._beyond.decided(entry)
+            if self._beyond.claims is not None:
+                self._beyond.decided(entry)
             if entry.second_pass:
                 made.append(self._second_pass(entry, record))
             elif entry.rule is Rule.FITS:
-                made += self._admit(entry, record)
+                made.append(self._admit(entry, record))
+                if entry.incoming.replaces is not None:
+                    made.append(SliceReplaced(holder=entry.incoming.replaces, by=entry.key, record=record))
             else:
-                made += self._evict(entry, record)
+                if entry.targets:
+                    made += self._evict(entry, record)
                 again = before is not None and before.rule is record.rule
                 waiting.append(self._wait(entry, record, again=again))
         return made + waiting
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
-    def _admit(self, entry: Entry, record: Record) -> Iterator[Decision]:
+    def _admit(self, entry: Entry, record: Record) -> Admitted:
         state, incoming = self._state, entry.incoming
-        holder = _holder(entry, record.at_s)
-        checks = status.checks_for(incoming.queue.object, (fr.flavor for fr in holder.usage))
+        holder, key = _holder(entry, record.at_s), record.workload
+        checks = status.checks_for(incoming.queue.object, [fr.flavor for fr in holder.usage])
         admitted = Admitted(
             workload=incoming.info.workload,
             holder=holder,
@@ -61,18 +65,16 @@ class Outcomes:
             gates=state.config.gates,
             replaces=incoming.replaces,
         )
-        state.queues.remove(incoming.key)
+        state.queues.remove(key)
         if incoming.replaces is not None:
             state.cluster.remove_holder(incoming.replaces.key)
             state.ended.add(incoming.replaces.key)
-        state.cluster.add_holder(holder)
-        state.assumed[incoming.key] = admitted
+        state.cluster.add_holder(holder, charged=entry.charged)
+        state.assumed[key] = admitted
         if incoming.queue.policies.usage_based_admission:
-            state.usage.penalise(incoming.local_queue, incoming.key, requests_of(holder))
+            state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         state.touch()
-        yield admitted
-        if incoming.replaces is not None:
-            yield SliceReplaced(holder=incoming.replaces, by=incoming.key, record=record)
+        return admitted
 
     def _second_pass(self, entry: Entry, record: Record) -> Decision:
         state, holder = self._state, entry.holder
@@ -118,8 +120,6 @@ class Outcomes:
 
     def _evict(self, entry: Entry, record: Record) -> Iterator[Decision]:
         """Those who had been told before are on their way: they are told once."""
-        if not entry.targets:
-            return
         state = self._state
         if entry.rule is Rule.PREEMPTS:
             state.preemption.history.evicted(entry.incoming, entry.targets)
@@ -226,16 +226,15 @@ _LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})
 def _holder(entry: Entry, now_s: float) -> Holder:
     """What the assignment makes the workload hold: for a slice all of it, not the increase alone."""
     incoming, assignment = entry.incoming, entry.assignment
+    info, queue = incoming.info, incoming.queue
     sets = assignment.held
     usage: Usage = assignment.usage
     if sets is None:
         sets = tuple(map(_held, assignment.pod_sets))
         usage = usage_of(sets).assigned
     return Holder(
-        info=WorkloadInfo(
-            workload=incoming.info.workload, cluster_queue=incoming.queue.name, pod_sets=sets, key=incoming.key
-        ),
-        cluster_queue=incoming.queue.name,
+        info=WorkloadInfo(workload=info.workload, cluster_queue=queue.name, pod_sets=sets, key=info.key),
+        cluster_queue=queue.name,
         local_queue=incoming.local_queue,
         usage=usage,
         priority=incoming.priority,

@@ -82,6 +82,11 @@ class QuotaTree:
         for fr, amount in usage.items():
             (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
 
+    def keep_usage(self, node: Node, usage: Usage) -> None:
+        """Charge a ClusterQueue's node so that no open trial takes it back."""
+        for fr, amount in usage.items():
+            (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
+
     def remove_usage(self, name: ClusterQueueName, usage: Usage) -> None:
         """Give back what was charged. Giving back more is a bug of the caller and raises QuotaDriftError."""
         node = self.cluster_queue(name)

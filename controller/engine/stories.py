@@ -16,7 +16,7 @@ class Stories:
     def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
         self._workloads = workloads
         self._length = length
-        self._stories: OrderedDict[WorkloadKey, list[Record]] = OrderedDict()
+        self._stories: OrderedDict[WorkloadKey, tuple[Record, ...]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._stories)
@@ -25,23 +25,23 @@ class Stories:
         """What was told last of the workload before this."""
         story = self._stories.get(record.workload)
         if story is None:
-            self._stories[record.workload] = [record]
+            self._stories[record.workload] = (record,)
             if len(self._stories) > self._workloads:
                 self._stories.popitem(last=False)
             return None
         self._stories.move_to_end(record.workload)
         last = story[-1]
-        if last.rule is record.rule and last.cluster_queue == record.cluster_queue:
-            story[-1] = record
-            return last
-        story.append(record)
-        if len(story) > self._length:
-            del story[0]
+        same = last.rule is record.rule and last.cluster_queue == record.cluster_queue
+        if same:
+            story = story[:-1]
+        elif len(story) == self._length:
+            story = story[1:]
+        self._stories[record.workload] = (*story, record)
         return last
 
     def of(self, workload: WorkloadKey) -> Iterable[Record]:
         """Oldest first; nothing for a workload nobody decided on."""
-        return tuple(self._stories.get(workload, ()))
+        return self._stories.get(workload, ())
 
     def last(self, workload: WorkloadKey) -> Record | None:
         story = self._stories.get(workload)

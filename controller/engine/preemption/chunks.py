@@ -30,12 +30,12 @@ class Chunks(Generic[T]):
             yield from chunk
 
     def add(self, entry: T) -> None:
-        at = bisect_left(self._lasts, entry)
-        if at == len(self._chunks):
-            if not self._chunks:
-                self._chunks.append([])
-                self._lasts.append(entry)
-            at = len(self._chunks) - 1
+        if not self._chunks:
+            self._chunks.append([entry])
+            self._lasts.append(entry)
+            self._size = 1
+            return
+        at = min(bisect_left(self._lasts, entry), len(self._chunks) - 1)
         chunk = self._chunks[at]
         insort(chunk, entry)
         if len(chunk) > CHUNK:

@@ -134,19 +134,24 @@ class HolderIndex:
         self._by_usage = config.fair_sharing is not None
         self._least_lost = config.beyond.victim_order is VictimOrder.LEAST_LOST
         self._protects = config.beyond.minimum_runtime is not None
+        self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
         self._kinds: dict[WorkloadKey, Kind] = {}
         self.evicted = 0
         """How many holders have been told to go: mostly none, and then nobody need look for them."""
 
     def added(self, holder: Holder) -> None:
-        kind = self._kinds[holder.key] = self._kind(holder)
         entry = self._entry(holder)
+        kind = self._kinds[entry[2]] = self._kind(holder)
         self.evicted += holder.evicted
-        order, place = _order(holder), self._list_of(holder)
+        order, place, queue = _order(holder), self._list_of(holder), holder.cluster_queue
         for fr, amount in holder.usage.items():
-            by_queue = self._ranks.setdefault((holder.cluster_queue, fr), {})
-            ranks = by_queue.setdefault(place, [])
+            by_queue = self._ranks.get((queue, fr))
+            if by_queue is None:
+                by_queue = self._ranks[queue, fr] = {}
+            ranks = by_queue.get(place)
+            if ranks is None:
+                ranks = by_queue[place] = []
             rank = _find(ranks, order)
             if rank is None:
                 rank = Rank(order)
@@ -228,10 +233,12 @@ class HolderIndex:
 
     def _entry(self, holder: Holder) -> Entry:
         since_s = started_at_s(holder) if self._least_lost else None
-        return Entry(-(holder.reserved_at_s if since_s is None else since_s), holder.uid, holder.key, holder)
+        info = holder.info
+        at_s = holder.reserved_at_s if since_s is None else since_s
+        return tuple.__new__(Entry, (-at_s, info.workload.metadata.uid, info.key, holder))
 
     def _kind(self, holder: Holder) -> Kind:
-        if not (self._least_lost or self._protects or self._by_usage):
+        if self._all_alike:
             return _ALL_ALIKE
         started = started_at_s(holder) is not None
         gpus, milli_cpus = lost_weight(holder) if self._least_lost and started else (0, 0)

@@ -15,10 +15,13 @@ from controller.config.settings import ControllerConfig
 from controller.engine.resources import WorkloadKey
 from controller.jobs import names
 from controller.jobs.deviceplan import DevicePlan
+from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
+from controller.runtime.gpufailures import FailedGpus
+from controller.runtime.gpuplans import GpuPlans
 from controller.runtime.inbox import News
 from controller.runtime.jobactions import Hands
 from controller.runtime.jobshell import KINDS, JobShell
@@ -52,7 +55,7 @@ class Reach:
 
 
 class Shells:
-    """``begin`` once, before the core hears anything. ``count`` hears what became of each placed pod's patch."""
+    """``begin`` once, before the core hears anything. ``counting`` hears what became of what they do."""
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Shells:
         writer: Writer,
         people: People,
         *,
-        count: Callable[[str], None],
+        counting: Counting,
         device_plan: DevicePlan,
     ) -> None:
         self._config, self._client, self._feeds = reach.config, reach.client, reach.feeds
@@ -69,7 +72,7 @@ class Shells:
         self._core = core
         self._writer = writer
         self._people = people
-        self._count = count
+        self._counting = counting
         self._device_plan = device_plan
         self._hands = Hands(self._client, writer, core, people, self._clock)
         self._workload: list[Callable[[Workload, bool], None]] = [self._forget]
@@ -96,6 +99,8 @@ class Shells:
             yield from self._pods(jobs)
         if all(map(self._config.engine.gates.on, FEATURES)):
             yield "lost-nodes", self._lost_nodes().run()
+        yield "gpu-failures", self._after_loading(self._failed_gpus().run)
+        self._news.append(GpuPlans(self._counting.planned_pod, self._people.tell).hear)
         self._core.on_workload = self._on_workload
         self._core.on_news = self._on_news
 
@@ -128,7 +133,7 @@ class Shells:
             self._writer.put,
             clock=self._clock,
             ready=ready,
-            count=self._count,
+            count=self._counting.pod_placed,
             tell=self._people.tell,
             device_plan=self._device_plan,
         )
@@ -160,6 +165,20 @@ class Shells:
         self._workload.append(lost.workload)
         self._news.append(lost.hear)
         return lost
+
+    def _failed_gpus(self) -> FailedGpus:
+        failed = FailedGpus(
+            self._config.gpu_failures,
+            self._client,
+            self._core.ledger,
+            self._core.writes,
+            self._writer.put,
+            clock=self._clock,
+            count=self._counting.gpu_failure,
+            tell=self._people.tell,
+        )
+        self._news.append(failed.hear)
+        return failed
 
     def _pods(self, jobs: JobShell | None) -> Iterator[Work]:
         """Plain pods. ``jobs`` is None where Jobs are not queued here: then no pod belongs to one that is."""

@@ -150,9 +150,8 @@ class Term:
         if self._replica.raws is None:
             return iter(())
         reach = Reach(self._config, self._client, self._feeds, self._replica.raws, self._clock, self._replica.namespace)
-        count = self._counting.pod_placed
         plan = self._device_plan or core.engine.device_plan
-        return Shells(reach, core, writer, people, count=count, device_plan=plan).begin()
+        return Shells(reach, core, writer, people, counting=self._counting, device_plan=plan).begin()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

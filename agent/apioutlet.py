@@ -11,10 +11,9 @@ from agent.config.settings import LabelSettings, Settings
 from agent.gpunode import HealthView
 from agent.health.states import DeviceHealth, Transition
 from agent.labels import VgpuHost
-from agent.outlet import NoCluster
+from agent.outlet import Follower, NoCluster
 from agent.picture import Picture
 from agent.podresources import Holder
-from agent.podwatch import PodWatch
 from agent.publisher import EventType, KubePublisher
 from agent.vgpu import read_vgpu
 from inventory.devices import Node
@@ -43,8 +42,8 @@ class ApiOutlet:
     async def run(self) -> None:
         await self._publisher.run()
 
-    def follow(self, pods: PodWatch) -> None:
-        self._publisher.beside(lambda client: pods.follow(client, self._settings.node_name, random.random))
+    def follow(self, follower: Follower) -> None:
+        self._publisher.beside(lambda client: follower.follow(client, self._settings.node_name, random.random))
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
@@ -68,7 +67,7 @@ class ApiOutlet:
             if settings.enabled
             else {}
         )
-        self._publisher.publish_labels(found)
+        self._publisher.publish_labels({**found, **picture.answers})
         self._publisher.publish_gpunode(
             gpunode.build(
                 node=picture.node,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import grpc
 import grpc.aio
+from msgspec.structs import replace
 
 from agent import checkpoint, layoutstate
 from agent.access import node_access, seen_at
@@ -20,9 +21,12 @@ from agent.config.settings import Settings
 from agent.endpoints import Endpoints
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState, Transition
+from agent.layoutstate import LayoutState
 from agent.metrics import AgentMetrics
 from agent.mig.node import MigNode
 from agent.monitor import GpuMonitor
+from agent.mps.node import MpsNode
+from agent.nodewatch import CONFIG_LABEL, NodeWatch
 from agent.nvml.driver import Discovery, Driver, Versions
 from agent.nvml.worker import XidEvent
 from agent.outlet import Outlet
@@ -37,7 +41,7 @@ from deviceplugin.manager import PluginManager, sweep
 from deviceplugin.strategy import NodeAccess
 from inventory import __version__
 from inventory.devices import Node
-from inventory.ids import GpuUuid, ResourceName
+from inventory.ids import DeviceId, GpuUuid, ResourceName
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +99,24 @@ class Agent:
         self._clock = clock
         self._boot_id = checkpoint.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
-        choices = choices_of(settings)
-        self._saved_modes = layoutstate.load(settings.state_dir)
-        self.picture = Picture(settings.node_name, choices, self._saved_modes)
+        self._layout_state = layoutstate.load(settings.state_dir)
+        # What a GpuLayout said last holds until the API server is heard: the file's layout must not flash up between.
+        self._object_layout = self._layout_state.object_layout if settings.use_api_server else None
+        choices = self._choices(settings)
+        self.picture = Picture(settings.node_name, choices, self._layout_state.modes)
         self._restored = self._restore()
         self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
         self._adopting = asyncio.Lock()
         self.holders = HolderWatch(
-            PodResources(settings.kubelet_dir / "pod-resources"), self.picture.device_ids, self._held
+            PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held
         )
         self.pods = PodWatch()
+        self.watch = NodeWatch()
+        self.watch.changed = self._node_changed
+        self.renamed: Callable[[str | None], None] = lambda _: None
+        """Called with the configuration that the node's label names, None for none."""
         outlet.follow(self.pods)
+        outlet.follow(self.watch)
         self.sampler = Sampler(
             self.picture,
             lambda: self.holders.holders,
@@ -131,6 +142,15 @@ class Agent:
             serve=self._serve,
             say=outlet.problem,
         )
+        outlet.follow(self.mig.evictor)
+        self.mps = MpsNode(
+            self.picture,
+            settings,
+            now=clock,
+            serve=self._serve,
+            say=outlet.problem,
+            holders=lambda: self.holders.holders,
+        )
         self._dirty = asyncio.Event()
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -139,6 +159,7 @@ class Agent:
         self._looked = self._restored is not None
         """Whether anything is known: until then there is nothing to be ready for."""
         self._problems: tuple[str, ...] = ()
+        self._layout_problem: tuple[str, ...] = ()
         self._discovery_problems: tuple[str, ...] | None = None
 
     # Life
@@ -177,17 +198,38 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.manager.close()
+        await asyncio.gather(self.manager.close(), self.mps.close())
         if self._saving is not None:
             await asyncio.wait([self._saving])  # or an older state would be written over the last one
         self._save(self._known())
         await self.endpoints.stop()
         log.info("stopped")
 
+    def _choices(self, settings: Settings) -> Choices:
+        choices = choices_of(settings)
+        return choices if self._object_layout is None else replace(choices, gpu_layout=self._object_layout)
+
+    def _node_changed(self) -> None:
+        """The Node's labels or the GpuLayouts are others."""
+        if self.watch.labels is not None:
+            self.renamed(self.watch.labels.get(CONFIG_LABEL))
+            self.mig.labelled(self.watch.labels)
+        chosen = self.watch.chosen
+        if chosen is None:
+            return
+        self._layout_problem = (chosen.problem,) if chosen.problem else ()
+        if not chosen.problem and chosen.layout != self._object_layout:
+            self._object_layout = chosen.layout
+            source = self._settings.gpu_layout.source if chosen.layout is None else chosen.layout.source
+            log.info("layout", extra={"source": source})
+            self.picture.reconfigured(self._choices(self._settings), self._clock())
+            self.mig.wishes_changed(again=True)
+        self._serve()
+
     async def reconfigure(self, settings: Settings) -> None:
         """Take new settings into use; only what they change is touched."""
         self._settings = settings
-        choices = choices_of(settings)
+        choices = self._choices(settings)
         async with self._adopting:
             self._cdi.driver = settings.driver
             access = self._access(self.picture.node)
@@ -201,7 +243,7 @@ class Agent:
             self.sampler.nudge()
         self._outlet.reconfigure(settings)
         self._tell(transitions)
-        self.mig.wishes_changed(again=True)
+        self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
 
@@ -248,6 +290,7 @@ class Agent:
             self.metrics.xid(event.gpu, event.xid)
             log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self.sampler.changed()
+        self.mps.health(event)
         transitions = self.picture.apply(event, self._clock())
         if transitions:
             self._tell(transitions)
@@ -276,15 +319,21 @@ class Agent:
 
     def _serve(self) -> None:
         """The picture has changed: kubelet first, since pods wait for it."""
+        self.mps.planned()
         self.manager.apply(self.picture.views())
         if self._discovery_problems is not None:
-            self._complain((*self._discovery_problems, *self.picture.problems))
+            self._complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
         self._dirty.set()
         self._schedule_tick()
         self._publish()
 
+    def _holdable(self) -> set[DeviceId]:
+        """Whose holders are of interest: what is advertised now, and what was and may still be held."""
+        return self.picture.device_ids() | self.mps.device_ids()
+
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
+        self.mps.held()
         held = self.picture.held(self.holders.holders)
         self.mig.wishes_changed()
         if held:
@@ -460,11 +509,11 @@ class Agent:
     def _save(self, content: Checkpoint | None) -> None:
         if content is None:
             return
-        modes = self.picture.modes
+        layout = LayoutState(modes=self.picture.modes, object_layout=self._object_layout)
         try:
-            if modes != (self._saved_modes or {}):
-                layoutstate.save(self._settings.state_dir, modes)
-                self._saved_modes = modes
+            if layout != self._layout_state:
+                layoutstate.save(self._settings.state_dir, layout)
+                self._layout_state = layout
             checkpoint.save(self._settings.state_dir, content)
         except OSError as failed:
             log.warning("checkpoint not saved", extra={"error": str(failed)})

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.files import write_atomically
-from inventory.gpulayout import GpuMode
+from inventory.gpulayout import GpuLayoutSpec, GpuMode
 from inventory.ids import GpuUuid
 
 log = logging.getLogger(__name__)
@@ -22,30 +22,34 @@ MAX_BYTES = 1 << 20
 
 
 class LayoutState(Struct, frozen=True):
-    """``modes`` by GPU; GPUs that no layout ever named are not in it."""
+    """``modes`` by GPU; GPUs that no layout ever named are not in it.
+
+    ``object_layout`` is what a GpuLayout said last: it holds until the API server is heard again.
+    """
 
     version: int = VERSION
     modes: dict[GpuUuid, GpuMode] = {}
+    object_layout: GpuLayoutSpec | None = None
 
 
-def save(state_dir: Path, modes: dict[GpuUuid, GpuMode]) -> None:
-    """Write them in one step, mode 0600. Raises OSError."""
-    write_atomically(state_dir / NAME, msgspec.json.encode(LayoutState(modes=modes)))
+def save(state_dir: Path, state: LayoutState) -> None:
+    """Write it in one step, mode 0600. Raises OSError."""
+    write_atomically(state_dir / NAME, msgspec.json.encode(state))
 
 
-def load(state_dir: Path) -> dict[GpuUuid, GpuMode] | None:
-    """What was saved last, or None: nothing there, or not to be understood."""
+def load(state_dir: Path) -> LayoutState:
+    """What was saved last; nothing where none is there, or none that can be understood."""
     path = state_dir / NAME
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError:
-        return None
+        return LayoutState()
     try:
         if len(content) > MAX_BYTES:
             raise msgspec.ValidationError(f"found more than {MAX_BYTES} bytes")
         found = msgspec.json.decode(content, type=LayoutState)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
         log.warning("layout state ignored", extra={"file": str(path), "error": str(wrong)})
-        return None
-    return found.modes if found.version == VERSION else None
+        return LayoutState()
+    return found if found.version == VERSION else LayoutState()

@@ -17,7 +17,17 @@ from typing import IO
 from msgspec import structs
 
 from agent.clock import SteadyClock
-from agent.config import ConfigError, LoadedConfig, Settings, changed, load, load_or_last_good, parse_args, remember
+from agent.config import (
+    ConfigError,
+    ConfigName,
+    LoadedConfig,
+    Settings,
+    changed,
+    load,
+    load_or_last_good,
+    parse_args,
+    remember,
+)
 from agent.daemon import Agent, Restart
 from agent.log import configure
 from agent.outlet import NoCluster, NoOutlet, Outlet
@@ -47,6 +57,7 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
     flags = parse_args(argv)
     try:
         config = load_or_last_good(None, env, flags)
+        config = _named(config, env, flags)
         settings = _with_simulated_trees(config.settings)
         configure(settings.logging)
         lock = _claim(settings.state_dir)
@@ -57,6 +68,12 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
         log.warning("config", extra={"problem": warning})
     with lock:
         return _serve(settings, config, env, flags)
+
+
+def _named(config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedConfig:
+    """The configuration that the node's label named when it was last seen; else ``config``. Raises ConfigError."""
+    path = ConfigName(config.settings.state_dir).path(config.settings.config_dir, config.path)
+    return config if path == config.path else load_or_last_good(path, env, flags)
 
 
 def _serve(settings: Settings, config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]) -> int:
@@ -94,6 +111,7 @@ class _Process:
         self._config = config
         self._env = env
         self._flags = flags
+        self._names = ConfigName(settings.state_dir)
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
 
@@ -104,6 +122,7 @@ class _Process:
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         outlet = make_outlet(self._settings)
         agent = Agent(self._settings, outlet, SteadyClock())
+        agent.renamed = self._on_name
         if self._config.rejected is not None:
             log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
             outlet.problem(str(self._config.rejected))
@@ -118,6 +137,12 @@ class _Process:
             (ended,) = await asyncio.gather(follow, return_exceptions=True)
         if isinstance(ended, Exception):
             raise ended
+
+    def _on_name(self, name: str | None) -> None:
+        """The node's label names another configuration."""
+        if name != self._names.name:
+            self._names.choose(name)
+            self._reload.set()
 
     def _on_stop(self) -> None:
         log.info("stopping")
@@ -144,7 +169,7 @@ class _Process:
     async def _take_up(self, agent: Agent, outlet: Outlet) -> None:
         """Read everything anew; a bad file leaves the old settings in use."""
         try:
-            config = load(None, self._env, self._flags)
+            config = load(self._path(), self._env, self._flags)
         except ConfigError as wrong:
             log.error("config rejected, the old one stays", extra={"problem": str(wrong)})  # noqa: TRY400
             outlet.problem(f"config rejected, the old one stays: {wrong}")
@@ -171,12 +196,16 @@ class _Process:
         except OSError as failed:
             log.warning("config not kept", extra={"error": str(failed)})
 
+    def _path(self) -> Path | None:
+        given = self._flags.get("--config") or self._env.get("TESSERA_CONFIG") or self._env.get("CONFIG_FILE")
+        return self._names.path(self._settings.config_dir, Path(given) if given else None)
+
     def _identity(self) -> tuple[int, int, int] | None:
-        path = self._flags.get("--config") or self._env.get("TESSERA_CONFIG") or self._env.get("CONFIG_FILE")
-        if not path:
+        path = self._path()
+        if path is None:
             return None
         try:
-            found = Path(path).stat()
+            found = path.stat()
         except OSError:
             return None
         return (found.st_dev, found.st_ino, found.st_mtime_ns)

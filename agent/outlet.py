@@ -1,15 +1,22 @@
 """Where the daemon's state goes beside kubelet: the API server, or nowhere."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from agent.config.settings import Settings
 from agent.health.states import Transition
 from agent.picture import Picture
 from agent.podresources import Holder
-from agent.podwatch import PodWatch
 from inventory.ids import DeviceId
+from kube.client import Client
+
+
+class Follower(Protocol):
+    """Who wants to hear what the API server says about this node."""
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
+        """Until cancelled."""
 
 
 class Outlet(Protocol):
@@ -18,8 +25,8 @@ class Outlet(Protocol):
     async def run(self) -> None:
         """Write until cancelled."""
 
-    def follow(self, pods: PodWatch) -> None:
-        """While ``run`` runs, tell ``pods`` of those that are bound to this node."""
+    def follow(self, follower: Follower) -> None:
+        """While ``run`` runs, let ``follower`` listen to the API server."""
 
     def reconfigure(self, settings: Settings) -> None:
         """Settings from now on; what they show differently is in the next ``publish``."""
@@ -44,7 +51,7 @@ class NoOutlet:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    def follow(self, pods: PodWatch) -> None: ...
+    def follow(self, follower: Follower) -> None: ...
 
     def reconfigure(self, settings: Settings) -> None: ...
 

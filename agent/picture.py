@@ -61,6 +61,8 @@ class Picture:
         self._unsettled: frozenset[GpuUuid] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
+        self.answers: dict[str, str] = {}
+        """Labels of the Node that answer what another label asked for."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: Node, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
@@ -88,7 +90,8 @@ class Picture:
     def held(self, holders: Mapping[DeviceId, Holder]) -> bool:
         """Who holds what. True where a change that waited for it has come, or is held up otherwise than before."""
         known = self._held is not None
-        if known and holders == self._held:
+        # An answer that was asked for before any GPU was known says nothing of them.
+        if (known and holders == self._held) or not self.node.gpus:
             return False
         self._held = dict(holders)
         if known and not self.advance.blocked:
@@ -132,6 +135,17 @@ class Picture:
         self._reports[who] = lines
         return True
 
+    @property
+    def drained(self) -> frozenset[str]:
+        """The pods (``namespace/name``) that hold what a layout that says drain needs for its modes."""
+        if self.advance.refused:
+            return frozenset()
+        devices = [
+            device for one in self.advance.blocked if one.when_busy is WhenBusy.DRAIN for device in one.devices
+        ]
+        held = self._held or {}
+        return frozenset(f"{held[one].namespace}/{held[one].pod}" for one in devices if one in held)
+
     def percent_largest(self) -> int | None:
         """The largest request for percents that fits one GPU now; None where no GPU is fractional."""
         resource = self.layout.resource(PERCENT_RESOURCE)
@@ -153,7 +167,8 @@ class Picture:
 
     def device_ids(self) -> set[DeviceId]:
         """What containers may hold: what is advertised, and what was before a layout shared or cut it otherwise."""
-        advertised = {device.id for resource in self.layout.resources for device in resource.devices}
+        in_force = plan(self.node, self.choices.layout, self.modes) if self._unsettled else self.layout
+        advertised = {device.id for resource in in_force.resources for device in resource.devices}
         units = {DeviceId(uuid) for gpu in self.node.gpus for uuid in (gpu.uuid, *(m.uuid for m in gpu.mig_instances))}
         return advertised | units
 

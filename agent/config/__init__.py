@@ -8,6 +8,7 @@ from agent.config.arguments import parse_args
 from agent.config.changes import Changes, Concern, changed
 from agent.config.lastgood import last_good, remember
 from agent.config.load import LoadedConfig, load, load_or_last_good
+from agent.config.names import ConfigName
 from agent.config.settings import Address, LogFormat, LogLevel, LogSettings, Settings
 from yamlfile import ConfigError
 
@@ -16,6 +17,7 @@ __all__ = [
     "Changes",
     "Concern",
     "ConfigError",
+    "ConfigName",
     "LoadedConfig",
     "LogFormat",
     "LogLevel",

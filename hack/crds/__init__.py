@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from hack.crds import gpunode, kueue
+from hack.crds import gpulayout, gpunode, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -19,7 +19,8 @@ class _Plain(yaml.SafeDumper):
 
 def rendered() -> dict[Path, str]:
     """Every file and what it should hold. A test fails while a file is stale."""
-    made = [(gpunode.SOURCE, gpunode.gpunode_crd()), *((kueue.SOURCE, crd) for crd in kueue.crds())]
+    own = [(gpunode.SOURCE, gpunode.gpunode_crd()), (gpulayout.SOURCE, gpulayout.gpulayout_crd())]
+    made = [*own, *((kueue.SOURCE, crd) for crd in kueue.crds())]
     return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made}
 
 

@@ -1,0 +1,138 @@
+"""An agent with a layout: each GPU in its own mode, changed live, and nothing taken from a container that runs."""
+
+import grpc.aio
+import pytest
+
+from inventory.gpulayout import Fractional, LayoutEntry, LayoutMode, TimeSliced
+from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.inventory.layouts import layout, on
+
+PERCENT = "tessera.dev/gpu-percent"
+SHARED = "nvidia.com/gpu.shared"
+THREE = EAGER + (
+    "layout:\n- {gpus: [1], mode: timeSlicing, replicas: 4}\n- {gpus: [2], mode: fractional, granularity: 10}\n"
+)
+
+
+def slices(replicas: int, gpus: str = "[1]", more: str = "") -> str:
+    return EAGER + f"layout:\n- {{gpus: {gpus}, mode: timeSlicing, replicas: {replicas}{more}}}\n"
+
+
+async def test_whole_sliced_and_fractional_gpus_stand_side_by_side(lab: Lab) -> None:
+    await lab.serve(fleet(3), THREE)
+    assert set(lab.kubelet.endpoints) == {GPU, SHARED, PERCENT}
+    assert lab.endpoint().healthy == {lab.uuid(0)}
+    assert lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(4)}
+    assert lab.endpoint(PERCENT).healthy == {f"{lab.uuid(2)}::{n}" for n in range(100)}
+
+
+async def test_a_fraction_is_its_part_of_one_gpus_memory_and_threads(lab: Lab) -> None:
+    await lab.serve(fleet(3), THREE)
+    grant = await lab.kubelet.allocate(PERCENT, 30)
+    envs = grant.response.envs
+    assert envs["NVIDIA_VISIBLE_DEVICES"] == lab.uuid(2)
+    assert envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={40960 * 30 // 100}M"
+    mounts = {mount.container_path: mount.host_path for mount in grant.response.mounts}
+    assert mounts[envs["CUDA_MPS_PIPE_DIRECTORY"]] == str(lab.state_dir / "mps" / lab.uuid(2) / "pipe")
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in (await lab.kubelet.allocate(SHARED, 1, pod="sliced")).response.envs
+
+
+async def test_what_does_not_fit_one_gpu_is_refused_with_the_sentence_why(lab: Lab) -> None:
+    both = EAGER + "layout:\n- {gpus: [0, 1], mode: fractional, granularity: 10}\n"
+    await lab.serve(fleet(2), both, resource=PERCENT)
+    await lab.kubelet.allocate(PERCENT, 50, pod="a")
+    await lab.kubelet.allocate(PERCENT, 60, pod="b")
+    for size, why in ((60, "expected 50 at most"), (15, "expected a multiple of 10")):
+        with pytest.raises(grpc.aio.AioRpcError, match=why) as refused:
+            await lab.kubelet.allocate(PERCENT, size, pod="c")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await lab.until(lambda: lab.agent.picture.percent_largest() == 50)
+
+
+async def test_a_layout_changes_live_and_touches_no_other_resources_stream(lab: Lab) -> None:
+    await lab.serve(fleet(3), THREE)
+    before = {name: (one.registration.endpoint, one.lists) for name, one in lab.kubelet.endpoints.items()}
+    await lab.agent.reconfigure(lab.settings(THREE.replace("replicas: 4", "replicas: 8")))
+    await lab.until(lambda: len(lab.endpoint(SHARED).healthy) == 8)
+    after = {name: (one.registration.endpoint, one.lists) for name, one in lab.kubelet.endpoints.items()}
+    assert {name: after[name] for name in (GPU, PERCENT)} == {name: before[name] for name in (GPU, PERCENT)}
+    assert after[SHARED][0] == before[SHARED][0]
+
+
+async def test_a_change_that_would_take_a_gpu_from_a_pod_is_refused_by_name_until_it_is_gone(lab: Lab) -> None:
+    await lab.serve(fleet(2))
+    grant = await lab.kubelet.allocate(GPU, 1, pod="trainer")
+    index = 0 if grant.devices == (lab.uuid(0),) else 1
+    await lab.until(lambda: len(lab.agent.holders.holders) == 1)
+    await lab.agent.reconfigure(lab.settings(slices(4, "[0, 1]")))
+    (problem,) = lab.outlet.problems
+    assert f"GPU {index} ({lab.uuid(index)}) is to be timeSlicing and is held by default/trainer" in problem
+    assert len(lab.endpoint().healthy) == 2
+    lab.kubelet.delete("trainer")
+    lab.agent.holders.nudge()
+    await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 8)
+    assert lab.agent.picture.problems == ()
+
+
+async def test_a_change_that_waits_goes_on_elsewhere_and_gives_the_held_gpu_to_nobody_else(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(2, "[0, 1]"), resource=SHARED)
+    grant = await lab.kubelet.allocate(SHARED, 1, pod="guest")
+    held = lab.uuid(0) if grant.devices[0].startswith(lab.uuid(0)) else lab.uuid(1)
+    await lab.until(lambda: len(lab.agent.holders.holders) == 1)
+    await lab.agent.reconfigure(lab.settings(EAGER + "layout:\n- {gpus: [0, 1], mode: whole, whenBusy: wait}\n"))
+    await lab.until(lambda: GPU in lab.kubelet.endpoints and len(lab.endpoint().healthy) == 1)
+    assert held not in lab.endpoint().devices
+    await lab.until(lambda: lab.endpoint(SHARED).devices.keys() == {f"{held}::0", f"{held}::1"})
+    assert lab.endpoint(SHARED).healthy == set()
+    lab.kubelet.delete("guest")
+    lab.agent.holders.nudge()
+    await lab.until(lambda: len(lab.endpoint().healthy) == 2)
+
+
+async def test_after_a_restart_a_gpu_is_in_the_mode_that_its_pods_were_promised(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(4), resource=SHARED)
+    await lab.kubelet.allocate(SHARED, 1, pod="guest")
+    await lab.until(lambda: len(lab.agent.holders.holders) == 1)
+    await lab.stop()
+    (lab.state_dir / "checkpoint.json").unlink()
+    await lab.start(EAGER)
+    await lab.until(lambda: bool(lab.agent.picture.problems))
+    await lab.until(lambda: len(lab.endpoint(SHARED).healthy) == 4)
+    assert lab.agent.picture.modes == {lab.uuid(1): TimeSliced(4)}
+    (problem,) = lab.agent.picture.problems
+    assert "is to be as without a layout and is held by default/guest" in problem
+
+
+async def test_a_gpu_that_a_pod_held_before_the_first_layout_is_not_shared_under_it(lab: Lab) -> None:
+    await lab.serve(fleet(2))
+    await lab.kubelet.allocate(GPU, 2, pod="trainer")
+    await lab.stop()
+    for name in ("checkpoint.json", "layout.json"):
+        (lab.state_dir / name).unlink(missing_ok=True)
+    await lab.start(slices(4, "[0, 1]"))
+    await lab.until(lambda: bool(lab.agent.picture.problems))
+    await lab.until(lambda: len(lab.endpoint().healthy) == 2)
+    assert lab.endpoint().devices.keys() == {lab.uuid(0), lab.uuid(1)}
+    assert "is held by default/trainer" in lab.agent.picture.problems[0]
+
+
+async def test_a_layout_with_a_mistake_is_named_and_nothing_of_it_is_applied(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(4, "[1, 7]"))
+    assert lab.endpoint().healthy == {lab.uuid(0), lab.uuid(1)}
+    (problem,) = lab.outlet.problems
+    assert problem == (
+        f"{lab.folder}/config.yaml:4: gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB): "
+        "the layout is not applied"
+    )
+
+
+async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(4), resource=SHARED)
+    lab.agent._object_layout = layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
+    await lab.agent.reconfigure(lab.settings(slices(4)))
+    await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 100)
+    assert lab.agent.picture.modes == {lab.uuid(0): Fractional(50)}
+    await lab.stop()
+    agent = await lab.start(slices(4))
+    assert agent._layout_state.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))

@@ -6,12 +6,17 @@ The same code plans and labels as on a node, under the agent's default configura
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from agent.gpunode import build
 from agent.labels import labels
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import decode
-from inventory.devices import Clique, Gpu, Node, unknown_links
+from controller.objects.gpunode import GpuNode, read_gpu_node
+from inventory.devices import Clique, Gpu, Node
 from inventory.ids import GpuUuid, NodeName
-from inventory.layout import plan
+from inventory.layout import Layout, plan
+from inventory.links import Link, PcieLevel
 from inventory.sharing import LayoutSpec
 from simulator.fleet import Fleet, GpuSpec, NodeSpec
 from simulator.fleetfile import load_fleet
@@ -19,26 +24,43 @@ from simulator.fleetfile import load_fleet
 _UNBOUNDED = {"cpu": "1000000", "memory": "1000Ti", "pods": "110"}
 
 
-def nodes(fleet: Fleet) -> list[NodeObject]:
-    return [_node(fleet, spec) for spec in fleet.nodes]
+def nodes(fleet: Fleet) -> list[NodeObject | GpuNode]:
+    """Each node with its GpuNode."""
+    found: list[NodeObject | GpuNode] = []
+    for spec in fleet.nodes:
+        node = _hardware(fleet, spec)
+        layout = plan(node, LayoutSpec())
+        told = build(node=node, layout=layout)
+        found += [_node(node, layout, spec), read_gpu_node(msgspec.json.encode(told))]
+    return found
 
 
-def load_nodes(path: Path) -> tuple[list[NodeObject], bool]:
-    """The nodes of a fleet file, and whether it has events. Raises simulator's InputError."""
+def load_nodes(path: Path) -> tuple[list[NodeObject | GpuNode], bool]:
+    """The nodes of a fleet file and their GpuNodes, and whether it has events. Raises simulator's InputError."""
     fleet = load_fleet(path)
     return nodes(fleet), any(spec.events for spec in fleet.nodes)
 
 
-def _node(fleet: Fleet, spec: NodeSpec) -> NodeObject:
-    gpus = tuple(_gpu(gpu, spec) for gpu in spec.gpus if gpu.present)
-    node = Node(
+def _hardware(fleet: Fleet, spec: NodeSpec) -> Node:
+    present = tuple(gpu for gpu in spec.gpus if gpu.present)
+    return Node(
         name=NodeName(spec.name),
         driver_version=fleet.driver,
         cuda_version=(fleet.cuda // 1000, fleet.cuda % 1000 // 10),
-        gpus=gpus,
-        links=unknown_links(len(gpus)),
+        gpus=tuple(_gpu(gpu, spec) for gpu in present),
+        links=tuple(tuple(_link(one, other, spec) for other in present) for one in present),
     )
-    layout = plan(node, LayoutSpec())
+
+
+def _link(one: GpuSpec, other: GpuSpec, spec: NodeSpec) -> Link:
+    if one.index == other.index:
+        return Link()
+    direct = sum(end.peer == other.index for end in one.links)
+    lanes = min(sum(end.peer is None for end in gpu.links) for gpu in (one, other))
+    return Link(pcie=PcieLevel(spec.levels[one.index][other.index]), nvlinks=direct, nvswitch=lanes)
+
+
+def _node(node: Node, layout: Layout, spec: NodeSpec) -> NodeObject:
     offered = {resource.name: str(len(resource.devices)) for resource in layout.resources}
     published = labels(node, layout, LayoutSpec(), machine_type="", timestamp_s=None)
     given: dict[str, Any] = {
@@ -63,6 +85,7 @@ def _gpu(spec: GpuSpec, node: NodeSpec) -> Gpu:
         product=product.name,
         pci_bus_id=spec.pci.sysfs,
         memory_mib=spec.memory_mib,
+        numa_node=spec.numa_node,
         compute_capability=product.compute,
         clique=Clique(spec.cluster_uuid, spec.clique_id) if spec.cluster_uuid is not None else None,
         mig_capable=bool(product.mig),

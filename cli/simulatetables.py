@@ -13,7 +13,8 @@ _STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", K
 
 
 def show(result: Result) -> None:
-    print_parts(timeline(result), queues(result), waiting(result), _running(result))
+    parts = (timeline(result), placements(result), queues(result), fragmentation(result), waiting(result))
+    print_parts(*parts, _running(result))
 
 
 def timeline(result: Result) -> RenderableType:
@@ -58,6 +59,31 @@ def _amounts(amounts: dict[str, int | float]) -> str:
 def _amount(name: str, amount: float) -> str:
     """Cores with their fraction, memory as manifests write it, everything else whole."""
     return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
+
+
+def placements(result: Result) -> RenderableType | None:
+    """Who was admitted onto which nodes and GPUs; None where nothing was placed."""
+    rows = [(entry, place) for entry in result.timeline if entry.event is Kind.ADMITTED for place in entry.placement]
+    if not rows:
+        return None
+    made = table("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
+    for entry, place in rows:
+        domains = "/".join(place.domains.values())
+        gpus = ", ".join(place.devices) or "-"
+        made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node, str(place.pods), gpus)
+    return made
+
+
+def fragmentation(result: Result) -> RenderableType | None:
+    """Of each flavor's free GPUs, those that requests like this run's could not use."""
+    if not result.fragmentation:
+        return None
+    made = table("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
+    for one in result.fragmentation:
+        for when, spread in (("before", one.before), ("after", one.after)):
+            largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
+            made.add_row(one.flavor, when, str(spread.free), f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest)
+    return made
 
 
 def waiting(result: Result) -> RenderableType | None:

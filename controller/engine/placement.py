@@ -4,7 +4,7 @@ The engine asks it in nomination, in every fit check of preemption, and when it 
 the answer of a cluster whose flavors name no topology: quota alone decides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -99,11 +99,14 @@ class Placement(Protocol):
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         """Whether all this room is free at once."""
 
-    def begin(self, now_s: float) -> None:
-        """Outside of trials, before something is decided."""
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        """Outside of trials, before something is decided. ``anew``: what decays slowly is brought up to date too."""
 
-    def spreads(self) -> Sequence[Spread]:
-        """By flavor, what of its free devices can be used."""
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
+        """By flavor, what of its free devices can be used. ``empty``: as if nothing placed here were running."""
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
+        """The domains above a node, by level, in the first of these flavors that has it."""
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were told."""
@@ -183,11 +186,14 @@ class Everywhere:
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True
 
-    def begin(self, now_s: float) -> None:
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Nothing is kept."""
 
-    def spreads(self) -> Sequence[Spread]:
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002
         return ()
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:  # noqa: ARG002
+        return {}
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
         return ()

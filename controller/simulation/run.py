@@ -105,7 +105,8 @@ class Run:
         if self._until_s is not None and next_s is not None:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
-        return Result(timeline=tuple(self.entries), final=tell.end(self, last_t))
+        final = tell.end(self, last_t)
+        return Result(timeline=tuple(self.entries), final=final, fragmentation=tell.fragmentation(self.engine, end_s))
 
     def _settling(self) -> "Settling":
         # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
@@ -292,7 +293,7 @@ class Run:
                 message=message,
                 flavors=tell.flavors(workload),
                 preempted_by=by,
-                placement=tell.placement(workload),
+                placement=tell.placement(self.engine, workload),
             )
         )
 

@@ -6,12 +6,13 @@ from controller.engine.decisions import Admitted
 from controller.engine.engine import Engine
 from controller.engine.queuestate import QueueState
 from controller.engine.queueusage import quantity_of
-from controller.engine.resources import CPU, Amount, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.shares import share
+from controller.engine.topology.measures import Spread as Measured
 from controller.engine.topologyencoding import decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.simulation.timeline import End, Place, QueueEnd, Waits
+from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits
 from controller.simulation.waiting import why
 
 if TYPE_CHECKING:
@@ -27,14 +28,40 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
     return {} if admission is None else {one.name: dict(one.flavors) for one in admission.pod_set_assignments}
 
 
-def placement(workload: Workload) -> tuple[Place, ...]:
+def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
     """Where the pods of each set go, node by node; empty without a topology, or with one that ends above the nodes."""
     admission = workload.status.admission
     return tuple(
-        Place(pod_set=one.name, node=domain.values[-1], pods=domain.pods)
+        Place(
+            pod_set=one.name,
+            node=domain.values[-1],
+            pods=domain.pods,
+            devices=tuple(
+                device
+                for devices in engine.device_plan(WorkloadKey(workload.key), one.name, domain.values[-1])
+                for device in devices
+            ),
+            domains=engine.state.cluster.placement.domains(domain.values[-1], map(FlavorName, one.flavors.values())),
+        )
         for one in (admission.pod_set_assignments if admission is not None else ())
         if one.topology_assignment is not None and one.topology_assignment.levels[-1:] == (_HOSTNAME,)
         for domain in decode(one.topology_assignment)
+    )
+
+
+def fragmentation(engine: Engine, now_s: float) -> tuple[Fragmentation, ...]:
+    """By the mix of requests of the whole run."""
+    known = engine.state.cluster.placement
+    known.begin(now_s, anew=True)
+    return tuple(
+        Fragmentation(flavor=before.flavor, before=_spread(before), after=_spread(after))
+        for before, after in zip(known.spreads(empty=True), known.spreads(), strict=True)
+    )
+
+
+def _spread(given: Measured) -> Spread:
+    return Spread(
+        free=given.free, unusable=round(given.unusable, 3), ratio=round(given.ratio, 4), largest=dict(given.largest)
     )
 
 

@@ -17,10 +17,13 @@ class Kind(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``devices``: UUIDs, pod after pod; empty where nothing is known of them. ``domains``: by level, those above."""
+
     pod_set: str
     node: str
     pods: int
     devices: tuple[str, ...] = ()
+    domains: dict[str, str] = {}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,6 +71,27 @@ class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster_queues: dict[str, QueueEnd]
 
 
+class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Free GPUs, how many of them the run's mix of requests could not use in expectation, and that as a part.
+
+    ``largest``: by level, those of the domain that has most.
+    """
+
+    free: int
+    unusable: float
+    ratio: float
+    largest: dict[str, int]
+
+
+class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One flavor's nodes with nobody running, and as they are at the end."""
+
+    flavor: str
+    before: Spread
+    after: Spread
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     timeline: tuple[Entry, ...]
     final: End
+    fragmentation: tuple[Fragmentation, ...] = ()

@@ -48,6 +48,32 @@ def test_cohort_borrowing() -> None:
     assert found["timeline"][3]["flavors"] == {"main": {GPU: "a100"}}
 
 
+def test_linked_gpus_are_kept_for_those_who_need_them() -> None:
+    found = simulated("linked-gpus", "fleet-racks")
+    admitted = {entry["workload"]: entry["placement"] for entry in found["timeline"] if entry["event"] == "Admitted"}
+    assert {one["node"] for one in admitted["ml/notebooks"]} == {"paired-1"}
+    assert [(one["node"], one["domains"]) for one in admitted["ml/pretrain"]] == [
+        ("switched-1", {"topology.example/rack": "r1"}),
+        ("switched-2", {"topology.example/rack": "r2"}),
+    ]
+    (pairs,) = admitted["ml/finetune"]
+    assert (pairs["node"], pairs["pods"]) == ("paired-1", 2)
+    indexes = [int(device[-2:]) for device in pairs["devices"]]
+    assert [one // 2 for one in indexes] == [1, 1, 2, 2]
+    given = [device for places in admitted.values() for place in places for device in place["devices"]]
+    assert len(set(given)) == len(given) == 22
+    (waits,) = found["final"]["pending"]
+    assert waits["workload"] == "ml/one-more"
+    assert waits["message"].endswith("a pod's GPUs must be joined by NVLink")
+    (spread,) = found["fragmentation"]
+    assert (spread["flavor"], spread["before"]["free"], spread["after"]["free"]) == ("a100", 32, 10)
+    assert 0 < spread["before"]["ratio"] < spread["after"]["ratio"]
+    assert spread["after"]["largest"] == {"topology.example/rack": 8, "kubernetes.io/hostname": 8}
+    shown = call("--fleet", FOLDER / "fleet-racks.yaml", FOLDER / "linked-gpus.yaml").output
+    assert "switched-2" in shown
+    assert "Free GPUs" in shown
+
+
 def test_preemption_on_three_nodes_of_four() -> None:
     """The four development jobs make room for the inference job; the trainings never move."""
     found = simulated("preemption", "fleet-3x4")

@@ -130,9 +130,9 @@ class DeviceBook:
         """What is given away, as it is and on an empty cluster."""
         return self._taken(state, empty=False), self._taken(state, empty=True)
 
-    def begin(self, now_s: float) -> None:
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
         """Before decisions: grants for nodes that have become known, and the mix of requests as it is now."""
-        self.mix.refresh(now_s)
+        self.mix.refresh(now_s, anew=anew)
         if self._new:
             self._catch_up()
 
@@ -187,24 +187,25 @@ class DeviceBook:
             if single_pod.get(name, 0) > 0
         )
 
-    def free(self, name: str) -> Iterator[tuple[ResourceName, Pool, Free]]:
+    def free(self, name: str, *, empty: bool = False) -> Iterator[tuple[ResourceName, Pool, Free]]:
         """What is free on a node, by resource."""
         state = self.nodes.get(name)
         if state is not None:
-            taken = self._taken(state, empty=False)
+            taken = self._taken(state, empty=empty)
             for resource, pool in state.board.pools.items():
                 yield resource, pool, pool.free(taken)
 
-    def measured(self, name: str) -> tuple[int, float] | None:
+    def measured(self, name: str, *, empty: bool = False) -> tuple[int, float] | None:
         """Devices that are free on a node, and how many of them are expected to be of no use; None if not known."""
         state = self.nodes.get(name)
         if state is None:
             return None
-        known = state.measured
+        known = state.measured.get(empty)
         if known is None or known[0] != self.mix.version:
-            found = list(self.free(name))
+            found = list(self.free(name, empty=empty))
             unusable = sum(self.mix.unusable(pool, resource, free) for resource, pool, free in found)
-            known = state.measured = (self.mix.version, sum(sum(free) for _, _, free in found), unusable)
+            known = self.mix.version, sum(sum(free) for _, _, free in found), unusable
+            state.measured[empty] = known
         return known[1], known[2]
 
     def plan(self, owner: Owner, host: str) -> tuple[Set, ...]:

@@ -75,8 +75,8 @@ class NodeDevices:
         """By pod, what it holds."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
-        self.measured: tuple[int, int, float] | None = None
-        """By which version of the mix: devices free, and those expected to be of no use."""
+        self.measured: dict[bool, tuple[int, int, float]] = {}
+        """Likewise, by which version of the mix: devices free, and those expected to be of no use."""
 
     def put(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants
@@ -85,7 +85,7 @@ class NodeDevices:
     def forget(self) -> None:
         """Pods or reports have changed."""
         self.taken.clear()
-        self.measured = None
+        self.measured.clear()
 
 
 def same_hardware(one: GpuNodeStatus, other: GpuNodeStatus) -> bool:

@@ -49,9 +49,9 @@ class Mix:
         self._weights[shape] = self._weights.get(shape, 0.0) + pods
         self._fresh = False
 
-    def refresh(self, now_s: float) -> None:
-        """Between decisions: the mix as it is at ``now_s``; not more often than worth while."""
-        if self._fresh or now_s - self._refreshed_s < _REFRESHED_S:
+    def refresh(self, now_s: float, *, anew: bool = False) -> None:
+        """Between decisions: the mix as it is at ``now_s``; without ``anew`` not more often than worth while."""
+        if self._fresh or (not anew and now_s - self._refreshed_s < _REFRESHED_S):
             return
         lapsed_s = max(0.0, now_s - self._at_s) if self._at_s else 0.0
         decay = 0.5 ** (lapsed_s / HALF_LIFE_S)

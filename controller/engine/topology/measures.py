@@ -24,14 +24,14 @@ class Spread(NamedTuple):
         return self.unusable / self.free if self.free else 0.0
 
 
-def spread(tree: Tree, book: DeviceBook) -> Spread | None:
-    """None where nothing is known of any of its nodes."""
+def spread(tree: Tree, book: DeviceBook, *, empty: bool) -> Spread | None:
+    """``empty``: as if nothing that was placed here were running. None where nothing is known of any of its nodes."""
     sums = [0] * len(tree.parent)
     unusable = 0.0
     known = False
     for leaf in tree.at_level[-1] if tree.depth else ():
         for name in tree.nodes[leaf]:
-            found = book.measured(name)
+            found = book.measured(name, empty=empty)
             if found is not None:
                 known = True
                 sums[leaf] += found[0]
@@ -48,8 +48,8 @@ def spread(tree: Tree, book: DeviceBook) -> Spread | None:
     return Spread(tree.flavor, sum(sums[domain] for domain in tree.at_level[0]), unusable, largest)
 
 
-def spreads(trees: Mapping[FlavorName, Tree], book: DeviceBook) -> Iterator[Spread]:
+def spreads(trees: Mapping[FlavorName, Tree], book: DeviceBook, *, empty: bool) -> Iterator[Spread]:
     for name in sorted(trees):
-        found = spread(trees[name], book)
+        found = spread(trees[name], book, empty=empty)
         if found is not None:
             yield found

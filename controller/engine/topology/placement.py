@@ -110,13 +110,23 @@ class Topologies:
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         return self.devices.plan(Owner(owner, pod_set), node)
 
-    def begin(self, now_s: float) -> None:
-        self.devices.begin(now_s)
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        self.devices.begin(now_s, anew=anew)
 
-    def spreads(self) -> Sequence[Spread]:
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
         if not self.devices.nodes:
             return ()
-        return tuple(spreads({name: finder.tree for name, finder in self._finders.items()}, self.devices))
+        trees = {name: finder.tree for name, finder in self._finders.items()}
+        return tuple(spreads(trees, self.devices, empty=empty))
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
+        """The domains above a node, by level, in the first of these flavors that has it."""
+        for flavor in flavors:
+            tree = self.tree(flavor)
+            leaf = tree.leaf((host,)) if tree is not None and tree.by_host else None
+            if tree is not None and leaf is not None:
+                return dict(zip(tree.levels[:-1], tree.path[leaf], strict=False))
+        return {}
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.engine.engine import Engine
 from controller.engine.topologyencoding import Domain, encode
 from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
 from controller.simulation.tell import placement
@@ -14,7 +15,7 @@ def placed(*levels: str) -> tuple[Place, ...]:
     domains = [Domain(("r1", "n1")[: len(levels)], 3), Domain(("r1", "n2")[: len(levels)], 1)]
     chosen = PodSetAssignment(name="main", topology_assignment=encode(levels, domains[: len(levels)]))
     bare = PodSetAssignment(name="driver")
-    return placement(Workload(status=WorkloadStatus(admission=Admission(pod_set_assignments=(bare, chosen)))))
+    return placement(Engine(), Workload(status=WorkloadStatus(admission=Admission(pod_set_assignments=(bare, chosen)))))
 
 
 @pytest.mark.parametrize(
@@ -29,4 +30,4 @@ def test_a_place_is_a_node(levels: tuple[str, ...], found: tuple[Place, ...]) ->
 
 
 def test_without_a_topology_there_is_no_place() -> None:
-    assert placement(Workload()) == ()
+    assert placement(Engine(), Workload()) == ()

@@ -61,6 +61,10 @@ class VgpuHost(Struct, frozen=True):
     driver_branch: str
 
 
+ANSWERS = ("nvidia.com/mig.config.state",)
+"""Ours to write while we answer, and never to remove from another who does: server-side apply takes ours away."""
+
+
 def is_published(key: str) -> bool:
     """Whether a label of that key is ours to write and to remove: the feature discovery set, and our own."""
     own = key == PERCENT_LARGEST or key.startswith(f"{OWN}/{_MODEL_PREFIX}")

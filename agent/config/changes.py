@@ -23,6 +23,7 @@ class Concern(StrEnum):
 _CONCERNS = {
     "layout": Concern.LAYOUT,
     "gpu_layout": Concern.LAYOUT,
+    "mig": Concern.LAYOUT,
     "replica_policy": Concern.ALLOCATION,
     "allocation": Concern.ALLOCATION,
     "driver": Concern.ALLOCATION,

@@ -14,6 +14,7 @@ from agent.config.sections import SPECIAL
 from agent.config.settings import DriverSettings, LabelSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
+from agent.mig.settings import MigSettings
 from agent.mps.settings import MpsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
@@ -127,6 +128,7 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
         layout=LayoutSpec(**groups.get("layout", {})),
         allocation=AllocationSpec(**groups.get("allocation", {})),
         driver=DriverSettings(**driver),
+        mig=MigSettings(**groups.get("mig", {})),
         health=_health(groups.get("health", {})),
         mps=MpsSettings(**groups.get("mps", {})),
         labels=LabelSettings(**labels),

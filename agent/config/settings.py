@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent.health.settings import HealthSettings
+from agent.mig.settings import MigSettings
 from agent.mps.settings import MpsSettings
 from agent.telemetry.settings import MetricsSettings
 from deviceplugin.strategy import AllocationSpec
@@ -102,6 +103,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     replica_policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED
     allocation: AllocationSpec = AllocationSpec()
     driver: DriverSettings = DriverSettings()
+    mig: MigSettings = MigSettings()
     health: HealthSettings = HealthSettings()
     mps: MpsSettings = MpsSettings()
     labels: LabelSettings = LabelSettings()

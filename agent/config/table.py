@@ -8,6 +8,7 @@ from agent.config.parsers import ADDRESS, DURATION, FAULT_CLASS, IMEX_CHANNELS, 
 from agent.config.settings import LogFormat, LogLevel
 from agent.telemetry.settings import HostnameLabel
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
+from inventory.gpulayout import WhenBusy
 from inventory.sharing import MigStrategy, ReplicaPolicy
 from yamlfile.parsers import BOOL, PATH, TEXT, WORDS, Parser, integer, one_of, seconds, some_of
 
@@ -403,6 +404,20 @@ OWN: tuple[Option, ...] = (
         "mps.shmSizeMib", "mps.shm_size_mib", integer(16, 1 << 22), "half the memory", "size of an MPS device's tmpfs"
     ),
     _key("mps.probeIntervalSeconds", "mps.probe_interval_s", seconds(0.1, 3600), "10", "how often a daemon is asked"),
+    _key(
+        "mig.configFile",
+        "mig.config_file",
+        PATH,
+        "",
+        "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
+    ),
+    _key(
+        "mig.whenBusy",
+        "mig.when_busy",
+        one_of(WhenBusy),
+        "refuse",
+        "what that label's change does where pods hold what has to go",
+    ),
     Option(
         flag="--log-format",
         target="logging.format",
@@ -426,7 +441,7 @@ OWN: tuple[Option, ...] = (
 
 OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
 BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
-OWN_SECTIONS = ("layout", "health", "mps", "metrics", "logging", "labels", "events")
+OWN_SECTIONS = ("layout", "health", "mig", "mps", "metrics", "logging", "labels", "events")
 """An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
 FLAG_ALIASES = {
     "--config-file": "--config",

@@ -13,10 +13,13 @@ import grpc.aio
 
 from agent.config.settings import Settings
 from agent.mig.change import Hands
+from agent.mig.choice import ANSWER, LABEL, PartedChoice
+from agent.mig.evictor import Evictor
 from agent.mig.hands import NvmlHands
 from agent.mig.journal import Entry, Journal
 from agent.mig.keeper import MigKeeper
 from agent.mig.outcomes import MigState, MigStatus, Wish
+from agent.mig.settings import MigSettings
 from agent.monitor import GpuMonitor
 from agent.picture import Picture
 from agent.podresources import PodResources
@@ -32,6 +35,7 @@ WHO = "mig"
 GOING = "its MIG layout is being changed"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
+FILE_POLL_S = 2.0
 
 
 class MigNode:
@@ -49,8 +53,9 @@ class MigNode:
         say: Callable[[str], None],
     ) -> None:
         self.boot_id = boot_id
-        self.evicted: frozenset[str] = frozenset()
-        """Pods (``namespace/name``) that are to be evicted for a MIG layout."""
+        self.evictor = Evictor(say)
+        self.parted = PartedChoice(settings.mig)
+        self._evicted: frozenset[str] = frozenset()
         self._picture = picture
         self._monitor = monitor
         self._kubelet = PodResources(settings.kubelet_dir / "pod-resources")
@@ -64,6 +69,7 @@ class MigNode:
         self._taken = asyncio.Condition()
         self._discovery = 0
         self._settled = asyncio.Event()
+        self.parted.reread()
         self.keeper = MigKeeper(self, self._journal, now)
         self._withhold_interrupted()
 
@@ -91,18 +97,41 @@ class MigNode:
         self.keeper.want(self._wishes(), again=again)
         self._show()
 
+    def labelled(self, labels: Mapping[str, str]) -> None:
+        """The Node's labels are these now."""
+        if labels.get(LABEL) != self.parted.label:
+            self.parted.label = labels.get(LABEL)
+            log.info("mig.config", extra={"label": self.parted.label or ""})
+            self.wishes_changed(again=True)
+
+    def reconfigured(self, settings: MigSettings) -> None:
+        """Settings from now on, and a new look at everything that was refused."""
+        self.parted.settings = settings
+        self.parted.reread()
+        self.wishes_changed(again=True)
+
     async def run(self) -> None:
         """Keep every GPU as it is wished, from the first discovery on, until cancelled."""
         await self._settled.wait()
-        await self.keeper.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.keeper.run())
+            tasks.create_task(self._follow_file())
+
+    async def _follow_file(self) -> None:
+        """A ConfigMap's files are swapped, and nobody is told."""
+        while True:
+            await asyncio.sleep(FILE_POLL_S)
+            if self.parted.reread():
+                self.wishes_changed(again=True)
 
     def _wishes(self) -> dict[GpuUuid, Wish]:
-        wishes: dict[GpuUuid, Wish] = {}
-        for gpu in self._picture.node.gpus:
+        gpus = self._picture.node.gpus
+        wishes = self.parted.wishes(gpus, self._picture.wanted.modes)
+        for gpu in gpus:
             mode = self._picture.modes.get(gpu.uuid)
             if isinstance(mode, Mig):
                 wishes[gpu.uuid] = Wish(mode.profiles, self._when_busy(gpu.uuid))
-            elif mode is not None and (gpu.mig_enabled or gpu.uuid in self.keeper.statuses):
+            elif mode is not None and gpu.uuid not in wishes and (gpu.mig_enabled or gpu.uuid in self.keeper.statuses):
                 wishes[gpu.uuid] = Wish(None, self._when_busy(gpu.uuid))
         return wishes
 
@@ -153,7 +182,7 @@ class MigNode:
             log.warning("the changed MIG instances are not discovered yet", extra={"after_s": REDISCOVER_WITHIN_S})
 
     def evict(self, pods: frozenset[str], why: str) -> None:  # noqa: ARG002 - the evictor says why itself
-        self.evicted = pods
+        self._evicted = pods
 
     def told(self, status: MigStatus) -> None:
         level = logging.INFO if status.state is MigState.APPLIED else logging.WARNING
@@ -171,13 +200,17 @@ class MigNode:
     def _show(self) -> None:
         """Bring what is withheld and reported up to date; the kubelet hears of it where that changes anything."""
         withheld = self._picture.withhold(WHO, self._reasons())
+        self.evictor.want(self._evicted | self._picture.drained)
         if self._report() or withheld:
             self._serve()
 
     def _report(self) -> bool:
         statuses = self.keeper.statuses.values()
         lines = tuple(one.sentence for one in statuses if one.state is not MigState.APPLIED and one.sentence)
-        return self._picture.report(WHO, lines)
+        answer = self.parted.answer(self.keeper.statuses)
+        answers = {} if answer is None else {ANSWER: answer}
+        answered, self._picture.answers = answers != self._picture.answers, answers
+        return self._picture.report(WHO, (*self.parted.problems, *lines)) or answered
 
     def _reasons(self) -> dict[str, str]:
         reasons: dict[str, str] = {}

@@ -1,0 +1,105 @@
+"""The node's label ``nvidia.com/mig.config``: which of mig-parted's configurations is wished, and the answer to it.
+
+A GPU that a layout names is the layout's: where the label wishes it otherwise the label is answered ``failed``, and a
+line says which GPU it is. Everything else of the configuration is carried out all the same.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.mig import parted
+from agent.mig.outcomes import MigState, MigStatus, Wish
+from agent.mig.parted import Configurations
+from agent.mig.settings import MigSettings
+from inventory.devices import Gpu
+from inventory.gpulayout import GpuMode, Mig
+from inventory.ids import GpuUuid
+from yamlfile import ConfigError, read_text
+
+log = logging.getLogger(__name__)
+
+LABEL = "nvidia.com/mig.config"
+ANSWER = "nvidia.com/mig.config.state"
+
+
+class PartedChoice:
+    """What the label chooses. ``update`` reads, the rest answers from memory."""
+
+    def __init__(self, settings: MigSettings) -> None:
+        self.settings = settings
+        self.label: str | None = None
+        self._configurations: Configurations = {}
+        self._seen: tuple[object, ...] = ()
+        self._broken = ""
+        self._problems: tuple[str, ...] = ()
+        self._wishes: dict[GpuUuid, Wish] = {}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the label cannot be followed, one line each; what became of its wishes is not among them."""
+        return self._problems
+
+    def reread(self) -> bool:
+        """Read the file if it is another one than before (a ConfigMap's files are swapped). True where it is."""
+        path = self.settings.config_file
+        identity = (path, _identity(path))
+        if identity == self._seen:
+            return False
+        self._seen = identity
+        self._configurations, self._broken = {}, ""
+        if path is not None:
+            try:
+                self._configurations = parted.parse(read_text(path), str(path))
+            except ConfigError as wrong:
+                self._broken = str(wrong)
+        return True
+
+    def wishes(self, gpus: tuple[Gpu, ...], named: Mapping[GpuUuid, GpuMode]) -> dict[GpuUuid, Wish]:
+        """What the label wishes of these GPUs, but for those that a layout names."""
+        self._problems, self._wishes = (), {}
+        if self.settings.config_file is None or not self.label:
+            return {}
+        entries = self._configurations.get(self.label)
+        if self._broken or entries is None:
+            known = ", ".join(sorted(self._configurations)) or "none"
+            self._problems = (self._broken or f"{LABEL}: found {self.label}, expected one of {known}",)
+            return {}
+        absent = parted.missing(entries, gpus)
+        problems = [f"{LABEL}: {self.label}: there is no GPU {index}" for index in absent]
+        self._wishes = parted.wishes(entries, gpus, self.settings.when_busy)
+        for gpu in gpus:
+            wish, mode = self._wishes.get(gpu.uuid), named.get(gpu.uuid)
+            if wish is not None and mode is not None:
+                del self._wishes[gpu.uuid]
+                if not _same(wish, mode):
+                    problems.append(
+                        f"{LABEL}: {self.label} wishes GPU {gpu.index} otherwise than its layout, which holds"
+                    )
+        self._problems = tuple(problems)
+        return dict(self._wishes)
+
+    def answer(self, statuses: Mapping[GpuUuid, MigStatus]) -> str | None:
+        """The value of the state label: success, failed or pending; None where no label asks."""
+        if self.settings.config_file is None or not self.label:
+            return None
+        states = [statuses[gpu].state if gpu in statuses else None for gpu in self._wishes]
+        if self._problems or any(state in (MigState.REFUSED, MigState.FAILED) for state in states):
+            return "failed"
+        return "success" if all(state is MigState.APPLIED for state in states) else "pending"
+
+
+def _same(wish: Wish, mode: GpuMode) -> bool:
+    if isinstance(mode, Mig):
+        return wish.profiles is not None and sorted(wish.profiles) == sorted(mode.profiles)
+    return wish.profiles is None
+
+
+def _identity(path: Path | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns)

@@ -1,0 +1,72 @@
+"""Pods that hold what a layout needs are evicted by the API server's Eviction: budgets and grace periods are kept.
+
+An eviction that a PodDisruptionBudget refuses is asked for again; one that was taken is not, unless the pod is still
+there long after.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kube.client import Client
+from kube.clock import Clock, SystemClock
+from kube.errors import KubeError, NotFoundError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+AGAIN_S = 120.0
+"""After that a pod that was evicted and still holds its device is evicted once more."""
+
+
+class Evictor:
+    """``want`` may be called at any time; ``follow`` (see agent.outlet.Follower) does the work."""
+
+    def __init__(self, told: Callable[[str], None], clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._told = told
+        self._wanted: frozenset[str] = frozenset()
+        self._done_s: dict[str, float] = {}
+        self._changed = asyncio.Event()
+
+    def want(self, pods: frozenset[str]) -> None:
+        """Have these gone (``namespace/name``); replaces what was wanted before."""
+        if pods != self._wanted:
+            self._wanted = pods
+            self._done_s = {pod: at_s for pod, at_s in self._done_s.items() if pod in pods}
+            self._changed.set()
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:  # noqa: ARG002
+        """Evict what is wanted, until cancelled."""
+        while True:
+            self._changed.clear()
+            left = [await self._evict(client, pod) for pod in sorted(self._wanted) if self._is_due(pod)]
+            await self._clock.wait(self._changed, RETRY_S if self._wanted and not all(left) else AGAIN_S)
+
+    def _is_due(self, pod: str) -> bool:
+        at_s = self._done_s.get(pod)
+        return at_s is None or self._clock.monotonic() - at_s >= AGAIN_S
+
+    async def _evict(self, client: Client, pod: str) -> bool:
+        namespace, _, name = pod.partition("/")
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
+        try:
+            await client.create(target, body, msgspec.Raw, namespace=namespace)
+        except NotFoundError:
+            pass
+        except KubeError as refused:
+            log.warning("eviction refused", extra={"pod": pod, "error": str(refused)})
+            return False
+        else:
+            self._told(f"pod {pod} is evicted: it holds a GPU or a part of one whose layout is being changed")
+        self._done_s[pod] = self._clock.monotonic()
+        return True

@@ -18,16 +18,22 @@ def slices(replicas: int, gpus: str = "[1]", more: str = "") -> str:
     return EAGER + f"layout:\n- {{gpus: {gpus}, mode: timeSlicing, replicas: {replicas}{more}}}\n"
 
 
+async def percents_ready(lab: Lab, gpus: int = 1) -> None:
+    await lab.until(lambda: len(lab.endpoint(PERCENT).healthy) == 100 * gpus, "an MPS daemon is not ready")
+
+
 async def test_whole_sliced_and_fractional_gpus_stand_side_by_side(lab: Lab) -> None:
     await lab.serve(fleet(3), THREE)
     assert set(lab.kubelet.endpoints) == {GPU, SHARED, PERCENT}
     assert lab.endpoint().healthy == {lab.uuid(0)}
     assert lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(4)}
-    assert lab.endpoint(PERCENT).healthy == {f"{lab.uuid(2)}::{n}" for n in range(100)}
+    assert lab.endpoint(PERCENT).devices.keys() == {f"{lab.uuid(2)}::{n}" for n in range(100)}
+    await percents_ready(lab)
 
 
 async def test_a_fraction_is_its_part_of_one_gpus_memory_and_threads(lab: Lab) -> None:
     await lab.serve(fleet(3), THREE)
+    await percents_ready(lab)
     grant = await lab.kubelet.allocate(PERCENT, 30)
     envs = grant.response.envs
     assert envs["NVIDIA_VISIBLE_DEVICES"] == lab.uuid(2)
@@ -41,6 +47,7 @@ async def test_a_fraction_is_its_part_of_one_gpus_memory_and_threads(lab: Lab) -
 async def test_what_does_not_fit_one_gpu_is_refused_with_the_sentence_why(lab: Lab) -> None:
     both = EAGER + "layout:\n- {gpus: [0, 1], mode: fractional, granularity: 10}\n"
     await lab.serve(fleet(2), both, resource=PERCENT)
+    await percents_ready(lab, 2)
     await lab.kubelet.allocate(PERCENT, 50, pod="a")
     await lab.kubelet.allocate(PERCENT, 60, pod="b")
     for size, why in ((60, "expected 50 at most"), (15, "expected a multiple of 10")):
@@ -52,6 +59,7 @@ async def test_what_does_not_fit_one_gpu_is_refused_with_the_sentence_why(lab: L
 
 async def test_a_layout_changes_live_and_touches_no_other_resources_stream(lab: Lab) -> None:
     await lab.serve(fleet(3), THREE)
+    await percents_ready(lab)
     before = {name: (one.registration.endpoint, one.lists) for name, one in lab.kubelet.endpoints.items()}
     await lab.agent.reconfigure(lab.settings(THREE.replace("replicas: 4", "replicas: 8")))
     await lab.until(lambda: len(lab.endpoint(SHARED).healthy) == 8)

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 ASK_TIMEOUT_S = 10.0
 _KEPT = 200
@@ -18,8 +18,9 @@ class MpsError(Exception):
     """MPS did not do what it was asked; one line says what."""
 
 
-async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", timeout_s: float = ASK_TIMEOUT_S) -> str:
+async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", timeout_s: float | None = None) -> str:
     """What a program printed. Raises MpsError where it is missing, fails or takes too long."""
+    timeout_s = ASK_TIMEOUT_S if timeout_s is None else timeout_s
     name = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line
     try:
         process = await asyncio.create_subprocess_exec(
@@ -56,7 +57,7 @@ class Control:
         self._words = tuple(words)
         self._env = env
 
-    async def ask(self, command: str, timeout_s: float = ASK_TIMEOUT_S) -> str:
+    async def ask(self, command: str, timeout_s: float | None = None) -> str:
         """The answer to one command. Raises MpsError."""
         return await run(self._words, self._env, f"{command}\n", timeout_s)
 
@@ -69,8 +70,8 @@ class Control:
         found = [await self.ask(f"get_client_list {server}") for server in await self.servers()]
         return tuple(pid for answer in found for pid in _pids(answer))
 
-    async def limit(self, threads_percent: int | None, memory_mib: int | None) -> None:
-        """Defaults for the servers to come and, for new clients, those that run; read back. Raises MpsError.
+    async def limit(self, threads_percent: int | None, memory_mib: int | None, servers: Iterable[int]) -> None:
+        """Defaults for the servers to come and, for new clients, ``servers`` that run; read back. Raises MpsError.
 
         Each daemon sees one device, so it is always device 0: limits by UUID are taken in and have no effect.
         """
@@ -78,7 +79,7 @@ class Control:
         await self.ask(f"set_default_active_thread_percentage {threads}")
         if memory_mib is not None:
             await self.ask(f"set_default_device_pinned_mem_limit 0 {memory_mib}M")
-        for server in await self.servers():
+        for server in servers:
             await self.ask(f"set_active_thread_percentage {server} {threads}")
             if memory_mib is not None:
                 await self.ask(f"set_device_pinned_mem_limit {server} 0 {memory_mib}M")

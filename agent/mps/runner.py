@@ -179,7 +179,7 @@ class MpsDaemons:
         paths = folders.make(self.root, spec.device, self._programs.shared_memory, self.settings.shm_size_mib)
         control = self._control(spec.device)
         if await self._take_over(spec, paths, control):
-            await control.limit(spec.threads_percent, spec.memory_mib)
+            await control.limit(spec.threads_percent, spec.memory_mib, await control.servers())
             return bool(await control.clients())
         await self._kill(spec)
         if spec.exclusive:
@@ -192,7 +192,7 @@ class MpsDaemons:
         )
         process = self._watch(spec.device, pid)
         await self._await_answer(control, process, paths)
-        await control.limit(spec.threads_percent, spec.memory_mib)
+        await control.limit(spec.threads_percent, spec.memory_mib, ())
         return False
 
     async def _take_over(self, spec: DaemonSpec, paths: DevicePaths, control: Control) -> bool:
@@ -242,7 +242,8 @@ class MpsDaemons:
         return False
 
     async def _limit(self, spec: DaemonSpec) -> bool:
-        await self._control(spec.device).limit(spec.threads_percent, spec.memory_mib)
+        control = self._control(spec.device)
+        await control.limit(spec.threads_percent, spec.memory_mib, await control.servers())
         return False
 
     async def _probe(self, spec: DaemonSpec) -> bool:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class MpsSettings(Struct, frozen=True, kw_only=True):
-    """``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the machine's memory, as tmpfs has."""
+    """``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the memory, as tmpfs has."""
 
     control_program: Path = Path("nvidia-cuda-mps-control")
     multi_user: bool = False

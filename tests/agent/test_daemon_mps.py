@@ -1,0 +1,167 @@
+"""MPS on a node: nothing is given before its daemon serves clients, and a daemon that ends takes nobody else along."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from agent.mps import control, core
+from agent.mps.core import DaemonState, Phase
+from agent.mps.paths import device_paths
+from agent.mps.runner import programs
+from agent.mps.settings import MpsSettings
+from deviceplugin.testing import Endpoint
+from tests.agent.lab import EAGER, Lab, fleet
+
+SHARED = "nvidia.com/gpu.shared"
+MPS = EAGER + "mps: {probeIntervalSeconds: 0.2}\n"
+CONFIG = MPS + "sharing: {mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.05)
+
+
+def daemon(lab: Lab, index: int) -> DaemonState:
+    return next(one for one in lab.agent.mps.states() if one.device == lab.uuid(index))
+
+
+def pid(lab: Lab, index: int) -> int:
+    return int(device_paths(lab.state_dir / "mps", lab.uuid(index)).pid_file.read_text())
+
+
+@contextmanager
+def client(lab: Lab, index: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """A program in a pod that has a context on the GPU; its first line says what it was given."""
+    paths = device_paths(lab.state_dir / "mps", lab.uuid(index))
+    words = programs(MpsSettings(), simulated=True).canary
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(paths.pipe)}
+    with subprocess.Popen([*words, "--hold"], env=env, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def limits(lab: Lab, index: int) -> tuple[float, int]:
+    """What a client gets now: percent of the threads, MiB of memory."""
+    with client(lab, index) as one:
+        assert one.stdout is not None
+        found = json.loads(one.stdout.readline())
+        return found["threads"], found["memoryMib"]
+
+
+async def ready(lab: Lab, resource: str = SHARED) -> None:
+    def holds() -> bool:
+        return all(one.phase is Phase.READY for one in lab.agent.mps.states()) and not lab.down(resource)
+
+    await lab.until(holds, "every daemon ready")
+
+
+async def served(lab: Lab, text: str, config: str = CONFIG, resource: str = SHARED) -> Endpoint:
+    endpoint = await lab.serve(text, config, resource=resource)
+    await ready(lab, resource)
+    return endpoint
+
+
+def compute_mode(lab: Lab, index: int) -> int:
+    pynvml.nvmlInit()
+    try:
+        return int(pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByUUID(lab.uuid(index))))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+async def test_a_container_becomes_a_client_of_its_gpus_daemon_with_an_equal_share(lab: Lab) -> None:
+    await served(lab, fleet(1))
+    given = (await lab.kubelet.allocate(SHARED, 1)).response
+    paths = device_paths(lab.state_dir / "mps", lab.uuid(0))
+    assert given.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/nvidia-mps"
+    assert {one.container_path: one.host_path for one in given.mounts} == {
+        "/tmp/nvidia-mps": str(paths.pipe),
+        "/dev/shm": str(paths.shm),
+    }
+    assert paths.control.is_socket()
+    assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+    assert "NEW SERVER" in paths.control_log.read_text(), "no client was sent through before"
+    # Nobody is its client: it ends with the agent, and the GPU is as it was.
+    running = pid(lab, 0)
+    await lab.stop()
+    assert not Path(f"/proc/{running}").exists()
+    assert not paths.base.exists()
+    assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_DEFAULT
+
+
+async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: Lab) -> None:
+    await served(lab, fleet(2))
+    pods = {}
+    for name in ("first", "second"):
+        (device,) = (await lab.kubelet.allocate(SHARED, 1, pod=name)).devices
+        pods[device.partition("::")[0]] = name
+    await lab.until(lambda: len(lab.agent.holders.holders) == 2, "both held")
+    first = pid(lab, 0)
+    os.kill(first, signal.SIGKILL)
+    await lab.until(lambda: bool(lab.down(SHARED)))
+    assert lab.down(SHARED) <= lab.on(0, SHARED)
+    await ready(lab)
+    assert pid(lab, 0) != first
+    (told,) = lab.outlet.problems
+    assert told == (
+        f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: its clients in default/{pods[lab.uuid(0)]} "
+        "have lost it; it is being started anew"
+    )
+    assert (daemon(lab, 0).restarts, daemon(lab, 1).restarts) == (1, 0)
+
+
+async def test_a_daemon_that_hangs_is_replaced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    await served(lab, fleet(1))
+    first = pid(lab, 0)
+    os.kill(first, signal.SIGSTOP)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(control, "ASK_TIMEOUT_S", 0.2)
+        await lab.until(lambda: bool(lab.down(SHARED)))
+    await ready(lab)
+    assert pid(lab, 0) != first
+    assert any("does not answer" in line for line in lab.outlet.problems)
+
+
+async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_other_limits(lab: Lab) -> None:
+    await served(lab, fleet(1))
+    running = pid(lab, 0)
+    with client(lab, 0) as held:
+        assert held.stdout is not None
+        held.stdout.readline()
+        await lab.restart(CONFIG.replace("replicas: 4", "replicas: 2"))
+        await lab.listed(SHARED)
+        await ready(lab)
+        assert pid(lab, 0) == running
+        assert held.poll() is None
+        assert limits(lab, 0) == (50.0, 20480)
+
+
+async def test_each_mig_instance_has_its_daemon_and_the_gpu_keeps_its_compute_mode(lab: Lab) -> None:
+    more = "  migEnabled: [0]\n  mig: {0: [3g.20gb, 3g.20gb]}\n"
+    config = MPS + (
+        "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/mig-3g.20gb, replicas: 2}]}}\n"
+    )
+    await served(lab, fleet(1, more=more), config, "nvidia.com/mig-3g.20gb")
+    assert len(lab.agent.mps.states()) == 2
+    assert all(one.device.startswith("MIG-") for one in lab.agent.mps.states())
+    assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_DEFAULT
+
+
+async def test_more_clients_than_the_driver_serves_are_refused_with_the_number(lab: Lab) -> None:
+    await lab.serve(fleet(1), CONFIG.replace("replicas: 4", "replicas: 61"), resource=SHARED)
+    assert len(lab.down(SHARED)) == 61
+    (state,) = lab.agent.mps.states()
+    assert (state.phase, state.reason) == (
+        Phase.REFUSED,
+        "no MPS daemon: found 61 MPS clients, expected 48 at most on NVIDIA A100-SXM4-40GB with this driver",
+    )

@@ -215,8 +215,9 @@ async def test_a_gpu_lost_before_the_start_is_known_from_the_checkpoint(
     restarted._main.close()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_gpu_that_hangs_at_discovery_is_unreadable_and_the_others_are_not(
-    simulate: Simulate, driver: Driver, impatient: float
+    simulate: Simulate, driver: Driver
 ) -> None:
     simulation = simulate(4)
     await driver.open()

@@ -134,9 +134,9 @@ class HolderWatch:
     async def refresh(self) -> None:
         """Ask once. Raises grpc.aio.AioRpcError."""
         answer = await self._client.list()
-        # Which devices are ours is asked after the answer: a discovery may have come in between.
-        holders = holders_of(answer, self._devices())
         allocatable = await self._client.allocatable()
+        # Which devices are ours is asked after the answers: a discovery may have come in between.
+        holders = holders_of(answer, self._devices())
         differs = holders != self.holders or allocatable != self.allocatable or not self.reachable
         self.holders, self.allocatable, self.reachable = holders, allocatable, True
         if differs:

@@ -132,7 +132,9 @@ class Agent:
         )
         self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
         self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
-        self.endpoints = Endpoints(self.exposition, self.report, lambda: None, self._unready, self.monitor.release)
+        self.endpoints = Endpoints(
+            self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu
+        )
         self.mig = MigNode(
             self.picture,
             self.monitor,
@@ -436,6 +438,7 @@ class Agent:
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
             holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
+            mps=self.mps.states(),
         )
 
     def _unready(self) -> str | None:
@@ -448,6 +451,9 @@ class Agent:
         return f"not registered with the kubelet: {', '.join(waiting)}" if waiting else "a resource is being withdrawn"
 
     # NVML and the disk
+
+    async def _release_gpu(self, index: int, seconds: float, forced: bool) -> str:
+        return await self.mig.release(index, seconds, forced=forced)
 
     def _driver(self, on_xid: Callable[[GpuUuid, XidEvent], None]) -> Driver:
         return Driver(self._settings.node_name, self._settings.sys_root, on_xid)

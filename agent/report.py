@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from agent.health.faults import Fault
 from agent.health.states import DeviceHealth, Transition
+from agent.mps.core import DaemonState
 from agent.picture import Picture
 from agent.podresources import Holder
 from deviceplugin.manager import ServerStatus
@@ -53,6 +54,7 @@ class NodeReport(Struct, frozen=True):
     faults: tuple[GpuFaults, ...] = ()
     history: tuple[Transition, ...] = ()
     holders: tuple[HeldDevice, ...] = ()
+    mps: tuple[DaemonState, ...] = ()
 
 
 def device_reports(picture: Picture) -> tuple[DeviceReport, ...]:

@@ -9,6 +9,7 @@ import click
 from inventory import __version__
 
 COMMANDS: Final = {
+    "doctor": "cli.doctor:doctor",
     "explain": "cli.explain:explain",
     "node": "cli.node:node",
     "queue": "cli.queue:queue",
@@ -41,6 +42,7 @@ def tessera() -> None:
     Examples:
       tessera node                       what this node's agent knows
       tessera node -o json | jq .health  the same for programs
+      tessera doctor                     what keeps this node from serving its GPUs
       tessera sim xid --gpu 3 79         let a simulated GPU fail
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers

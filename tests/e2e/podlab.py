@@ -8,7 +8,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +45,10 @@ def install_pods(cluster: Cluster) -> None:
     probe = json.dumps(pod_body("probe", queue="any"))
 
     def held() -> bool:
-        found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=probe))
-        return bool(found["spec"].get("schedulingGates"))
+        with suppress(ClusterError):  # refused without its marks: of two policies one takes effect first
+            found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=probe))
+            return bool(found["spec"].get("schedulingGates"))
+        return False
 
     wait_until(held, "the policies in effect", timeout_s=30, every_s=0.1)
     update = ("label", "pod", "probe", "-n", TEAM, f"{QUEUE}=", "--overwrite", "--dry-run=server")
@@ -122,14 +124,15 @@ class PodWatcher:
 
     pods: dict[str, Json] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    halves: int = 0
-    """Gangs at most that were half placed at once."""
+    seen: set[str] = field(default_factory=set)
+    """Names of all pods that ever were."""
     _since_s: float | None = None
 
     def hear(self, change: Change[Json]) -> None:
         match change:
             case Added(key=key, new=new):
                 self.pods[key.name] = new.object
+                self.seen.add(key.name)
             case Changed(key=key, old=old, new=new):
                 self.pods[key.name] = new.object
                 if is_held(old.object) and not is_held(new.object):
@@ -148,7 +151,6 @@ class PodWatcher:
         """Deadlock is seen when nothing happens any more: call it while waiting too."""
         groups = {one["metadata"]["labels"].get(GROUP, "") for one in self.pods.values()} - {""}
         halves = [group for group in sorted(groups) if self.is_half_placed(group)]
-        self.halves = max(self.halves, len(halves))
         if len(halves) < 2:
             self._since_s = None
         elif self._since_s is None:
@@ -239,19 +241,33 @@ class PodLab:
         found = self.workload(name).get("status", {}).get("conditions", [])
         return next((f"{one['status']}/{one['reason']}" for one in found if one["type"] == type_), "")
 
-    async def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    async def until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        timeout_s: float = 60.0,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             self.watcher.look()
+            if meanwhile is not None:
+                await meanwhile()
             assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}: {self._shown()}"
             await asyncio.sleep(0.05)
 
     def _shown(self) -> str:
         states = {
             name: (one["status"].get("phase"), is_held(one), node(one), sorted(one["metadata"].get("finalizers", [])))
-            for name, one in self.watcher.pods.items()
+            for name, one in sorted(self.watcher.pods.items())
+            if one["status"].get("phase") != "Succeeded" or one["metadata"].get("finalizers")
         }
-        return str(states)[:2000]
+        workloads = {
+            name: [f"{each['type']}={each['status']}/{each['reason']}" for each in one["status"].get("conditions", [])]
+            for name, one in sorted(self.queues.watcher.workloads.items())
+            if "status" in one
+        }
+        return f"{workloads}, {states}"[:6000]
 
     async def clean(self) -> None:
         """Nothing is left, and nothing had to be forced."""

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -27,12 +27,15 @@ class Endpoints:
         healthy: Callable[[], str | None],
         ready: Callable[[], str | None],
         release: Callable[[float], None],
+        release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None,
     ) -> None:
+        """``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not."""
         self._text = exposition
         self._report = report
         self._healthy = healthy
         self._ready = ready
         self._release = release
+        self._release_gpu = release_gpu
         self._runners: list[web.AppRunner] = []
         self._socket: Path | None = None
         self.port = 0
@@ -97,8 +100,18 @@ class Endpoints:
             seconds = math.nan
         if not 0 < seconds <= LONGEST_RELEASE_S:
             return web.Response(status=400, text=f"seconds: expected a number up to {LONGEST_RELEASE_S:g}\n")
+        if "gpu" in request.query:
+            return await self._let_go(request.query["gpu"], seconds, forced=request.query.get("force") == "true")
         self._release(seconds)
         return web.Response(text="ok\n")
+
+    async def _let_go(self, gpu: str, seconds: float, *, forced: bool) -> web.Response:
+        if not gpu.isdecimal() or self._release_gpu is None:
+            return web.Response(status=400, text="gpu: expected the index of a GPU\n")
+        try:
+            return web.Response(text=f"{await self._release_gpu(int(gpu), seconds, forced)}\n")
+        except ValueError as refused:
+            return web.Response(status=409, text=f"{refused}\n")
 
 
 def _verdict(problem: str | None) -> web.Response:

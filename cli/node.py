@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -39,6 +40,39 @@ def release_nvml(seconds: float, state_dir: Path) -> None:
 
 
 @click.command()
+@click.option("--gpu", type=click.IntRange(0), required=True, help="Index of the GPU that is to be reset.")
+@click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
+@click.option("--force", is_flag=True, help="Though pods are on it: the reset ends what they run.")
+@state_dir_option
+def release(gpu: int, seconds: float, force: bool, state_dir: Path) -> None:
+    """Let go of a GPU for a while, so that it can be reset or change its MIG mode.
+
+    Refused while pods are on it. New pods do not get it meanwhile, the agent closes its NVML session, an Event tells
+    the node's other users, and health is looked at again afterwards.
+
+    \b
+    Example:
+      tessera node release --gpu 3 --for 30 && nvidia-smi --gpu-reset -i 3
+    """
+    words = f"/v1/release?gpu={gpu}&seconds={seconds:g}" + ("&force=true" if force else "")
+    click.echo(fetch(state_dir / "agent.sock", words, method="POST").decode().strip())
+
+
+class _Node(click.Command):
+    """``node release`` is a command of its own, beside the sections that ``node`` shows."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == ["release"]:
+            return release.make_context(f"{info_name} release", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+@click.command(cls=_Node)
 @click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
 @state_dir_option
 @output_option
@@ -50,6 +84,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node                     everything there is to tell
       tessera node links               the link matrix alone
       tessera node health history      what is wrong, and how it came about
+      tessera node release --gpu 3     let go of a GPU that is to be reset (see tessera node release --help)
       tessera node -o json             for programs (the whole report)
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")

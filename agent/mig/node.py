@@ -6,6 +6,7 @@ what is being changed -> picture.withhold;  what is not as wished -> picture.rep
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -15,7 +16,7 @@ from agent.config.settings import Settings
 from agent.mig.change import Hands
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
 from agent.mig.evictor import Evictor
-from agent.mig.hands import NvmlHands
+from agent.mig.hands import NvmlHands, open_by
 from agent.mig.journal import Entry, Journal
 from agent.mig.keeper import MigKeeper
 from agent.mig.outcomes import MigState, MigStatus, Wish
@@ -32,6 +33,7 @@ from inventory.migparts import split
 log = logging.getLogger(__name__)
 
 WHO = "mig"
+RELEASED = "it is let go to be reset"
 GOING = "its MIG layout is being changed"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
@@ -65,6 +67,7 @@ class MigNode:
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
+        self._released: dict[GpuUuid, None] = {}
         self._said: dict[str, None] = {}
         self._taken = asyncio.Condition()
         self._discovery = 0
@@ -109,6 +112,45 @@ class MigNode:
         self.parted.settings = settings
         self.parted.reread()
         self.wishes_changed(again=True)
+
+    async def release(self, index: int, seconds: float, *, forced: bool) -> str:
+        """Let go of NVML so that a GPU can be reset, and of the GPU: no new pod gets it meanwhile. What to tell.
+
+        Raises ValueError where there is no such GPU, or (unless ``forced``) pods are on it.
+        """
+        gpu = next((gpu for gpu in self._picture.node.gpus if gpu.index == index), None)
+        if gpu is None:
+            raise ValueError(f"gpu: there is no GPU {index} on this node")
+        self._released[gpu.uuid] = None
+        self._show()
+        try:
+            refused = None if forced else await self._refusal(gpu)
+        except BaseException:
+            self._take_back(gpu.uuid)
+            raise
+        if refused is not None:
+            self._take_back(gpu.uuid)
+            raise ValueError(f"{refused} (--force lets go all the same)")
+        clients = open_by(self._process_root, f"/dev/nvidia{gpu.minor}", but=os.getpid())
+        others = f"; it is open by {', '.join(clients)}" if clients else ""
+        note = f"GPU {index} is let go for {seconds:g} s, to be reset: no new pod gets it{others}"
+        log.warning("GPU let go", extra={"gpu": index, "for_s": seconds, "clients": ",".join(clients)})
+        self._say(note)
+        asyncio.get_running_loop().call_later(seconds, self._take_back, gpu.uuid)
+        self._monitor.release(seconds)
+        return note
+
+    async def _refusal(self, gpu: Gpu) -> str | None:
+        holders = await self.holders()
+        if holders is None:
+            return "the kubelet does not say who holds its devices"
+        devices = (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))
+        pods = sorted({pod for device in devices for pod in holders.get(device, ())})
+        return f"GPU {gpu.index} is in use by {', '.join(pods)}" if pods else None
+
+    def _take_back(self, gpu: GpuUuid) -> None:
+        self._released.pop(gpu, None)
+        self._show()
 
     async def run(self) -> None:
         """Keep every GPU as it is wished, from the first discovery on, until cancelled."""
@@ -223,6 +265,8 @@ class MigNode:
                 if not keep:
                     going.add(gpu.uuid)
             reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))
+            if gpu.uuid in self._released:
+                reasons[gpu.uuid] = RELEASED
         return reasons
 
     def _withhold_interrupted(self) -> None:

@@ -30,8 +30,18 @@ class Asked:
         self.unready: str | None = None
         self.released: list[float] = []
         self.endpoints = Endpoints(
-            AgentMetrics().exposition, lambda: REPORT, lambda: self.unhealthy, lambda: self.unready, self.released.append
+            AgentMetrics().exposition,
+            lambda: REPORT,
+            lambda: self.unhealthy,
+            lambda: self.unready,
+            self.released.append,
+            self._release_gpu,
         )
+
+    async def _release_gpu(self, index: int, seconds: float, forced: bool) -> str:
+        if index and not forced:
+            raise ValueError(f"GPU {index} is in use")
+        return f"GPU {index} for {seconds:g} s"
 
 
 @pytest.fixture
@@ -86,6 +96,17 @@ async def test_nvml_is_released_by_post_only(asked: Asked, short_folder: Path) -
     assert (await local(short_folder, "/v1/release?seconds=30"))[0] == 405
     assert (await local(short_folder, "/v1/release?seconds=30", "POST"))[0] == 200
     assert asked.released == [30.0]
+
+
+async def test_a_gpu_is_let_go_or_refused_with_why(asked: Asked, short_folder: Path) -> None:
+    async def answer(query: str) -> tuple[int, bytes]:
+        return await local(short_folder, f"/v1/release?seconds=30&{query}", "POST")
+
+    assert await answer("gpu=0") == (200, b"GPU 0 for 30 s\n")
+    assert await answer("gpu=1") == (409, b"GPU 1 is in use\n")
+    assert await answer("gpu=1&force=true") == (200, b"GPU 1 for 30 s\n")
+    assert (await answer("gpu=first"))[0] == 400
+    assert asked.released == [], "one GPU is not all"
 
 
 async def test_a_dead_agents_socket_is_replaced_and_removed_at_the_end(short_folder: Path) -> None:

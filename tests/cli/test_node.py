@@ -215,7 +215,27 @@ def test_nvml_is_released_for_the_time_asked_for(agent: AgentSocket, run: Run) -
     assert agent.asked == [("POST", "/v1/release?seconds=30")]
 
 
-@pytest.mark.parametrize("words", [(), ("node",), ("release-nvml",), ("sim",)])
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--gpu", "3", "--for", "30"), "/v1/release?gpu=3&seconds=30"),
+        (("--gpu", "0", "--force"), "/v1/release?gpu=0&seconds=60&force=true"),
+    ],
+)
+def test_a_gpu_is_let_go_and_what_the_agent_says_is_shown(
+    agent: AgentSocket, run: Run, words: tuple[str, ...], asked: str
+) -> None:
+    agent.answer = (200, b"GPU 3 is let go for 30 s\n")
+    done = run("node", "release", *words)
+    assert (done.exit_code, done.output) == (0, "GPU 3 is let go for 30 s\n")
+    assert agent.asked == [("POST", asked)]
+    agent.answer = (409, b"GPU 3 is in use by ml/train (--force lets go all the same)\n")
+    refused = run("node", "release", *words)
+    assert refused.exit_code == 1
+    assert "in use by ml/train" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("node",), ("node", "release"), ("release-nvml",), ("sim",)])
 def test_help_has_examples(run: Run, words: tuple[str, ...]) -> None:
     done = run(*words, "--help")
     assert done.exit_code == 0

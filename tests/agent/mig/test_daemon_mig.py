@@ -134,6 +134,25 @@ async def test_what_somebody_removes_by_hand_is_made_again(lab: Lab) -> None:
     await offers(lab, {f"{MIG}1g.10gb": 1})
 
 
+async def test_a_gpu_is_let_go_for_a_reset_unless_pods_are_on_it(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100))
+    await lab.kubelet.allocate(GPU, 1, pod="train", namespace="ml")
+    (held,) = lab.kubelet.held()
+    busy = next(index for index in (0, 1) if lab.uuid(index) == held)
+    with pytest.raises(ValueError, match="in use by ml/train"):
+        await lab.agent.mig.release(busy, 30, forced=False)
+    with pytest.raises(ValueError, match="there is no GPU 7"):
+        await lab.agent.mig.release(7, 30, forced=False)
+    await offers(lab, {GPU: 2})
+    said = await lab.agent.mig.release(1 - busy, 0.3, forced=False)
+    assert said == f"GPU {1 - busy} is let go for 0.3 s, to be reset: no new pod gets it"
+    assert said in lab.outlet.problems
+    await offers(lab, {GPU: 1})
+    lab.sim(gpu=1 - busy, reset=True)
+    await offers(lab, {GPU: 2})
+    assert await lab.agent.mig.release(busy, 0.05, forced=True)
+
+
 async def test_a_layout_that_fits_no_such_gpu_leaves_the_others_working(lab: Lab) -> None:
     await lab.serve(fleet(2, H100), layout(cut(1, "4g.40gb", "3g.40gb", "1g.10gb")))
     await lab.until(lambda: bool(lab.outlet.problems))

@@ -5,18 +5,14 @@ containers may hold at once. What is free is told as ``Free``, one number for ea
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Final, NamedTuple
 
+from controller.engine.devices.kinds import Free, Kind, Make
 from controller.engine.devices.linkage import Linkage, linkage
-from controller.engine.devices.request import DeviceAsk, Link, normal
 from controller.engine.resources import Amount, ResourceName
 from controller.objects.gpunode import Device, GpuNode, Offer
 from inventory.links import Link as Pair
 from inventory.links import PcieLevel
-
-Free = tuple[int, ...]
-"""By unit of a pool, how many more containers may hold it."""
 
 _LEVELS: Final = {level.name: level for level in PcieLevel}
 
@@ -35,75 +31,21 @@ class Unit(NamedTuple):
 class Pool:
     """The units of one resource, in the order of their GPUs."""
 
+    __slots__ = ("_full", "kind", "place", "units")
+
     def __init__(self, units: Sequence[Unit], links: Linkage) -> None:
         self.units = tuple(units)
-        self.links = links
         self.place = {unit.uuid: at for at, unit in enumerate(units)}
-        self.whole = all(unit.replicas == 1 for unit in units) and len({unit.gpu for unit in units}) == len(units)
-        """Each unit is a GPU of its own that one container holds: sets of them are masks."""
-        self._eligible: dict[tuple[str, int], tuple[bool, ...]] = {}
-
-    @cached_property
-    def kind(self) -> tuple[Linkage, int]:
-        """Equal for pools on which equal ``Free`` is worth the same."""
-        units = tuple((unit.gpu, unit.replicas, unit.product, unit.memory_mib) for unit in self.units)
-        return self.links, self.links.kinds.setdefault(units, len(self.links.kinds))
+        makes = tuple(Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib) for unit in units)
+        self.kind = Kind.of(makes, links)
+        self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
 
     def free(self, taken: Mapping[str, int]) -> Free:
-        return tuple(max(0, unit.replicas - taken.get(unit.uuid, 0)) if unit.healthy else 0 for unit in self.units)
-
-    def open(self, free: Free, ask: DeviceAsk) -> Free:
-        """What is free of those that are good enough."""
-        if not (ask.product or ask.min_memory_mib):
-            return free
-        key = ask.product, ask.min_memory_mib
-        good = self._eligible.get(key)
-        if good is None:
-            good = self._eligible[key] = tuple(
-                (not ask.product or normal(unit.product) == ask.product) and unit.memory_mib >= ask.min_memory_mib
-                for unit in self.units
-            )
-        return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
-
-    def room(self, free: Free, size: int, link: Link | None) -> int:
-        """How many pods of ``size`` devices each could be given theirs. ``free``: of those that are good enough."""
-        if self.whole:
-            return self.links.room(self._mask(free), size, link)
-        return sum(sum(free[at] for at in group) // size for group in self._groups(link))
-
-    def choose(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
-        """Units for one pod, one entry for each device, in their order; empty where there is no such set."""
-        if self.whole:
-            mask = self.links.choose(self._mask(free), size, link)
-            return tuple(at for at, unit in enumerate(self.units) if mask >> unit.gpu & 1)
-        fitting = [group for group in self._groups(link) if sum(free[at] for at in group) >= size]
-        if not fitting:
-            return ()
-        group = min(fitting, key=lambda one: (sum(free[at] for at in one), one))
-        return self._packed(free, size, group)
-
-    def _mask(self, free: Free) -> int:
-        mask = 0
-        for unit, one in zip(self.units, free, strict=True):
-            if one:
-                mask |= 1 << unit.gpu
-        return mask
-
-    def _groups(self, link: Link | None) -> Iterator[tuple[int, ...]]:
-        for group in self.links.groups(link):
-            members = tuple(at for at, unit in enumerate(self.units) if group >> unit.gpu & 1)
-            if members:
-                yield members
-
-    def _packed(self, free: Free, size: int, group: tuple[int, ...]) -> tuple[int, ...]:
-        """Off the GPUs that are fullest, so that others stay untouched."""
-        on_gpu: dict[int, int] = {}
-        for at in group:
-            on_gpu[self.units[at].gpu] = on_gpu.get(self.units[at].gpu, 0) + free[at]
-        chosen: list[int] = []
-        for at in sorted((at for at in group if free[at]), key=lambda at: (on_gpu[self.units[at].gpu], free[at], at)):
-            chosen += [at] * min(free[at], size - len(chosen))
-        return tuple(sorted(chosen))
+        if not taken:
+            return self._full
+        return tuple(
+            [max(0, most - taken.get(unit.uuid, 0)) for unit, most in zip(self.units, self._full, strict=True)]
+        )
 
 
 class Board:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from controller.engine.devices.board import Board, Free, Pool
+from controller.engine.devices.board import Board, Pool
 from controller.engine.devices.grants import (
     NOBODY,
     Drift,
@@ -28,6 +28,7 @@ from controller.engine.devices.grants import (
     same_hardware,
     still_free,
 )
+from controller.engine.devices.kinds import Free
 from controller.engine.devices.mix import Mix, Shape
 from controller.engine.devices.request import ANY, DeviceAsk
 from controller.engine.resources import Amount, FlavorName, ResourceName
@@ -151,7 +152,7 @@ class DeviceBook:
             return 0 if ask.binding else UNBOUNDED
         link = None if ask.wished else ask.link
         taken = self._taken(state, empty=empty)
-        return min(pool.room(pool.open(pool.free(taken), ask), size, link) for pool, size in wanted)
+        return min(pool.kind.room(pool.kind.open(pool.free(taken), ask), size, link) for pool, size in wanted)
 
     def room_beside(
         self,
@@ -180,11 +181,14 @@ class DeviceBook:
         state = self.node(host)
         if state is None:
             return 0.0
-        taken = self._taken(state, empty=False)
+        if state.free is None:
+            state.free = tuple(self.free(state.name))
         return sum(
-            self.mix.rise(pool, name, pool.free(taken), single_pod[name], ask, pods)
-            for name, pool in state.board.pools.items()
-            if single_pod.get(name, 0) > 0
+            [
+                self.mix.rise(pool, name, free, single_pod[name], ask, pods)
+                for name, pool, free in state.free
+                if single_pod.get(name, 0) > 0
+            ]
         )
 
     def free(self, name: str, *, empty: bool = False) -> Iterator[tuple[ResourceName, Pool, Free]]:
@@ -283,7 +287,7 @@ class DeviceBook:
     def _taken(self, state: NodeDevices, *, empty: bool) -> Counter[str]:
         known = state.taken.get(empty)
         if known is None:
-            known = Counter(self._foreign(state))
+            known = Counter(self._foreign(state)) if state.reports else Counter()
             for grant in state.grants:
                 if grant.assumed or not empty:
                     for one in grant.sets:
@@ -308,8 +312,9 @@ class DeviceBook:
     def _filled(self, state: NodeDevices, grant: Grant, last: Sequence[Set], *, empty: bool) -> Grant:
         """The grant with a set for each pod, as far as there are any."""
         taken = Counter(self._taken(state, empty=empty))
-        sets = self._backed(state, grant, taken)
-        sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
+        sets = self._backed(state, grant, taken) if state.name in self._on_node else []
+        if last:
+            sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
         sets += chosen(state.board, grant, taken, grant.pods - len(sets))
         return grant._replace(sets=tuple(sets))
 

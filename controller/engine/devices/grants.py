@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from controller.engine.devices.board import Board
+from controller.engine.devices.board import Board, Pool
+from controller.engine.devices.kinds import Free
 from controller.engine.devices.request import DeviceAsk
 from controller.engine.resources import Amount, ResourceName, WorkloadKey
 from controller.engine.topologyencoding import HOSTNAME_LABEL
@@ -64,7 +65,7 @@ class Drift(NamedTuple):
 class NodeDevices:
     """One node with a GpuNode. ``put`` alone changes ``grants``."""
 
-    __slots__ = ("board", "given", "grants", "measured", "name", "reports", "taken")
+    __slots__ = ("board", "free", "given", "grants", "measured", "name", "reports", "taken")
 
     def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
         self.name = name
@@ -75,6 +76,8 @@ class NodeDevices:
         """By pod, what it holds."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
+        self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
+        """What is free by resource, as things are; remade when missing."""
         self.measured: dict[bool, tuple[int, int, float]] = {}
         """Likewise, by which version of the mix: devices free, and those expected to be of no use."""
 
@@ -85,6 +88,7 @@ class NodeDevices:
     def forget(self) -> None:
         """Pods or reports have changed."""
         self.taken.clear()
+        self.free = None
         self.measured.clear()
 
 
@@ -132,17 +136,18 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
     while wanted and len(found) < missing:
         one: list[str] = []
         for pool, size in wanted:
-            free = pool.open(pool.free(taken), ask)
-            places = pool.choose(free, size, ask.link)
+            free = pool.kind.open(pool.free(taken), ask)
+            places = pool.kind.choose(free, size, ask.link)
             if not places and ask.wished:
-                places = pool.choose(free, size, None)
+                places = pool.kind.choose(free, size, None)
             if not places:
                 taken.subtract(one)
                 return found
             devices = [pool.units[at].uuid for at in places]
-            taken.update(devices)
+            for uuid in devices:
+                taken[uuid] += 1
             one += devices
-        found.append(board.sorted(one))
+        found.append(board.sorted(one) if len(wanted) > 1 else tuple(one))
     return found
 
 
@@ -154,7 +159,7 @@ def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
         return False
     for pool, size in wanted:
         mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
-        free = pool.open(pool.free(taken), grant.ask)
+        free = pool.kind.open(pool.free(taken), grant.ask)
         if sum(mine.values()) != size or any(free[pool.place[uuid]] < count for uuid, count in mine.items()):
             return False
         link = grant.ask.link

@@ -36,9 +36,8 @@ class Linkage:
         self._names = tuple(GpuUuid(str(place)) for place in range(self.count))
         self._table = LinkTable(self._names, scores(links))
         self._room: dict[tuple[int, int, Link], int] = {}
-        self._choice: dict[tuple[int, int, Link | None], int] = {}
-        self.kinds: dict[object, int] = {}
-        """A number for each kind of pool that stands on such GPUs."""
+        self.kinds: dict[object, object] = {}
+        """What pools that stand on such GPUs have in common: ``devices.kinds`` keeps it here."""
 
     def joined(self, mask: int, link: Link) -> bool:
         """Whether every two of the set are joined."""
@@ -62,19 +61,16 @@ class Linkage:
         known = self._room.get((free, size, link))
         if known is None:
             known = sum(self._packed(part, size, link) for part in self._parts(free, link))
-            self._keep(self._room, (free, size, link), known)
+            if len(self._room) >= _REMEMBERED:
+                self._room.clear()
+            self._room[free, size, link] = known
         return known
 
     def choose(self, free: int, size: int, link: Link | None) -> int:
         """A set of ``size``, 0 where there is none."""
         if not 0 < size <= free.bit_count():
             return 0
-        key = free, size, link if size > 1 else None
-        known = self._choice.get(key)
-        if known is None:
-            known = self._chosen(*key)
-            self._keep(self._choice, key, known)
-        return known
+        return self._chosen(free, size, link if size > 1 else None)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -187,11 +183,6 @@ class Linkage:
                 yield from grow(chosen | bit, open_ & joined[bit.bit_length() - 1], missing - 1)
 
         yield from grow(lowest, free & joined[lowest.bit_length() - 1] & ~lowest, size - 1)
-
-    def _keep(self, table: dict, key: object, value: int) -> None:  # type: ignore[type-arg]
-        if len(table) >= _REMEMBERED:
-            table.clear()
-        table[key] = value
 
 
 @lru_cache(maxsize=1024)

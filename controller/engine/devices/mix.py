@@ -8,7 +8,8 @@ of one, two, four and eight linked GPUs stands for what is not known yet.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from controller.engine.devices.board import Free, Pool
+from controller.engine.devices.board import Pool
+from controller.engine.devices.kinds import Free, keep
 from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.resources import ResourceName
 
@@ -16,7 +17,6 @@ HALF_LIFE_S: Final = 3600.0
 _REFRESHED_S: Final = 60.0
 _SHAPES: Final = 16
 _KEPT: Final = 256
-_REMEMBERED: Final = 65_536
 _LEAST: Final = 1e-6
 _PRIOR: Final = tuple((size, DeviceAsk(link=Link.NVLINK) if size > 1 else DeviceAsk()) for size in (1, 2, 4, 8))
 
@@ -72,8 +72,8 @@ class Mix:
             whole = sum(free)
             known = 0.0
             for size, ask, share in self._shares_of(resource):
-                known += share * (whole - size * pool.room(pool.open(free, ask), size, ask.link))
-            _keep(self._scores, key, known)
+                known += share * (whole - size * pool.kind.room(pool.kind.open(free, ask), size, ask.link))
+            keep(self._scores, key, known)
         return known
 
     def rise(self, pool: Pool, resource: ResourceName, free: Free, size: int, ask: DeviceAsk, pods: int) -> float:
@@ -86,7 +86,7 @@ class Mix:
                 left = None if left is None else _without(pool, left, size, ask)
             before = self.unusable(pool, resource, free)
             known = float("inf") if left is None else self.unusable(pool, resource, left) - before
-            _keep(self._rises, key, known)
+            keep(self._rises, key, known)
         return known
 
     def shapes(self) -> Mapping[Shape, float]:
@@ -107,9 +107,10 @@ class Mix:
 
 
 def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
-    chosen = pool.choose(pool.open(free, ask), size, ask.link)
+    open_ = pool.kind.open(free, ask)
+    chosen = pool.kind.choose(open_, size, ask.link)
     if not chosen and ask.wished:
-        chosen = pool.choose(pool.open(free, ask), size, None)
+        chosen = pool.kind.choose(open_, size, None)
     if not chosen:
         return None
     left = list(free)
@@ -120,9 +121,3 @@ def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
 
 def _heaviest(one: tuple[float, Shape]) -> tuple[float, str]:
     return -one[0], str(one[1])
-
-
-def _keep(table: dict, key: object, value: float) -> None:  # type: ignore[type-arg]
-    if len(table) >= _REMEMBERED:
-        table.clear()
-    table[key] = value

@@ -1,0 +1,123 @@
+"""What pools of one make have in common: how many pods fit into what is free of them, and which units they would get.
+
+Thousands of nodes are of one make, and few different sets of their GPUs are ever free: every answer is kept.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, NamedTuple
+
+from controller.engine.devices.linkage import Linkage
+from controller.engine.devices.request import DeviceAsk, Link, normal
+
+Free = tuple[int, ...]
+"""By unit of a pool, how many more containers may hold it."""
+
+_REMEMBERED: Final = 65_536
+
+
+class Make(NamedTuple):
+    """Of one unit: the place of its GPU on the board, and how many containers may hold it at once."""
+
+    gpu: int
+    replicas: int
+    product: str
+    memory_mib: int
+
+
+class Kind:
+    """``free`` is always what is free of those that are good enough, see ``open``."""
+
+    def __init__(self, makes: tuple[Make, ...], links: Linkage) -> None:
+        self.makes = makes
+        self.links = links
+        self.whole = all(one.replicas == 1 for one in makes) and len({one.gpu for one in makes}) == len(makes)
+        """Each unit is a GPU of its own that one container holds: sets of them are masks."""
+        self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
+        self._rooms: dict[tuple[Free, int, Link | None], int] = {}
+        self._choices: dict[tuple[Free, int, Link | None], tuple[int, ...]] = {}
+
+    @classmethod
+    def of(cls, makes: tuple[Make, ...], links: Linkage) -> "Kind":
+        """The one that all pools of these units on such boards share."""
+        known = links.kinds.get(makes)
+        if not isinstance(known, cls):
+            known = links.kinds[makes] = cls(makes, links)
+        return known
+
+    def open(self, free: Free, ask: DeviceAsk) -> Free:
+        """What is free of those that are good enough."""
+        if not (ask.product or ask.min_memory_mib):
+            return free
+        key = ask.product, ask.min_memory_mib
+        good = self._good.get(key)
+        if good is None:
+            good = tuple(
+                (not ask.product or normal(one.product) == ask.product) and one.memory_mib >= ask.min_memory_mib
+                for one in self.makes
+            )
+            keep(self._good, key, good)
+        return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
+
+    def room(self, free: Free, size: int, link: Link | None) -> int:
+        """How many pods of ``size`` devices each could be given theirs."""
+        if link is None or size == 1:
+            return sum(free) // size
+        key = free, size, link
+        known = self._rooms.get(key)
+        if known is None:
+            if self.whole:
+                known = self.links.room(self._mask(free), size, link)
+            else:
+                known = sum(sum(free[at] for at in group) // size for group in self._groups(link))
+            keep(self._rooms, key, known)
+        return known
+
+    def choose(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
+        """Units for one pod, one entry for each device, in their order; empty where there is no such set."""
+        key = free, size, link
+        known = self._choices.get(key)
+        if known is None:
+            known = self._chosen(free, size, link)
+            keep(self._choices, key, known)
+        return known
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _chosen(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
+        if self.whole:
+            mask = self.links.choose(self._mask(free), size, link)
+            return tuple(at for at, one in enumerate(self.makes) if mask >> one.gpu & 1)
+        fitting = [group for group in self._groups(link) if sum(free[at] for at in group) >= size]
+        if not fitting:
+            return ()
+        return self._packed(free, size, min(fitting, key=lambda one: (sum(free[at] for at in one), one)))
+
+    def _mask(self, free: Free) -> int:
+        mask = 0
+        for make, one in zip(self.makes, free, strict=True):
+            if one:
+                mask |= 1 << make.gpu
+        return mask
+
+    def _groups(self, link: Link | None) -> Iterator[tuple[int, ...]]:
+        for group in self.links.groups(link):
+            members = tuple(at for at, one in enumerate(self.makes) if group >> one.gpu & 1)
+            if members:
+                yield members
+
+    def _packed(self, free: Free, size: int, group: tuple[int, ...]) -> tuple[int, ...]:
+        """Off the GPUs that are fullest, so that others stay untouched."""
+        on_gpu: dict[int, int] = {}
+        for at in group:
+            on_gpu[self.makes[at].gpu] = on_gpu.get(self.makes[at].gpu, 0) + free[at]
+        chosen: list[int] = []
+        for at in sorted((at for at in group if free[at]), key=lambda at: (on_gpu[self.makes[at].gpu], free[at], at)):
+            chosen += [at] * min(free[at], size - len(chosen))
+        return tuple(sorted(chosen))
+
+
+def keep(table: dict[Any, Any], key: Hashable, value: object) -> None:
+    """Remember an answer; beyond so many all are forgotten and made anew as they are asked for."""
+    if len(table) >= _REMEMBERED:
+        table.clear()
+    table[key] = value

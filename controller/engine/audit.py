@@ -43,6 +43,11 @@ def _links(node: Node, cohorts: Mapping[CohortName, Node]) -> list[str]:
     return found
 
 
+def _borrowers(node: Node, fr: FlavorResource) -> int:
+    cells = [child.cells.get(fr) for child in (*node.queues.values(), *node.cohorts.values())]
+    return sum(1 for cell in cells if cell is not None and cell.usage > cell.subtree_quota)
+
+
 def _subtree(node: Node, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> list[str]:
     """Check a subtree and leave in ``sums`` its quota and usage per flavor-resource, as its parent counts them."""
     found: list[str] = []
@@ -68,6 +73,8 @@ def _subtree(node: Node, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> l
             found.append(
                 f"{node}: {fr}: quota, local quota, usage are kept as {sums_kept}, should be {(total, local, used)}"
             )
+        elif cell.borrowers != _borrowers(node, fr):
+            found.append(f"{node}: {fr}: {cell.borrowers} children are kept to borrow, {_borrowers(node, fr)} do")
         elif cell.parent is not (None if node.parent is None else node.parent.cells.get(fr)):
             found.append(f"{node}: {fr}: linked to another cell than its parent's")
         sums[fr] = (total - local, max(0, used - local))

@@ -42,7 +42,16 @@ def bounded(amount: Amount) -> Amount:
 class Cell:
     """The numbers of one node on one flavor-resource. ``parent`` is the same flavor-resource one level up."""
 
-    __slots__ = ("borrowing_limit", "lending_limit", "local_quota", "nominal", "parent", "subtree_quota", "usage")
+    __slots__ = (
+        "borrowers",
+        "borrowing_limit",
+        "lending_limit",
+        "local_quota",
+        "nominal",
+        "parent",
+        "subtree_quota",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.parent: Cell | None = None
@@ -52,6 +61,8 @@ class Cell:
         self.subtree_quota: Amount = 0
         self.local_quota: Amount = 0
         self.usage: Amount = 0
+        self.borrowers = 0
+        """How many of the cells whose parent this is have more usage than quota."""
 
     def lent(self) -> Amount:
         """Quota that the parent counts as its own."""
@@ -66,31 +77,38 @@ class Cell:
 
     def configure(self, quota: Quota) -> None:
         """Replace what the node itself brings; O(depth)."""
-        lent, spill = self.lent(), self.spill()
+        lent, spill, over = self.lent(), self.spill(), self.usage > self.subtree_quota
         nominal = INFINITE if quota.nominal >= UNLIMITED else quota.nominal
         self.subtree_quota += nominal - self.nominal
         self.nominal = nominal
         self.borrowing_limit = quota.borrowing_limit
         self.lending_limit = quota.lending_limit
         self._keep_local()
+        self._tell(over)
         _shift(self.parent, self.lent() - lent, self.spill() - spill)
 
     def charge(self, amount: Amount) -> None:
         """Add ``amount`` (negative: return it) to the usage here and, as far as it spills, above; O(depth)."""
         cell: Cell | None = self
         while cell is not None and amount:
-            used, local = cell.usage, cell.local_quota
-            cell.usage = used + amount
+            used, local, quota = cell.usage, cell.local_quota, cell.subtree_quota
+            cell.usage = now = used + amount
+            parent = cell.parent
+            if parent is not None and (used > quota) != (now > quota):
+                parent.borrowers += 1 if now > quota else -1
             if local:
-                amount = max(0, used + amount - local) - max(0, used - local)
-            cell = cell.parent
+                amount = max(0, now - local) - max(0, used - local)
+            cell = parent
 
     def attach(self, parent: "Cell") -> None:
         self.parent = parent
+        self._tell(False)
         _shift(parent, self.lent(), self.spill())
 
     def detach(self) -> None:
         _shift(self.parent, -self.lent(), -self.spill())
+        if self.parent is not None and self.usage > self.subtree_quota:
+            self.parent.borrowers -= 1
         self.parent = None
 
     def available(self) -> Amount:
@@ -124,6 +142,11 @@ class Cell:
         """Usage beyond the subtree's own quota; 0 at a root, which has nobody to borrow from."""
         return 0 if self.parent is None else max(0, self.usage - self.subtree_quota)
 
+    def _tell(self, before: bool) -> None:
+        """Whether it has more usage than quota may have changed: ``before`` is what the parent has counted."""
+        if self.parent is not None:
+            self.parent.borrowers += (self.usage > self.subtree_quota) - before
+
     def _keep_local(self) -> None:
         limit = self.lending_limit
         self.local_quota = 0 if limit is None else max(0, self.subtree_quota - limit)
@@ -132,9 +155,10 @@ class Cell:
 def _shift(cell: Cell | None, quota: Amount, usage: Amount) -> None:
     """Pass a child's change of lent quota and of spilled usage upwards."""
     while cell is not None and (quota or usage):
-        lent, spill = cell.lent(), cell.spill()
+        lent, spill, over = cell.lent(), cell.spill(), cell.usage > cell.subtree_quota
         cell.subtree_quota += quota
         cell.usage += usage
         cell._keep_local()  # noqa: SLF001 - the module is one unit
+        cell._tell(over)  # noqa: SLF001
         quota, usage = cell.lent() - lent, cell.spill() - spill
         cell = cell.parent

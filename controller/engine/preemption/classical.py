@@ -6,7 +6,7 @@ ClusterQueues' else, its own ClusterQueue's; first the already evicted of all th
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from controller.engine.incoming import PreemptionReason, Target
@@ -47,12 +47,13 @@ def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
     return True
 
 
-def _beyond_quota(nodes: Iterable[Node], frs: tuple[FlavorResource, ...]) -> list[Node]:
-    """Those that use more of something than is theirs; asked of a whole cohort whenever something does not fit."""
-    if len(frs) != 1:
-        return [node for node in nodes if not within_quota(node, frs)]
-    fr = frs[0]
-    return [node for node in nodes if (cell := node.cells.get(fr)) is not None and cell.usage > cell.subtree_quota]
+def _anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
+    """Whether some child uses more of something than is its own: asked whenever something does not fit."""
+    for fr in frs:
+        cell = cohort.cells.get(fr)
+        if cell is not None and cell.borrowers:
+            return True
+    return False
 
 
 class Classical:
@@ -122,11 +123,13 @@ class Classical:
 
     def _borrowing_below(self, cohort: Node, without: Node, path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
         frs = self._search.frs
-        for child in _beyond_quota(cohort.cohorts.values(), frs) if cohort.cohorts else ():
-            if child is not without:
+        if not _anybody_borrows(cohort, frs):
+            return
+        for child in cohort.cohorts.values():
+            if child is not without and not within_quota(child, frs):
                 yield from self._borrowing_below(child, without, (child, *path))
-        for child in _beyond_quota(cohort.queues.values(), frs):
-            if child is not without:
+        for child in cohort.queues.values():
+            if child is not without and not within_quota(child, frs):
                 yield (child, *path)
 
     def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:

@@ -29,7 +29,7 @@ class PendingQueues:
         self._orders: dict[ClusterQueueName, ClusterQueueOrder] = {}
         self._pending: dict[WorkloadKey, PendingWorkload] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
-        self.on_removed: Callable[[WorkloadKey], None] = lambda _: None
+        self.on_removed: Callable[[WorkloadKey], None] | None = None
         """Told of every workload that waits no longer, or not as it did."""
         self._woken: dict[int, Node] = {}
         """Roots of the trees that are to be tried again."""
@@ -74,7 +74,8 @@ class PendingQueues:
         del siblings[key]
         if not siblings:
             del self._by_local_queue[pending.local_queue]
-        self.on_removed(key)
+        if self.on_removed is not None:
+            self.on_removed(key)
         return pending
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:

@@ -16,9 +16,11 @@ from prometheus_client import (
 )
 
 from agent.health.states import HealthState, Transition
+from agent.telemetry.exposition import Family, Writer, labels
 from inventory import __version__
 from inventory.ids import ResourceName
 
+HEALTH = Family("tessera_gpu_device_health", "gauge", "1 for the state that the device is in.")
 MOST_XIDS = 64
 """Different XIDs of one GPU with a series of their own."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
@@ -69,9 +71,6 @@ class AgentMetrics:
             ["from_state", "to_state", "reason"],
             registry=r,
         )
-        self._health = Gauge(
-            "tessera_gpu_device_health", "1 for the state that the device is in.", ["uuid", "state"], registry=r
-        )
         self._xids = Counter(
             "tessera_gpu_xid_errors_total", "XID events since the agent started.", ["UUID", "xid"], registry=r
         )
@@ -85,6 +84,7 @@ class AgentMetrics:
         self._reloads = Counter("tessera_agent_config_reloads_total", "Reloads of the config.", ["result"], registry=r)
         self._shown: dict[ResourceName, set[str]] = {}
         self._states: dict[str, HealthState] = {}
+        self._health = b""
         self._xids_seen: dict[str, set[int]] = {}
 
     # The plugin room's Observer.
@@ -120,15 +120,18 @@ class AgentMetrics:
         self._transitions.labels(change.old.value, change.new.value, change.reason).inc()
 
     def states(self, states: dict[str, HealthState]) -> None:
-        """The state of every device, by UUID; devices that are gone lose their series."""
-        for uuid in self._states.keys() - states.keys():
-            for state in HealthState:
-                self._health.remove(uuid, state.value)
-        for uuid, current in states.items():
-            if self._states.get(uuid) is not current:
-                for state in HealthState:
-                    self._health.labels(uuid, state.value).set(state is current)
+        """The state of every device, by UUID; devices that are gone lose their series.
+
+        Kept as text: they are most of the agent's series and seldom change, and the library writes each anew each time.
+        """
+        if states == self._states:
+            return
         self._states = dict(states)
+        writer = Writer([HEALTH])
+        for uuid, current in states.items():
+            for state in HealthState:
+                writer.add(HEALTH.name, labels([("uuid", uuid), ("state", state.value)]), state is current)
+        self._health = writer.text()
 
     def xid(self, uuid: str, xid: int) -> None:
         """Count one. A GPU that makes up numbers has them counted together once there are too many."""
@@ -151,7 +154,7 @@ class AgentMetrics:
 
     def exposition(self) -> bytes:
         """The text format, version 0.0.4."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + self._health
 
 
 def _result(error: str | None) -> str:

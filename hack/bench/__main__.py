@@ -4,11 +4,12 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, engine, preemption, preferred, topology, writes
+from hack.bench import agent, drain, engine, metrics, preemption, preferred, topology, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
     "agent": lambda _: asyncio.run(agent.main()),
+    "metrics": metrics.main,
     "writes": writes.main,
     "drain": drain.main,
     "preemption": preemption.main,

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, engine, metrics, preemption, preferred, topology, writes
+from hack.bench import agent, drain, engine, fragmentation, metrics, preemption, preferred, topology, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
@@ -15,6 +15,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preemption": preemption.main,
     "engine": engine.main,
     "topology": topology.main,
+    "fragmentation": fragmentation.main,
 }
 
 

@@ -4,10 +4,11 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import agent, drain, engine, fragmentation, metrics, preemption, preferred, topology, writes
+from hack.bench import agent, drain, engine, fragmentation, metrics, migplan, preemption, preferred, topology, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),
+    "migplan": lambda _: migplan.main(),
     "agent": lambda _: asyncio.run(agent.main()),
     "metrics": metrics.main,
     "writes": writes.main,

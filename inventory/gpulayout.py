@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from inventory import migparts, migplan
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, ResourceName
 from inventory.sharing import SharingMode
@@ -355,13 +356,15 @@ def _unfit_mig(gpu: Gpu, mode: Mig, name: str) -> list[str]:
     problems = [
         f"{name}: profiles: found {profile}, expected some of {', '.join(sorted(known))}"
         for profile in dict.fromkeys(mode.profiles)
-        if profile not in known
+        if migparts.split(profile)[0] not in known
     ]
     for profile, count in Counter(mode.profiles).items():
         if profile in known and count > known[profile].max_count:
             problems.append(
                 f"{name}: profiles: found {count} of {profile}, expected {known[profile].max_count} at most"
             )
+    if not problems and (why := migplan.possible(gpu.mig_profiles, mode.profiles)) is not None:
+        problems.append(f"{name}: profiles: {why}")
     return problems
 
 

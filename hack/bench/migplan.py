@@ -85,7 +85,7 @@ def measure(board: str, pairs: int, seed: int = 1) -> tuple[Row, ...]:
     return (
         Row(f"{board}: {len(layouts)} sets of instances", f"median {middle_ms:.2f} ms", ""),
         Row("  worst", f"{worst_ms:.2f} ms", f"{LIMIT_MS} ms"),
-        Row("  of", what[:110], ""),
+        Row(f"  of {what[:90]}", "", ""),
     )
 
 

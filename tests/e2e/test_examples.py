@@ -32,6 +32,12 @@ CASES = (
     Case("a100-8.yaml", {GPU: 8}, "cdi.yaml", ONE | FOUR),
     Case("h100-8.yaml", {SHARED: 80}, "time-slicing.yaml", {"shared-gpu": "pod-shared-gpu.yaml"}),
     Case("mig.yaml", {GPU: 2, MIG_3G: 2, MIG_1G: 7}, "mig-mixed.yaml", {"mig-instance": "pod-mig.yaml"}),
+    Case(
+        "h100-8.yaml",
+        {GPU: 6, MIG_3G: 2, "nvidia.com/mig-4g.40gb": 1, MIG_1G: 3},
+        "mig-layout.yaml",
+        {"mig-instance": "pod-mig.yaml"},
+    ),
     Case("mig-single.yaml", {GPU: 14}, "mig-single.yaml", ONE),
     Case("pairs.yaml", {GPU: 2, SHARED: 8}, "time-slicing-some.yaml", ONE | {"shared-gpu": "pod-shared-gpu.yaml"}),
     Case("dgx1.yaml", {GPU: 8}, None, FOUR),
@@ -49,7 +55,7 @@ def test_every_example_is_used() -> None:
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.fleet)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case.fleet}-{case.config}")
 def case(request: pytest.FixtureRequest, lab: Lab) -> Iterator[tuple[Case, Agent]]:
     case: Case = request.param
     config = (EXAMPLES / "configs" / case.config).read_text() if case.config else None

@@ -7,6 +7,7 @@ One device's work never waits for another's. Nothing here is awaited by an Alloc
 import asyncio
 import contextlib
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
@@ -175,6 +176,9 @@ class MpsDaemons:
         self._act(self._core.done(spec.device, do.work, spec, self._clock(), proven=proven))
 
     async def _start(self, spec: DaemonSpec) -> bool:
+        program = self._programs.control[0]
+        if shutil.which(program) is None:
+            raise MpsError(f"{program} is not there: see mps.controlProgram")
         folders.open_up(self._state_dir, self.root)
         paths = folders.make(self.root, spec.device, self._programs.shared_memory, self.settings.shm_size_mib)
         control = self._control(spec.device)

@@ -26,6 +26,7 @@ NEEDS: dict[str, tuple[Node, str | None]] = {
     "pod-one-gpu.yaml": (EIGHT, None),
     "pod-four-gpus.yaml": (EIGHT, None),
     "pod-shared-gpu.yaml": (EIGHT, "time-slicing.yaml"),
+    "pod-mps-client.yaml": (EIGHT, "mps.yaml"),
     "pod-mig.yaml": (CUT, "mig-mixed.yaml"),
 }
 """On which node, with which config, a pod finds its resource."""

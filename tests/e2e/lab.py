@@ -203,10 +203,11 @@ class Lab:
             "kubeconfig": str(self.cluster.kubeconfig) if api else "none",
             **more,
         }
-        wiring["environment"] = {MARK_ENV: str(self.cluster.paths.home), **wiring.get("environment", {})}
-        agent = Agent(
-            folder=self.host.agent_dir / f"{os.getpid()}-{next(_serial)}", fleet=fleet, config=config, **wiring
-        )
+        home, number = self.cluster.paths.home, next(_serial)
+        # A state folder here is too deep for the sockets of MPS, which have a UUID in their paths.
+        own = {MARK_ENV: str(home), "MPS_ROOT": str(home / f"mps{number}")}
+        wiring["environment"] = {**own, **wiring.get("environment", {})}
+        agent = Agent(folder=self.host.agent_dir / f"{os.getpid()}-{number}", fleet=fleet, config=config, **wiring)
         self.agents.append(agent)
         return agent
 

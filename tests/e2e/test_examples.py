@@ -31,6 +31,7 @@ ONE, FOUR = {"one-gpu": "pod-one-gpu.yaml"}, {"four-gpus": "pod-four-gpus.yaml"}
 CASES = (
     Case("a100-8.yaml", {GPU: 8}, "cdi.yaml", ONE | FOUR),
     Case("h100-8.yaml", {SHARED: 80}, "time-slicing.yaml", {"shared-gpu": "pod-shared-gpu.yaml"}),
+    Case("a100-8.yaml", {SHARED: 32}, "mps.yaml", {"mps-client": "pod-mps-client.yaml"}),
     Case("mig.yaml", {GPU: 2, MIG_3G: 2, MIG_1G: 7}, "mig-mixed.yaml", {"mig-instance": "pod-mig.yaml"}),
     Case(
         "h100-8.yaml",

@@ -112,6 +112,16 @@ def defaulted(spec: PodSpec, *, overheads: Mapping[str, Resources], limits: Limi
     )
 
 
+def one_pod(spec: PodSpec) -> dict[ResourceName, Amount]:
+    """What one pod takes where it runs, whatever of it quota counts. A limit stands in for a request that is missing:
+    the API server does that to pods, and a workload that holds quota comes as its owner wrote it.
+    """
+    every = (*spec.containers, *spec.init_containers)
+    if any(name not in one.resources.requests for one in every for name in one.resources.limits) or spec.resources:
+        spec = defaulted(spec, overheads={}, limits=LimitSummary())
+    return {name: whole_amount(name, nanos) for name, nanos in pod_requests(spec).items()}
+
+
 class Transformation(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the configuration's ``resources.transformations``.
 

@@ -14,7 +14,7 @@ from controller.engine.cluster import Cluster
 from controller.engine.flavorplan import OnNodes, Plan
 from controller.engine.incoming import Incoming
 from controller.engine.placement import NotPlaced, PlacementRequest
-from controller.engine.podrequests import pod_requests, whole_amount
+from controller.engine.podrequests import one_pod
 from controller.engine.resources import FlavorName, ResourceName
 from controller.engine.workload import TopologyUsage
 from controller.objects.workload import PodSet
@@ -85,8 +85,7 @@ def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, Topolog
 
 
 def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
-    """What one pod takes where it runs: its whole request, whatever of it quota counts."""
-    return {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod_set.template.spec).items()}
+    return one_pod(pod_set.template.spec)
 
 
 def _flavors(one: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:

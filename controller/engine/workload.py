@@ -12,7 +12,7 @@ import msgspec
 from controller.engine.devices.request import DeviceAsk, device_ask
 from controller.engine.gates import FeatureGates
 from controller.engine.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
-from controller.engine.podrequests import RequestRules, amounts, defaulted, pod_requests, scaled, whole_amount
+from controller.engine.podrequests import RequestRules, amounts, defaulted, one_pod, pod_requests, scaled
 from controller.engine.resources import (
     UNLIMITED,
     Amount,
@@ -155,7 +155,7 @@ def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: Featu
     given = assignment.topology_assignment
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
-    single_pod = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod_set.template.spec).items()}
+    single_pod = one_pod(pod_set.template.spec)
     asked = device_ask(pod_set.template.metadata.annotations)
     return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
 

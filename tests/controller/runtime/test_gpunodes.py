@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from controller.engine.resources import WorkloadKey
 from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, TOPOLOGIES
 from kube.testing import eventually
 from tests.controller.runtime.stage import Stage, stage
@@ -74,3 +75,22 @@ async def test_a_gpu_that_fails_takes_no_job_until_it_is_well_again() -> None:
             scene.finish("one")
             scene.server.merge(GPU_NODES, "n1", {"status": gpu_node("n1", "Healthy", "Healthy")["status"]})
             await scene.until_admitted("pair")
+
+
+async def test_a_pod_that_names_limits_alone_takes_as_much_of_its_node() -> None:
+    """The API server makes them its requests when it makes the pod; the workload holds what its owner wrote."""
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy"))
+        container = {"name": "main", "resources": {"limits": {GPU: "2"}}}
+        sets = [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]
+        async with scene.controller():
+            scene.workload("first", podSets=sets)
+            await scene.until_admitted("first")
+            plan = scene.core.engine.device_plan(WorkloadKey("team/first"), "main", "n1")
+            assert plan == (("GPU-n1-0", "GPU-n1-1"),)
+            scene.workload("second", podSets=sets)
+            await eventually(lambda: scene.condition("second", "QuotaReserved") != "")
+            assert scene.condition("second", "QuotaReserved").startswith("False/"), "the node is full"

@@ -7,6 +7,7 @@ import logging
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from controller.conversion import GROUP
 from kube.client import Client
@@ -127,7 +128,7 @@ def webhook_patch(configuration: Json, target: Target, trusted: bytes) -> Json |
     hooks = []
     for hook in configuration.get("webhooks") or ():
         current = hook["clientConfig"]
-        path = (current.get("service") or {}).get("path") or "/mutate-job"
+        path = (current.get("service") or {}).get("path") or urlsplit(current.get("url") or "").path
         config = (target.client_config(path) if isinstance(target, UrlTarget) else current) | {"caBundle": bundle}
         hooks.append({**hook, "clientConfig": config if "url" not in config else _without_service(config)})
     if hooks == (configuration.get("webhooks") or []):

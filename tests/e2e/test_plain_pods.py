@@ -78,6 +78,8 @@ def test_what_goes_to_a_queue_is_held_and_nobody_but_the_controller_lets_it_go(c
     assert "expected the name of a LocalQueue" in refused(
         cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(pod_body("d", queue="No_Queue"))
     )
+    named = pod_body("d", queue="q", nodeName="kwok-0")
+    assert "nodeName" in refused(cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(named))
     # What the Job controller makes of a queued Job that was started has been through the queue; no person's pod has.
     started = pod_body("e", queue="q", labels={"kueue.x-k8s.io/podset": "main"})
     assert is_held(made(started))
@@ -224,6 +226,9 @@ async def test_an_uninstall_leaves_no_finalizer(cluster: Cluster, tmp_path: Path
         assert len(found) >= 8
         assert not [one["metadata"]["name"] for one in found if one["metadata"].get("finalizers")]
         assert scene.runs("runs-0", "runs-1"), "what runs goes on"
+        free = '{"spec": {"schedulingGates": []}, "metadata": {"finalizers": null}}'
+        cluster.kubectl("patch", "pod", "waits-0", "-n", TEAM, "--type=merge", "-p", free)
+        await scene.until(lambda: scene.runs("waits-0"), "a person has let it go")
         for name in ("pods", "localqueues.kueue.x-k8s.io"):
             cluster.kubectl("delete", name, "-n", TEAM, "--all", "--wait=false")
         cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=30s")

@@ -39,7 +39,7 @@ QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 SECONDS, PREBUILT = "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/prebuilt-workload-name"
 SPEC = Spec(nodes=())
 AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",))
-CONFIGURATION = "t-tessera-controller-job-suspend"
+CONFIGURATIONS = ("t-tessera-controller-job-suspend", "t-tessera-controller-pod-gate")
 
 
 def rendered(*names: str, **values: str) -> str:
@@ -130,7 +130,7 @@ class Webhook:
             certificates = OwnCertificates(client, secret, names=("127.0.0.1",), clock=clock)
             self.service = WebhookService(
                 client, server, certificates, UrlTarget(f"https://127.0.0.1:{port}"), clock=clock,
-                backoff=Backoff(random=random.random, initial_s=0.1), configurations=(CONFIGURATION,),
+                backoff=Backoff(random=random.random, initial_s=0.1), configurations=CONFIGURATIONS,
             )  # fmt: skip
             try:
                 await self.service.run()
@@ -374,7 +374,8 @@ def older(cluster: Cluster) -> Iterator[Cluster]:
     cluster.down()
     with Cluster.up("webhooks", AS_1_35) as older:
         prepared(older)
-        text = rendered("job-suspend-webhook", "job-policy", "webhook", suspendBy="webhook")
+        names = ("job-suspend-webhook", "job-policy", "pod-gate-webhook", "pod-policy", "webhook")
+        text = rendered(*names, suspendBy="webhook")
         older.kubectl("apply", "--server-side", "-f", "-", input=text)
         effective(older, by_policy=False)
         yield older
@@ -396,6 +397,31 @@ def test_as_1_35_the_policy_does_not_act_and_the_webhook_does(older: Cluster) ->
         assert "only the controller starts" in refusal(older, *start)
         assert refusal(older, *start, f"--as={CONTROLLER}") == ""
         until(lambda: started(older, "waits"), "the Job started by the job controller")
+
+
+def pod(**labels: str) -> dict[str, Any]:
+    metadata = {"generateName": "pod-", "namespace": "plain", "labels": labels}
+    spec = {"containers": [{"name": "c", "image": "none"}], "schedulingGates": [{"name": "example.com/other"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def test_as_1_35_the_webhook_holds_pods_of_queues_and_without_it_only_those_are_refused(older: Cluster) -> None:
+    gate = {"name": "kueue.x-k8s.io/admission"}
+
+    def held() -> bool:
+        with contextlib.suppress(ClusterError):
+            return gate in tried(older, pod(**{QUEUE: "a"}))["spec"]["schedulingGates"]
+        return False
+
+    with Webhook(older):
+        until(held, "the webhook called for pods")
+        found = tried(older, pod(**{QUEUE: "a"}))
+        assert found["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
+        assert found["metadata"]["finalizers"] == ["kueue.x-k8s.io/managed"]
+        assert gate not in tried(older, pod())["spec"]["schedulingGates"]
+    dead = ("create", "--dry-run=server", "-f", "-")
+    until(lambda: "is created behind its gate" in refusal(older, *dead, input=json.dumps(pod(**{QUEUE: "a"}))), "gone")
+    assert refusal(older, *dead, input=json.dumps(pod())) == ""
 
 
 def suspended_or_refused(cluster: Cluster) -> bool:

@@ -109,6 +109,14 @@ def test_a_webhook_configuration_gets_its_bundle_and_keeps_the_rest() -> None:
     assert moved["webhooks"][0]["clientConfig"] == {"url": "https://h:1/mutate-job", "caBundle": BUNDLE}
 
 
+def test_each_webhook_keeps_its_path_whoever_wrote_its_address_before() -> None:
+    given = configuration()
+    given["webhooks"][0]["clientConfig"] = {"url": "https://old:2/mutate-pod", "caBundle": BUNDLE}
+    moved = webhook_patch(given, UrlTarget("https://h:1"), TRUSTED)
+    assert moved is not None
+    assert moved["webhooks"][0]["clientConfig"] == {"url": "https://h:1/mutate-pod", "caBundle": BUNDLE}
+
+
 def test_the_charts_crds_name_the_placeholder_and_agree_who_needs_us() -> None:
     found = {path.name.split(".")[0]: yaml.safe_load(path.read_text())["spec"] for path in CHART_CRDS}
     assert set(found) <= {*CONVERTED, *PLAIN}

@@ -70,9 +70,13 @@ class ContainerTable:
 
 
 class CgroupOwner(Struct, frozen=True):
-    """What a process's cgroup says; ``pod_uid`` with dashes, None outside pods (or where the path is cut off)."""
+    """What a process's cgroup says: container ids, outermost first, and the pod's uid with dashes.
 
-    container_id: str
+    Of a pod the first container is the pod's own, the further ones run inside it. Where no pod is in sight
+    (``pod_uid`` None) the first may be the node itself, when that is a container.
+    """
+
+    container_ids: tuple[str, ...]
     pod_uid: str | None = None
 
 
@@ -89,21 +93,18 @@ def parse(text: str) -> CgroupOwner | None:
 
 
 def _of_path(path: str) -> CgroupOwner | None:
-    """The outermost container below the pod's cgroup; without one in sight the outermost container.
-
-    A container inside a pod's container (Docker in a pod) is the pod's; a node that is a container is nobody's pod.
-    """
+    """The containers below the pod's cgroup; without one in sight all of them."""
     uid: str | None = None
-    outermost: str | None = None
+    containers: list[str] = []
     for segment in path.split("/"):
         pod = _POD.search(segment)
         if pod is not None:
-            uid, outermost = pod[1].replace("_", "-"), None
+            uid, containers = pod[1].replace("_", "-"), []
             continue
         container = _ID.search(segment)
-        if container is not None and not segment.startswith(_MONITOR) and outermost is None:
-            outermost = container[1]
-    return None if outermost is None else CgroupOwner(outermost, uid)
+        if container is not None and not segment.startswith(_MONITOR):
+            containers.append(container[1])
+    return CgroupOwner(tuple(containers), uid) if containers else None
 
 
 def read(proc_root: Path, pid: int) -> CgroupOwner | None:
@@ -120,7 +121,8 @@ def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[
     found: dict[int, PodContainer] = {}
     for pid in set(pids):
         owner = read(proc_root, pid)
-        container = None if owner is None else pods.container(owner.container_id)
+        candidates = () if owner is None else map(pods.container, owner.container_ids)
+        container = next((one for one in candidates if one is not None), None)
         if container is not None:
             found[pid] = container
     return found

@@ -105,12 +105,13 @@ def ensure(*, kubelets: bool) -> None:
     if lines:
         raise UsageError("cannot start a cluster here, missing:\n" + "\n".join(f"  - {line}" for line in lines))
     if packages := missing_packages(machine, kubelets=kubelets):
-        _install(packages)
+        install(packages)
         if still := missing_packages(this_machine(), kubelets=kubelets):
             raise UsageError(f"missing after installing {' '.join(packages)}: {' '.join(still)}")
 
 
-def _install(packages: list[str]) -> None:
+def install(packages: list[str]) -> None:
+    """Debian packages, as root. Raises ClusterError."""
     print(f"installing Debian's {', '.join(packages)}", file=sys.stderr, flush=True)
     base = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=180"]
     install = [*base, "install", "--no-install-recommends", *packages]

@@ -36,16 +36,27 @@ NO_POD_UID = {"v2 containerd without slices"}
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_the_container_is_found_in_every_layout(name: str) -> None:
-    assert parse(LAYOUTS[name]) == CgroupOwner(ID, None if name in NO_POD_UID else UID)
+    found = parse(LAYOUTS[name])
+    assert found is not None
+    assert found.container_ids[0] == ID
+    assert found.pod_uid == (None if name in NO_POD_UID else UID)
 
 
 def test_a_static_pods_uid_has_no_dashes() -> None:
-    assert parse(f"0::/kubepods/burstable/pod{STATIC}/{ID}") == CgroupOwner(ID, STATIC)
+    assert parse(f"0::/kubepods/burstable/pod{STATIC}/{ID}") == CgroupOwner((ID,), STATIC)
 
 
 def test_a_path_that_begins_above_the_readers_own_namespace_still_ends_in_the_container() -> None:
-    assert parse(f"0::/../../kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope") == CgroupOwner(ID, UID)
-    assert parse(f"0::/../cri-containerd-{ID}.scope") == CgroupOwner(ID)
+    assert parse(f"0::/../../kubepods-pod{UNDER}.slice/cri-containerd-{ID}.scope") == CgroupOwner((ID,), UID)
+    assert parse(f"0::/../cri-containerd-{ID}.scope") == CgroupOwner((ID,))
+
+
+def test_without_a_pod_in_sight_every_container_is_a_candidate(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/cgroup").write_text(f"0::/docker/{INNER}/k8s.io/{ID}\n")
+    pods = ContainerTable()
+    pods.put("u", [(ID, PodContainer("team", "train", "main"))])
+    assert owners_of([7], tmp_path, pods) == {7: PodContainer("team", "train", "main")}
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,7 @@ class Engine:
             return None
         entry = self._entry(pending, queue)
         self.state.preemption.oracle.now_s = now_s
+        self.state.cluster.placement.begin(now_s)
         bookmark = pending.bookmark
         pending.bookmark = None
         self.beyond.asking = True

@@ -45,10 +45,16 @@ UNBOUNDED: Final = 1 << 30
 class DeviceBook:
     """Nodes are known by the names of their objects, or by their hostname labels.
 
-    ``held``: all places that are held now, asked for when a node's devices become known.
+    ``held``: all places that are held now, asked for when a node's devices become known; ``told`` hears of nodes whose
+    free devices change by that.
     """
 
-    def __init__(self, undo: UndoLog, held: Callable[[], Iterable[Place]] = tuple) -> None:
+    def __init__(
+        self,
+        undo: UndoLog,
+        held: Callable[[], Iterable[Place]] = tuple,
+        told: Callable[[Sequence[str]], object] = len,
+    ) -> None:
         self.nodes: dict[str, NodeDevices] = {}
         self._hosts: dict[str, str] = {}
         """By hostname label the names of nodes that are called otherwise."""
@@ -58,6 +64,7 @@ class DeviceBook:
         """How often a pod was reported to hold other devices than planned."""
         self._undo = undo
         self._held = held
+        self._told = told
         self._pods: dict[str, PodFacts] = {}
         self._where: dict[str, str] = {}
         self._on_node: dict[str, dict[str, PodFacts]] = {}
@@ -89,6 +96,7 @@ class DeviceBook:
             return False
         board = known.board if same_hardware(known.given, status) else Board(given)
         now = self.nodes[name] = NodeDevices(name, board, status, known.grants)
+        now.seen = known.seen
         self.drifted += self._count_drift(known, now)
         self._settle(now)
         return board is not known.board or self._both(known) != self._both(now)
@@ -249,6 +257,9 @@ class DeviceBook:
             if last is None and not recording and not assumed and not self._told_of(state, owner):
                 self._note(state, grant)
             before = state.grants
+            if not recording and not assumed and owner not in state.seen:
+                state.seen.add(owner)
+                state.forget()
             state.put((*before, self._filled(state, grant, last or (), empty=empty)))
             if not assumed:
                 self._undo.record(state.put, before)
@@ -296,9 +307,10 @@ class DeviceBook:
         return known
 
     def _foreign(self, state: NodeDevices) -> Iterator[str]:
-        """Held by pods that were not placed here."""
+        """Held by pods that have no place from here."""
         for key, devices in state.reports.items():
-            if key not in self._pods:
+            facts = self._pods.get(key)
+            if facts is None or facts.owner not in state.seen:
                 yield from devices
 
     def _known_pods(self, state: NodeDevices, owner: Owner) -> list[tuple[str, PodFacts]]:
@@ -315,7 +327,7 @@ class DeviceBook:
         sets = self._backed(state, grant, taken) if state.name in self._on_node else []
         if last:
             sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
-        sets += chosen(state.board, grant, taken, grant.pods - len(sets))
+        sets += _picked(state, grant, taken, grant.pods - len(sets))
         return grant._replace(sets=tuple(sets))
 
     def _backed(self, state: NodeDevices, grant: Grant, taken: Counter[str]) -> list[Set]:
@@ -330,6 +342,8 @@ class DeviceBook:
 
     def _settle(self, state: NodeDevices) -> None:
         """Grants anew, after an object has changed: first what pods hold, then what they were told, then the rest."""
+        there = self._on_node.get(state.name, {}).values()
+        state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there})
         state.forget()
         taken = Counter(self._foreign(state))
         backed = [self._backed(state, grant, taken) for grant in state.grants]
@@ -337,7 +351,7 @@ class DeviceBook:
             mine = Counter(grant.sets) - Counter(backed[at])
             backed[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(backed[at]))
         for at, grant in enumerate(state.grants):
-            backed[at] += chosen(state.board, grant, taken, grant.pods - len(backed[at]))
+            backed[at] += _picked(state, grant, taken, grant.pods - len(backed[at]))
         state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, backed, strict=True)))
 
     def _catch_up(self) -> None:
@@ -351,9 +365,10 @@ class DeviceBook:
                     grant = Grant(owner, pods, usage.single_pod, usage.devices or ANY, (), assumed=False)
                     self._note(state, grant)
                     state.grants = (*state.grants, grant)
-        for name in new:
-            if name in self.nodes:
-                self._settle(self.nodes[name])
+        found = [name for name in new if name in self.nodes]
+        for name in found:
+            self._settle(self.nodes[name])
+        self._told(found)
 
     def _note(self, state: NodeDevices, grant: Grant) -> None:
         for name in state.board.pools:
@@ -374,8 +389,21 @@ class DeviceBook:
             found += bool(planned and whole and _sorted(held) not in planned)
         return found
 
+    def _validate_owners(self) -> None:
+        expected: Counter[tuple[str, Owner, int]] = Counter()
+        for _, usage, owner in self._held():
+            for values, pods in usage.domains if usage.levels[-1:] == (HOSTNAME_LABEL,) else ():
+                state = self.node(values[-1])
+                if state is not None and state.board.wanted(usage.single_pod):
+                    expected[state.name, owner, pods] += 1
+        found = Counter((name, one.owner, one.pods) for name, state in self.nodes.items() for one in state.grants)
+        if self._held is not tuple and found != expected:
+            raise AssertionError(f"devices are granted to {found - expected} and not to {expected - found}")
+
     def validate(self) -> None:
-        """Recompute what is kept, outside of trials. AssertionError for a device given twice, or one too many."""
+        """Recompute what is kept. AssertionError for a device given twice, or to one who has no place."""
+        if not self._undo.recording and not self._new:
+            self._validate_owners()
         for name, state in self.nodes.items():
             for empty, taken in list(state.taken.items()):
                 del state.taken[empty]
@@ -391,6 +419,16 @@ class DeviceBook:
                     raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")
                 if len(grant.sets) > grant.pods:
                     raise AssertionError(f"{name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _picked(state: NodeDevices, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
+    """Sets for so many pods, sooner of what nobody holds than of what those hold who are on their way out."""
+    if missing <= 0 or not state.reported:
+        return chosen(state.board, grant, taken, missing)
+    found = chosen(state.board, grant, taken | state.reported, missing)
+    for one in found:
+        taken.update(one)
+    return found + chosen(state.board, grant, taken, missing - len(found))
 
 
 def _sorted(one: Set) -> Set:

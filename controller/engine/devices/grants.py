@@ -65,7 +65,7 @@ class Drift(NamedTuple):
 class NodeDevices:
     """One node with a GpuNode. ``put`` alone changes ``grants``."""
 
-    __slots__ = ("board", "free", "given", "grants", "measured", "name", "reports", "taken")
+    __slots__ = ("board", "free", "given", "grants", "measured", "name", "reported", "reports", "seen", "taken")
 
     def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
         self.name = name
@@ -74,6 +74,9 @@ class NodeDevices:
         self.grants = grants
         self.reports = _reports(given, board)
         """By pod, what it holds."""
+        self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
+        self.seen: set[Owner] = set()
+        """Who has or had a grant here: pods of theirs beyond it are on their way out."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None

@@ -55,7 +55,7 @@ class Topologies:
         self._finders: dict[FlavorName, Finder] = {}
         self._shared = shared
         self._packs = packs
-        self.devices = DeviceBook(undo, held)
+        self.devices = DeviceBook(undo, held, self._touch)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

@@ -326,3 +326,36 @@ def test_two_heads_of_one_cycle_do_not_get_the_same_linked_pair() -> None:
     settled(world)
     assert world.running() == {"one"}
     assert plan(world, "one", "a") == [("a-0", "a-1")]
+
+
+def test_devices_that_become_known_late_are_those_of_who_runs_there() -> None:
+    """Counts that were made meanwhile are made anew."""
+    world = world_of([], nodes={"a": 4})
+    world.put(job("w", 1, 2))
+    settled(world)
+    world.put(job("four", 4, link="nvlink", created_s=1), gpu_node("a", 4, full))
+    world.engine.explain(WorkloadKey("ns/four"), world.now_s)
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0",), ("a-1",)]
+    world.finish("w")
+    settled(world)
+    assert plan(world, "four", "a") == [("a-0", "a-1", "a-2", "a-3")]
+
+
+def test_pods_of_a_queue_without_places_keep_what_they_hold() -> None:
+    world = world_of([gpu_node("a", 4, full, holders={"x-0": (0, 1)})])
+    world.put(pod_of("x-0", "x", "a"), job("w", 1, 2))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-2",), ("a-3",)]
+
+
+def test_what_nobody_holds_is_planned_before_what_is_on_its_way_out() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("one", 1))
+    settled(world)
+    world.put(pod_of("one-0", "one", "a", "a-0"), gpu_node("a", 4, full, holders={"one-0": (0,)}))
+    world.finish("one")
+    world.put(job("two", 1, created_s=1), job("four", 1, 3, created_s=2))
+    settled(world)
+    assert ("a-0",) not in plan(world, "two", "a")
+    assert ("a-0",) in plan(world, "four", "a")

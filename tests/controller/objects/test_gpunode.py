@@ -1,0 +1,129 @@
+"""The GpuNode as the agent writes it, and as nobody should."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.gpunode import HolderView, build
+from controller.engine.devices.board import Board
+from controller.engine.resources import ResourceName
+from controller.objects.decode import DecodeError
+from controller.objects.gpunode import read_gpu_node
+from inventory.devices import Gpu, MigInstance, Node
+from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
+from inventory.layout import plan
+from inventory.links import Link, PcieLevel
+from inventory.sharing import LayoutSpec, MigStrategy
+from tests.controller.engine.devices.boards import gpu_node
+
+GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig-3g.40gb")
+
+
+class Holder(msgspec.Struct):
+    namespace: str
+    pod: str
+    container: str
+
+
+def hardware() -> Node:
+    """Two GPUs joined by NVLink, and one that is cut into two instances."""
+    instances = tuple(
+        MigInstance(MigUuid(f"MIG-{at}"), at, at + 1, 0, "3g.40gb", 3, 3, 40192, 42, start=4 * at, size=4)
+        for at in range(2)
+    )
+    gpus = tuple(
+        Gpu(
+            uuid=GpuUuid(f"GPU-{at}"),
+            index=at,
+            minor=at,
+            product="NVIDIA A100-SXM4-80GB",
+            pci_bus_id=f"0000:0{at}:00.0",
+            memory_mib=81920,
+            numa_node=0,
+            mig_capable=True,
+            mig_enabled=at == 2,
+            mig_instances=instances if at == 2 else (),
+        )
+        for at in range(3)
+    )
+    near, far = Link(PcieLevel.PIX, nvlinks=12), Link(PcieLevel.SYS)
+    links = ((Link(), near, far), (near, Link(), far), (far, far, Link()))
+    return Node(name=NodeName("node-1"), gpus=gpus, links=links)
+
+
+def test_what_the_agent_writes_is_read() -> None:
+    node = hardware()
+    holders: dict[DeviceId, HolderView] = {DeviceId("GPU-1::0"): Holder("ml", "train-0", "main")}
+    written = build(node=node, layout=plan(node, LayoutSpec(mig_strategy=MigStrategy.MIXED)), holders=holders)
+    found = read_gpu_node(msgspec.json.encode(written))
+    assert found.metadata.name == "node-1"
+    assert [(one.pod_key, one.physical) for one in found.status.holders] == [("ml/train-0", "GPU-1")]
+    board = Board(found)
+    assert [unit.uuid for unit in board.pools[GPU].units] == ["GPU-0", "GPU-1"]
+    assert [(unit.uuid, unit.gpu, unit.memory_mib) for unit in board.pools[MIG].units] == [
+        ("MIG-0", 2, 40192),
+        ("MIG-1", 2, 40192),
+    ]
+    assert board.ceilings == {GPU: 2, MIG: 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metadata": {}}, "metadata.name: expected a node's name"),
+        ({"status": {"devices": [{"uuid": "a", "index": -1}]}}, "status.devices"),
+        ({"status": {"devices": [{"uuid": "a" * 300, "index": 0}]}}, "status.devices"),
+        ({"status": {"devices": [{"uuid": "a", "index": 0}] * 2}}, "expected each uuid once, found 'a' twice"),
+        ({"status": {"devices": [{"uuid": "a", "index": 0}, {"uuid": "b", "index": 0}]}}, "each index once"),
+        ({"status": {"devices": [{"uuid": str(i), "index": i} for i in range(65)]}}, "status.devices"),
+        ({"status": {"devices": [{"uuid": "a", "index": 0, "offers": [{"resource": "r", "replicas": 10**9}]}]}}, "rep"),
+        ({"status": {"holders": [{"device": "a", "namespace": "n"}]}}, "pod"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line_with_its_place(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        read_gpu_node({"metadata": {"name": "n"}, **change})
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_links_and_holders_of_what_is_not_there_say_nothing() -> None:
+    given_ = {
+        "metadata": {"name": "n"},
+        "status": {
+            "devices": [{"uuid": "a", "index": 3, "offers": [{"resource": GPU}]}],
+            "links": [{"a": 3, "b": 3, "nvlinks": 9}, {"a": 3, "b": 7, "pcie": "WORMHOLE"}],
+            "holders": [{"device": "z::1", "namespace": "n", "pod": "p"}],
+        },
+    }
+    board = Board(read_gpu_node(given_))
+    assert board.links.count == 1
+    assert board.pools[GPU].free({}) == (1,)
+
+
+KEYS = st.sampled_from(["devices", "uuid", "index", "links", "a", "b", "holders", "mig"])
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(JSON)
+def test_whatever_arrives_is_read_or_refused(status: object) -> None:
+    try:
+        Board(read_gpu_node({"metadata": {"name": "n"}, "status": status}))
+    except DecodeError as refused:
+        said = str(refused)
+    else:
+        said = ""
+    assert "\n" not in said
+
+
+def test_boards_of_one_make_share_what_is_worked_out() -> None:
+    one, other = Board(gpu_node("a", 8)), Board(gpu_node("b", 8))
+    assert one.pools[ResourceName("gpu")].kind is other.pools[ResourceName("gpu")].kind

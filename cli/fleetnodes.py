@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from agent.gpunode import build
 from agent.labels import labels
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode, read_gpu_node
-from inventory.devices import Clique, Gpu, Node
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import Clique, Gpu, MigInstance, MigProfile, Node
+from inventory.ids import GpuUuid, MigUuid, NodeName
 from inventory.layout import Layout, plan
 from inventory.links import Link, PcieLevel
 from inventory.sharing import LayoutSpec
@@ -91,3 +92,22 @@ def _gpu(spec: GpuSpec, node: NodeSpec) -> Gpu:
         mig_capable=bool(product.mig),
         mig_enabled=spec.index in node.mig_enabled,
     )
+
+
+def hardware(fleet: Fleet, spec: NodeSpec) -> Node:
+    """The node as its agent would find it, with the instances that the fleet file starts with."""
+    node = _hardware(fleet, spec)
+    by_uuid = {gpu.uuid: gpu for gpu in spec.gpus}
+    return structs.replace(node, gpus=tuple(_cut(gpu, by_uuid[gpu.uuid], spec) for gpu in node.gpus))
+
+
+def _cut(gpu: Gpu, of: GpuSpec, node: NodeSpec) -> Gpu:
+    profiles = tuple(
+        MigProfile(one.name, one.id, one.slices, one.size, one.starts, one.count, one.memory_mib, one.sms)
+        for one in of.product.mig
+    )
+    instances = tuple(
+        MigInstance(MigUuid(f"{gpu.uuid}/{number}"), number, number, 0, profile, 1, 1, 0, 0)
+        for number, profile in enumerate(node.mig.get(of.index, ()))
+    )
+    return structs.replace(gpu, mig_profiles=profiles, mig_instances=instances)

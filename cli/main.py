@@ -11,6 +11,7 @@ from inventory import __version__
 COMMANDS: Final = {
     "doctor": "cli.doctor:doctor",
     "explain": "cli.explain:explain",
+    "layout": "cli.layout:layout",
     "node": "cli.node:node",
     "queue": "cli.queue:queue",
     "release-nvml": "cli.node:release_nvml",
@@ -44,6 +45,7 @@ def tessera() -> None:
       tessera node -o json | jq .health  the same for programs
       tessera doctor                     what keeps this node from serving its GPUs
       tessera sim xid --gpu 3 79         let a simulated GPU fail
+      tessera layout plan -f f.yaml      what a layout would change, and whom it would disturb
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
       tessera simulate --fleet f.yaml .  who would run when, from files alone

@@ -51,7 +51,8 @@ def test_schema_and_values_name_the_same_keys() -> None:
         {"metrics": {"port": 0}},
         {"nvidiaDriverRoot": "run/nvidia"},
         {"config": {"map": {"a": 1}}},
-        {"mps": {"root": "/run"}},
+        {"mps": {"root": "run"}},
+        {"mps": {"enable": True}},
     ],
     ids=str,
 )

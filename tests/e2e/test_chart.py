@@ -83,7 +83,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
-@pytest.mark.parametrize("values", [{}, SIMULATED, {"compatWithCPUManager": True, "migStrategy": "mixed"}], ids=str)
+@pytest.mark.parametrize("values", [{}, SIMULATED, {"compatWithCPUManager": True, "mps": {"enabled": True}}], ids=str)
 def test_the_api_server_takes_the_rendered_chart(cluster: Cluster, tmp_path: Path, values: dict[str, Any]) -> None:
     text = rendered(tmp_path, values)
     cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", input=text)
@@ -100,6 +100,18 @@ def test_the_container_gets_no_more_rights_than_its_strategies_need(tmp_path: Pa
     assert (plain["readOnlyRootFilesystem"], plain["allowPrivilegeEscalation"]) == (True, False)
     assert context({"migStrategy": "mixed"})["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert context({"compatWithCPUManager": True}) == {"privileged": True, "readOnlyRootFilesystem": True}
+
+
+def test_an_agent_that_runs_mps_gets_what_its_daemons_need(tmp_path: Path) -> None:
+    pod = objects(rendered(tmp_path, {"mps": {"enabled": True}}))["DaemonSet", "t-tessera-agent"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert (pod["spec"]["hostPID"], container["securityContext"]["privileged"]) == (True, True)
+    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "mps")
+    (volume,) = (one for one in pod["spec"]["volumes"] if one["name"] == "mps")
+    assert mount["mountPath"] == volume["hostPath"]["path"] == env["MPS_ROOT"]
+    assert mount["mountPropagation"] == "Bidirectional"
 
 
 def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:

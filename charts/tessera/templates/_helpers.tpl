@@ -89,7 +89,7 @@ runtime; a config file may ask for either, so its presence counts as asking. */ 
 {{- $mounts := contains "volume-mounts" (include "tessera.deviceListStrategy" .) -}}
 {{- if .Values.securityContext -}}
 {{- toYaml .Values.securityContext -}}
-{{- else if .Values.compatWithCPUManager -}}
+{{- else if or .Values.compatWithCPUManager .Values.mps.enabled -}}
 privileged: true
 readOnlyRootFilesystem: true
 {{- else -}}

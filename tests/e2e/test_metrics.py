@@ -27,6 +27,7 @@ metrics: {{interval: 1}}
 """
 MIG = {"migEnabled": [0], "mig": {0: ["3g.40gb", "1g.10gb"]}}
 LOADS = {"train": 0.6, "serve": 0.2, "alone": 0.9}
+HERE = '{Hostname="node-1"}'
 UTIL, USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 
 
@@ -90,14 +91,14 @@ def test_each_pod_has_its_own_part_and_the_parts_are_the_whole(busy: dict[str, P
     wanted = {("0", "train"): 60, ("0", "serve"): 20, ("0", ""): 0, ("1", "alone"): 90}
 
     def shown() -> bool:
-        found = watching.values(f'{UTIL}{{Hostname="node-1"}}', "gpu", "pod")
+        found = watching.values(f"{UTIL}{HERE}", "gpu", "pod")
         return {key: round(value, 3) for key, value in found.items()} == wanted
 
     until(shown, f"each pod's utilisation: {wanted}")
     assert watching.values(f'{USED}{{pod!=""}}', "pod") == {("train",): 1600, ("serve",): 1200, ("alone",): 1900}
     for name in ("tessera_pod_gpu_power_estimate_watts", "tessera_pod_gpu_sm_utilization_ratio"):
-        whole = "DCGM_FI_DEV_POWER_USAGE" if "power" in name else f"{UTIL} / 100"
-        apart = watching.values(f'sum by (UUID) ({name}{{Hostname="node-1"}}) - sum by (UUID) ({whole})', "UUID")
+        whole = f"DCGM_FI_DEV_POWER_USAGE{HERE}" if "power" in name else f"{UTIL}{HERE} / 100"
+        apart = watching.values(f"sum by (UUID) ({name}{HERE}) - sum by (UUID) ({whole})", "UUID")
         assert list(apart.values()) == pytest.approx([0, 0], abs=1e-4), "parts and rest are the device's value"
     assert watching.values("tessera_gpu_allocation", "pod", "mode") == {
         ("train", "time-slicing"): 0.25,

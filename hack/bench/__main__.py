@@ -13,6 +13,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "metrics": metrics.main,
     "writes": writes.main,
     "drain": drain.main,
+    "drain-topology": lambda words: drain.main(["--topology", *words]),
     "preemption": preemption.main,
     "engine": engine.main,
     "topology": topology.main,

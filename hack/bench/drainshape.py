@@ -2,6 +2,9 @@
 
 5 cohorts of 6 ClusterQueues, each with 20 cpus of its own and up to 100 borrowed; three classes of workloads arrive at
 their intervals in every queue. A factor below 1 scales the counts; sizes, run times and intervals stay.
+
+With a topology the same cpus are asked for by 2, 4 and 8 pods, on 10 racks of 64 nodes with 96 cpus each: a third of
+the workloads must be in one rack, a third would rather be, a third in slices of two pods to a rack.
 """
 
 from collections.abc import Iterator
@@ -11,6 +14,14 @@ COHORTS, QUEUES = 5, 6
 NOMINAL_CPUS, BORROWING_CPUS = 20, 100
 FLAVOR = "default"
 API = "kueue.x-k8s.io/v1beta2"
+TOPOLOGY = "racks"
+RACKS, NODES_IN_RACK, NODE_CPUS = 10, 64, 96
+RACK, HOST, POOL = "bench.example/rack", "kubernetes.io/hostname", "bench.example/pool"
+ASKS: tuple[dict[str, Any], ...] = (
+    {"required": RACK},
+    {"preferred": RACK},
+    {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2},
+)
 
 
 class Class(NamedTuple):
@@ -20,12 +31,13 @@ class Class(NamedTuple):
     runtime_s: float
     priority: int
     interval_s: float
+    pods: int = 1
 
 
 PUBLISHED = (
-    Class("large", 50, 20, 1.0, 200, 1.2),
-    Class("medium", 100, 5, 0.5, 100, 0.5),
-    Class("small", 350, 1, 0.2, 50, 0.1),
+    Class("large", 50, 20, 1.0, 200, 1.2, 8),
+    Class("medium", 100, 5, 0.5, 100, 0.5, 4),
+    Class("small", 350, 1, 0.2, 50, 0.1, 2),
 )
 
 
@@ -34,11 +46,14 @@ class Arrival(NamedTuple):
     queue: str
     name: str
     kind: Class
+    asks: dict[str, Any] | None
+    """Its topology request; None: one pod, anywhere."""
 
 
 class Shape(NamedTuple):
     queues: tuple[str, ...]
     classes: tuple[Class, ...]
+    topology: bool = False
 
     @property
     def workloads(self) -> int:
@@ -52,7 +67,13 @@ class Shape(NamedTuple):
     def arrivals(self) -> list[Arrival]:
         """In order of time."""
         found = [
-            Arrival(number * kind.interval_s, queue, f"{kind.name}-{number}", kind)
+            Arrival(
+                number * kind.interval_s,
+                queue,
+                f"{kind.name}-{number}",
+                kind,
+                ASKS[number % len(ASKS)] if self.topology else None,
+            )
             for kind in self.classes
             for number in range(kind.amount)
             for queue in self.queues
@@ -60,19 +81,35 @@ class Shape(NamedTuple):
         return sorted(found, key=lambda one: one.at_s)
 
 
-def shape(factor: float) -> Shape:
+def shape(factor: float, *, topology: bool = False) -> Shape:
     """The published shape with its counts times ``factor``, at least one of each class."""
     queues = tuple(f"cq-{cohort}-{queue}" for cohort in range(COHORTS) for queue in range(QUEUES))
-    return Shape(queues, tuple(kind._replace(amount=max(1, round(kind.amount * factor))) for kind in PUBLISHED))
+    classes = tuple(kind._replace(amount=max(1, round(kind.amount * factor))) for kind in PUBLISHED)
+    return Shape(queues, classes, topology)
 
 
-def setting(queues: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def nodes() -> Iterator[dict[str, Any]]:
+    """Nodes that nobody plays: Ready, and never heard of again."""
+    for number in range(RACKS * NODES_IN_RACK):
+        name = f"node-{number:03}"
+        labels = {POOL: "racks", RACK: f"rack-{number // NODES_IN_RACK}", HOST: name}
+        room = {"cpu": str(NODE_CPUS), "memory": "1Ti", "pods": "110"}
+        status = {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+        yield {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def setting(load: Shape) -> Iterator[dict[str, Any]]:
     """What must be there before the first workload: the flavor, then for each queue a namespace with a LocalQueue.
 
     A queue's namespace, LocalQueue and ClusterQueue share its name.
     """
-    yield {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}}
-    for name in queues:
+    flavor: dict[str, Any] = {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}}
+    if load.topology:
+        levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+        yield {"apiVersion": API, "kind": "Topology", "metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}}
+        flavor["spec"] = {"nodeLabels": {POOL: "racks"}, "topologyName": TOPOLOGY}
+    yield flavor
+    for name in load.queues:
         quota = {"name": "cpu", "nominalQuota": str(NOMINAL_CPUS), "borrowingLimit": str(BORROWING_CPUS)}
         group = {"coveredResources": ["cpu"], "flavors": [{"name": FLAVOR, "resources": [quota]}]}
         spec = {
@@ -89,15 +126,16 @@ def setting(queues: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def workload(arrival: Arrival) -> dict[str, Any]:
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(arrival.kind.cpus)}}}
+    pods = arrival.kind.pods if arrival.asks is not None else 1
+    request = f"{arrival.kind.cpus * 1000 // pods}m"
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": request}}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    pod_set: dict[str, Any] = {"name": "main", "count": pods, "template": template}
+    if arrival.asks is not None:
+        pod_set["topologyRequest"] = arrival.asks
     return {
         "apiVersion": API,
         "kind": "Workload",
         "metadata": {"name": arrival.name, "namespace": arrival.queue},
-        "spec": {
-            "queueName": arrival.queue,
-            "priority": arrival.kind.priority,
-            "podSets": [{"name": "main", "count": 1, "template": template}],
-        },
+        "spec": {"queueName": arrival.queue, "priority": arrival.kind.priority, "podSets": [pod_set]},
     }

@@ -8,6 +8,8 @@ import asyncio
 import json
 import os
 import re
+import shutil
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +42,8 @@ class FullNode:
             f"migEnabled: [{enabled}], mig: {{{cut}}}}}]\n"
         )
         self._processes = folder / "proc"
+        self._pods: list[tuple[int, int, int]] = []
+        """Number, GPU and GPU instance of each pod, oldest first."""
         self._api = FakeApiServer()
         self.kubelet = StandInKubelet(folder / "k")
         self.agent = AgentProcess(
@@ -62,8 +66,9 @@ class FullNode:
         await self.kubelet.start()
         self.agent.start()
         await self.kubelet.wait_for(lambda: len(self._listed()) == 2 * INSTANCES, 60)
-        for number in range(PODS_ON_NODE):
-            await self._add_pod(number)
+        self._serial = count()
+        for _ in range(PODS_ON_NODE):
+            await self._add_pod(next(self._serial))
         await self._until_shown()
         return self
 
@@ -71,6 +76,16 @@ class FullNode:
         self.agent.stop()
         await self.kubelet.stop()
         await self._api.__aexit__(None, None, None)
+
+    async def replace_pod(self) -> None:
+        """The oldest pod ends, and another one comes."""
+        number, gpu, gi_id = self._pods.pop(0)
+        name, pid = f"pod-{number}", FIRST_PID + number
+        await asyncio.to_thread(lambda: self.agent.sim(gpu=gpu, end={"gi": gi_id, "ci": 0, "pid": pid}))
+        shutil.rmtree(self._processes / str(pid))
+        self.kubelet.pods.pop(("default", name))
+        self._api.delete(PODS, name, namespace="default")
+        await self._add_pod(next(self._serial))
 
     def _listed(self) -> set[str]:
         endpoint = self.kubelet.endpoints.get(RESOURCE)
@@ -89,6 +104,7 @@ class FullNode:
         gpu, gi_id = await asyncio.to_thread(self._place, grant.devices[0].partition("::")[0])
         load = {"gi": gi_id, "ci": 0, "pid": pid, "smUtil": 0.4, "memUsedMiB": 1000 + number, "powerW": 50}
         await asyncio.to_thread(lambda: self.agent.sim(gpu=gpu, load=load))
+        self._pods.append((number, gpu, gi_id))
 
     def _place(self, uuid: str) -> tuple[int, int]:
         gpus = self.agent.report().node.gpus

@@ -126,8 +126,9 @@ def admission(key: Key, workload: Workload, cluster_queue: str) -> Write[_Nothin
 
 
 def assignment(pod_set: PodSet) -> dict[str, Any]:
-    """All on the one flavor. One container and one pod, as the load has them."""
-    usage = pod_set.template.spec.containers[0].resources.requests
+    """All on the one flavor, without a place. One container, in thousandths, as the load has them."""
+    requests = pod_set.template.spec.containers[0].resources.requests
+    usage = {name: f"{int(amount.removesuffix('m')) * pod_set.count}m" for name, amount in requests.items()}
     return {
         "name": pod_set.name,
         "count": pod_set.count,

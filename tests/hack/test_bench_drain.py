@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hack.bench.drainload import WORKLOADS, Load
-from hack.bench.drainshape import Class, Shape, setting, shape
+from hack.bench.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
 from hack.bench.nullcontroller import QUEUES, Admitter
 from kube.client import Client
 from kube.clock import SystemClock
@@ -34,7 +34,7 @@ def test_arrivals_keep_their_classes_intervals() -> None:
 
 
 def test_each_queue_has_its_namespace_and_local_queue() -> None:
-    made = list(setting(shape(1).queues))
+    made = list(setting(shape(1)))
     kinds = [item["kind"] for item in made]
     assert [kinds.count(kind) for kind in ("ResourceFlavor", "ClusterQueue", "Namespace", "LocalQueue")] == [
         1,
@@ -45,6 +45,28 @@ def test_each_queue_has_its_namespace_and_local_queue() -> None:
     assert {item["spec"]["cohortName"] for item in made if item["kind"] == "ClusterQueue"} == {
         f"cohort-{number}" for number in range(5)
     }
+
+
+def test_with_a_topology_the_same_cpus_are_asked_for_by_more_pods_in_three_ways() -> None:
+    plain, placed = shape(0.2), shape(0.2, topology=True)
+    assert placed.floor_s == plain.floor_s
+    asked = {(one.kind.name, *sorted(one.asks or {})): workload(one) for one in placed.arrivals()}
+    ways = [("preferred",), ("required",), ("podSetSliceRequiredTopology", "podSetSliceSize")]
+    assert asked.keys() == {(kind.name, *way) for kind in placed.classes for way in ways}
+    sizes = {}
+    for (kind, *_), made in asked.items():
+        (pod_set,) = made["spec"]["podSets"]
+        sizes[kind] = pod_set["count"], pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+    assert sizes == {"large": (8, "2500m"), "medium": (4, "1250m"), "small": (2, "500m")}
+    assert all("topologyRequest" not in workload(one)["spec"]["podSets"][0] for one in plain.arrivals()[:10])
+
+
+def test_the_nodes_are_ten_racks_of_sixty_four() -> None:
+    made = list(nodes())
+    racks = [item["metadata"]["labels"][RACK] for item in made]
+    assert (len(made), {racks.count(rack) for rack in racks}, len(set(racks))) == (640, {64}, 10)
+    assert {item["status"]["allocatable"]["cpu"] for item in made} == {str(NODE_CPUS)}
+    assert [item["kind"] for item in setting(shape(1, topology=True))][:2] == ["Topology", "ResourceFlavor"]
 
 
 @asynccontextmanager

@@ -196,7 +196,7 @@ class GpuChange:
             if endangered(again.held(frozenset(holders)), found.steps):
                 return None
         entry = self._opened(mig, found.target, wish)
-        self._journal.write(entry)
+        await asyncio.to_thread(self._journal.write, entry)
         try:
             await self._steps(found.steps)
         except InUseError as busy:
@@ -241,10 +241,10 @@ class GpuChange:
             refused = await self._switch(mig, wish, on=False)
             if refused is not None:
                 return refused
-            self._journal.forget(self._gpu)
+            await asyncio.to_thread(self._journal.forget, self._gpu)
             return self._end(MigState.APPLIED, "")
         if self._journal.read(self._gpu) != entry:
-            self._journal.write(entry)
+            await asyncio.to_thread(self._journal.write, entry)
         return self._end(MigState.APPLIED, "")
 
     async def _steps(self, steps: Sequence[Step]) -> None:
@@ -276,9 +276,10 @@ class GpuChange:
             return self._end(MigState.FAILED, f"{why}; the former layout could not be restored")
         if entry.before:
             profiles = tuple(text for slot in entry.before for text in _texts(slot, mig))
-            self._journal.write(structs.replace(entry, profiles=profiles, target=entry.before, done=True))
+            done = structs.replace(entry, profiles=profiles, target=entry.before, done=True)
+            await asyncio.to_thread(self._journal.write, done)
         else:
-            self._journal.forget(self._gpu)
+            await asyncio.to_thread(self._journal.forget, self._gpu)
         return self._end(state, f"{why}; the former layout is back")
 
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
@@ -291,7 +292,8 @@ class GpuChange:
             if refused is not None:
                 return refused
         word = "on" if on else "off"
-        self._journal.write(self._opened(mig, tuple(one.slot for one in mig.instances), wish))
+        opened = self._opened(mig, tuple(one.slot for one in mig.instances), wish)
+        await asyncio.to_thread(self._journal.write, opened)
         await self._ground.withhold(self._gpu, frozenset())
         change = await self._hands.set_mode(enabled=on)
         if change is ModeChange.DONE:

@@ -110,12 +110,14 @@ class MigKeeper:
         """Try all that is due. True where something was changed: by then it is discovered anew, but for ``only``."""
         async with self._passing:
             due = [gpu for gpu in self._around.gpus() if (only is None or gpu.uuid in only) and self._is_due(gpu)]
-            outcomes = await asyncio.gather(*(self._try(gpu, may_close=may_close) for gpu in due))
+            wishes = [self._wishes.get(gpu.uuid) for gpu in due]
+            tries = zip(due, wishes, strict=True)
+            outcomes = await asyncio.gather(*(self._try(gpu, wish, may_close=may_close) for gpu, wish in tries))
             changed = any(outcome.changed for outcome in outcomes)
             if changed and only is None:
                 await self._around.rediscover()
-            for gpu, outcome in zip(due, outcomes, strict=True):
-                self._note(gpu, outcome)
+            for gpu, wish, outcome in zip(due, wishes, outcomes, strict=True):
+                self._note(gpu, wish, outcome)
                 await self._around.settle(gpu.uuid, outcome.going)
             self._drain()
             return changed
@@ -135,20 +137,20 @@ class MigKeeper:
             return self._now() - self._tried_s[gpu.uuid] >= RETRY_S
         return status.state is MigState.WAITING or not is_so(gpu, wish)
 
-    async def _try(self, gpu: Gpu, *, may_close: bool) -> Outcome:
+    async def _try(self, gpu: Gpu, wish: Wish | None, *, may_close: bool) -> Outcome:
         self._tried_s[gpu.uuid] = self._now()
         hands = self._around.hands(gpu, may_close=may_close)
         change = GpuChange(gpu.uuid, f"GPU {gpu.index}", hands=hands, ground=self._around, journal=self._journal)
-        wish = self._wishes.get(gpu.uuid)
         if wish is None:
             self._undone.add(gpu.uuid)
             return await change.undo()
         return await change.bring(wish)
 
-    def _note(self, gpu: Gpu, outcome: Outcome) -> None:
-        wish, old = self._wishes.get(gpu.uuid), self.statuses.get(gpu.uuid)
-        if wish is None:
+    def _note(self, gpu: Gpu, wish: Wish | None, outcome: Outcome) -> None:
+        """Remember how it stands. What was tried for a wish that is another by now says nothing about that one."""
+        if wish is None or wish != self._wishes.get(gpu.uuid):
             return
+        old = self.statuses.get(gpu.uuid)
         state, sentence = outcome.state, outcome.sentence
         same = old is not None and old.state is state
         since_s = old.since_s if old is not None and same else self._now()

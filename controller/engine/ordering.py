@@ -12,7 +12,7 @@ from controller.engine.cluster import Cluster
 from controller.engine.entry import Entry
 from controller.engine.gates import FeatureGates
 from controller.engine.nodes import Node
-from controller.engine.quota import QuotaTree
+from controller.engine.resources import Usage
 from controller.engine.shares import share
 
 Rank = tuple[bool | float | str | tuple[float, float], ...]
@@ -24,9 +24,6 @@ class Standing(NamedTuple):
     borrows: bool
     share: tuple[float, float]
 
-
-Standings = dict[int, Standing]
-"""By node (its identity), from the ClusterQueue to below the root."""
 
 _EQUAL = Standing(False, (0.0, 0.0))
 
@@ -59,73 +56,100 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
         root = entry.incoming.queue.node.root()
         trees.setdefault(id(root), (root, []))[1].append(entry)
     for _, waiting in sorted(trees.values(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
-        yield from _tournament(waiting, cluster)
-
-
-def _tournament(waiting: list[Entry], cluster: Cluster) -> Iterator[Entry]:
-    """What is charged for a winner changes the standings on its own way to the root, and those of nobody else."""
-    known: dict[Entry, Standings] = {}
-    while waiting:
         if len(waiting) == 1:
-            yield waiting.pop()
-            return
-        for entry in waiting:
-            if entry not in known:
-                known[entry] = _standings(entry, cluster.quota)
-        winner = _winner(waiting, known, cluster.config.gates)
-        waiting.remove(winner)
-        yield winner
-        moved = known.pop(winner).keys()
-        for entry in waiting:
-            if not moved.isdisjoint(known[entry]):
-                del known[entry]
-
-
-def _winner(entries: list[Entry], standings: dict[Entry, Standings], gates: FeatureGates) -> Entry:
-    """From each ClusterQueue up: at every cohort the best of those that its members sent goes on."""
-    waiting: dict[int, tuple[Node, list[tuple[Entry, Standing]]]] = {}
-    order: list[tuple[int, str, int]] = []
-    """Who is next to send somebody up: the lowest, because all below it have sent theirs then."""
-
-    def send(entry: Entry, to: Node, standing: Standing) -> None:
-        known = waiting.get(id(to))
-        if known is not None:
-            known[1].append((entry, standing))
+            yield waiting[0]
         else:
-            waiting[id(to)] = (to, [(entry, standing)])
-            heappush(order, (to.height, to.name, id(to)))
-
-    for entry in entries:
-        send(entry, entry.incoming.queue.node, _EQUAL)
-    while True:
-        node, sent = waiting.pop(heappop(order)[2])
-        best = sent[0][0] if len(sent) == 1 else min(sent, key=lambda one: _rank(one[0], one[1], gates))[0]
-        if node.parent is None:
-            return best
-        send(best, node.parent, standings[best][id(node)])
+            yield from _Tournament(waiting, cluster).winners()
 
 
-def _rank(entry: Entry, standing: Standing, gates: FeatureGates) -> Rank:
-    incoming = entry.incoming
-    return (
-        gates.on("PrioritizePreemptorWorkloads") and not entry.preemptor,
-        gates.on("FairSharingPrioritizeNonBorrowing") and standing.borrows,
-        standing.share,
-        not entry.second_pass,
-        -incoming.priority if gates.on("PrioritySortingWithinCohort") else 0,
-        incoming.queued_at_s,
-        incoming.key,
-    )
+class _Bracket:
+    """Those who meet at one node: the entries of a ClusterQueue, or whom the children of a cohort have sent up."""
+
+    __slots__ = ("node", "sent", "stamp", "up")
+
+    def __init__(self, node: Node, up: "_Bracket | None") -> None:
+        self.node = node
+        self.up = up
+        self.stamp = 0
+        """Moves on whenever it sends anew: whom it sent before counts no longer."""
+        self.sent: list[tuple[Rank, int, _Bracket | None, Entry]] = []
+        """A heap: rank, the sender's stamp, the sender (None for an entry of the queue itself), who was sent."""
+
+    def best(self) -> Entry | None:
+        while self.sent:
+            _, stamp, sender, entry = self.sent[0]
+            if sender is None or sender.stamp == stamp:
+                return entry
+            heappop(self.sent)
+        return None
 
 
-def _standings(entry: Entry, quota: QuotaTree) -> Standings:
-    """By node (its identity), from the ClusterQueue to below the root. What holds quota already adds nothing."""
-    queue = entry.incoming.queue
-    usage = {} if entry.second_pass else entry.assignment.usage
-    with quota.trial():
-        quota.add_usage(queue.name, usage)
-        return {
-            id(node): Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
-            for node in queue.node.path()
-            if node.parent is not None
-        }
+class _Tournament:
+    """One tree. What is charged for a winner changes standings on its own way to the root and nowhere else, so after
+    each win the nodes of that way send anew, and nobody else plays again.
+    """
+
+    def __init__(self, entries: Iterable[Entry], cluster: Cluster) -> None:
+        gates = cluster.config.gates
+        self._quota = cluster.quota
+        self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
+        self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
+        self._by_priority = gates.on("PrioritySortingWithinCohort")
+        self._brackets: dict[int, _Bracket] = {}
+        for entry in entries:
+            heappush(self._bracket(entry.incoming.queue.node).sent, (self._rank(entry, _EQUAL), 0, None, entry))
+        # The lowest first: all below a node have sent theirs by then.
+        for bracket in sorted(self._brackets.values(), key=lambda one: one.node.height):
+            self._send(bracket)
+
+    def winners(self) -> Iterator[Entry]:
+        root = next(bracket for bracket in self._brackets.values() if bracket.up is None)
+        while (winner := root.best()) is not None:
+            yield winner
+            bracket: _Bracket | None = self._brackets[id(winner.incoming.queue.node)]
+            assert bracket is not None
+            heappop(bracket.sent)
+            while bracket is not None:
+                self._send(bracket)
+                bracket = bracket.up
+
+    def _bracket(self, node: Node) -> _Bracket:
+        known = self._brackets.get(id(node))
+        if known is None:
+            up = None if node.parent is None else self._bracket(node.parent)
+            known = self._brackets[id(node)] = _Bracket(node, up)
+        return known
+
+    def _send(self, bracket: _Bracket) -> None:
+        """The best of those who meet here goes on, with the standing that it has at this node."""
+        up = bracket.up
+        if up is None:
+            return
+        bracket.stamp += 1
+        best = bracket.best()
+        if best is not None:
+            rank = self._rank(best, self._standing(best, bracket.node))
+            heappush(up.sent, (rank, bracket.stamp, bracket, best))
+
+    def _standing(self, entry: Entry, node: Node) -> Standing:
+        """What holds quota already adds nothing."""
+        queue = entry.incoming.queue
+        usage: Usage = {} if entry.second_pass else entry.assignment.usage
+        if node is queue.node:
+            borrows = any(node.borrowing_with(fr, amount) for fr, amount in usage.items())
+            return Standing(borrows, share(node, usage).rank)
+        with self._quota.trial():
+            self._quota.add_usage(queue.name, usage)
+            return Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
+
+    def _rank(self, entry: Entry, standing: Standing) -> Rank:
+        incoming = entry.incoming
+        return (
+            self._preemptors_first and not entry.preemptor,
+            self._non_borrowing_first and standing.borrows,
+            standing.share,
+            not entry.second_pass,
+            -incoming.priority if self._by_priority else 0,
+            incoming.queued_at_s,
+            incoming.info.key,
+        )

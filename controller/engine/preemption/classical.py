@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controller.engine.incoming import PreemptionReason, Target
 from controller.engine.nodes import Node
+from controller.engine.preemption.borrowing import anybody_borrows, within_quota
 from controller.engine.preemption.candidates import (
     Candidate,
     Limits,
@@ -36,24 +37,6 @@ class Source(NamedTuple):
     def reclaimable(self, frs: tuple[FlavorResource, ...]) -> bool:
         """Not once the queue, or a cohort it shares with the others below the ancestor, holds no more than its own."""
         return not any(within_quota(node, frs) for node in self.path)
-
-
-def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
-    """Whether nothing of this is used beyond the subtree's own quota."""
-    for fr in frs:
-        cell = node.cells.get(fr)
-        if cell is not None and cell.usage > cell.subtree_quota:
-            return False
-    return True
-
-
-def _anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
-    """Whether some child uses more of something than is its own: asked whenever something does not fit."""
-    for fr in frs:
-        cell = cohort.cells.get(fr)
-        if cell is not None and cell.borrowers:
-            return True
-    return False
 
 
 class Classical:
@@ -123,7 +106,7 @@ class Classical:
 
     def _borrowing_below(self, cohort: Node, without: Node, path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
         frs = self._search.frs
-        if not _anybody_borrows(cohort, frs):
+        if not anybody_borrows(cohort, frs):
             return
         for child in cohort.cohorts.values():
             if child is not without and not within_quota(child, frs):

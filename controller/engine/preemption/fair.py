@@ -11,11 +11,12 @@ from functools import partial
 from controller.engine.config import FairSharing
 from controller.engine.incoming import PreemptionReason, Target
 from controller.engine.nodes import Node
+from controller.engine.preemption.borrowing import anybody_borrows, within_quota
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.preemption.trials import fill_back
-from controller.engine.resources import ClusterQueueName
+from controller.engine.resources import ClusterQueueName, FlavorResource
 from controller.engine.shares import PreemptionStrategy, below_common_ancestor
 
 
@@ -37,6 +38,8 @@ class Fair:
 
     def targets(self) -> tuple[Target, ...]:
         borrowers = list(self._borrowers()) if self._reclaim is not None else []
+        if not borrowers and (self._own is None or not self._search.anybody(self._queue, self._own)):
+            return ()
         if not self._could_fit(borrowers):
             return ()
         walkers = {node.name: self._walker(node) for node in borrowers}
@@ -53,8 +56,8 @@ class Fair:
     def _borrowers(self) -> Iterator[Node]:
         """The other ClusterQueues of the tree that borrow anything of what is contested."""
         if self._node.parent is not None:
-            for node in queues_below(self._node.root()):
-                if node is not self._node and any(node.borrowed(fr) for fr in self._search.frs):
+            for node in _borrowers_below(self._node.root(), self._search.frs):
+                if node is not self._node:
                     yield node
 
     def _walker(self, node: Node) -> Walker:
@@ -136,6 +139,16 @@ class Fair:
         with self._cluster.trial():
             self._cluster.quota.remove_usage(self._queue.name, self._room.usage)
             return self._room.fits()
+
+
+def _borrowers_below(node: Node, frs: tuple[FlavorResource, ...]) -> Iterator[Node]:
+    if anybody_borrows(node, frs):
+        for queue in node.queues.values():
+            if not within_quota(queue, frs):
+                yield queue
+    # A cohort that stays within its quota may have members that do not.
+    for cohort in node.cohorts.values():
+        yield from _borrowers_below(cohort, frs)
 
 
 def queues_below(node: Node) -> Iterator[Node]:

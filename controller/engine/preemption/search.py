@@ -6,8 +6,9 @@ from collections.abc import Callable
 from controller.engine.assignment import Assignment, Possibility
 from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming, Target
+from controller.engine.preemption.borrowing import within_quota
 from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
-from controller.engine.preemption.classical import Classical, within_quota
+from controller.engine.preemption.classical import Classical
 from controller.engine.preemption.fair import Fair, queues_below
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex

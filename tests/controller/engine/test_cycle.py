@@ -1,9 +1,12 @@
 """Claims about one scheduling cycle and the next."""
 
 import msgspec
+import pytest
 
 from controller.engine.config import EngineConfig, FairSharing, WaitForPodsReady
+from controller.engine.cycle import Cycle
 from controller.engine.decisions import Admitted, Evicted, Pending, SliceReplaced
+from controller.engine.entry import Entry
 from controller.engine.gates import FeatureGates
 from controller.engine.records import Rule
 from controller.engine.resources import WorkloadKey
@@ -33,6 +36,31 @@ def test_a_workload_that_fits_is_reserved_and_admitted_in_one_decision() -> None
     assert it.condition("w") == "True/QuotaReserved"
     assert it.condition("w", "Admitted") == "True/Admitted"
     assert [event.reason for event in made[0].events()] == ["QuotaReserved", "Admitted"]
+
+
+def test_a_cycle_that_breaks_half_way_leaves_nothing_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = world(cluster_queue("a", 4), cluster_queue("b", 4))
+    it.put(workload("first", "a", 4), workload("second", "b", 4, created_s=1))
+    decide = Cycle._decide
+
+    def breaks(self: Cycle, entry: Entry) -> None:
+        decide(self, entry)
+        if entry.key == "ns/second":
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(Cycle, "_decide", breaks)
+    with pytest.raises(RuntimeError, match="broken"):
+        it.engine.cycle(0.0)
+    it.engine.state.cluster.validate()
+
+
+def test_a_question_leaves_nothing_charged() -> None:
+    it = world(cluster_queue("a", 4))
+    it.put(workload("w", "a", 4))
+    found = it.engine.explain(WorkloadKey("ns/w"), 0.0)
+    assert found is not None
+    assert found.record.rule is Rule.FITS
+    it.engine.validate()
 
 
 def test_one_head_of_each_queue_is_tried_by_priority_then_age() -> None:

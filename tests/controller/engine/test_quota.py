@@ -62,6 +62,54 @@ def test_usage_above_what_is_left_after_a_cut_shows_no_negative_room() -> None:
     assert tree.cluster_queue(queue("a")).usage(GPU) == 8
 
 
+def test_those_who_borrow_are_counted_whatever_is_charged_and_wherever_they_move() -> None:
+    tree = tree_of({"a": spec("x", 4), "b": spec("x", 4), "c": spec("y", 4)}, {"x": spec(), "y": spec()})
+
+    def borrowers() -> tuple[int, int]:
+        tree.validate()
+        x, y = (tree.cohorts[CohortName(name)].cells[GPU].borrowers for name in "xy")
+        return x, y
+
+    tree.add_usage(queue("a"), {GPU: 6})
+    assert borrowers() == (1, 0)
+    with tree.trial():
+        tree.add_usage(queue("b"), {GPU: 5})
+        assert borrowers() == (2, 0)
+    assert borrowers() == (1, 0)
+    tree.set_cluster_queue(queue("a"), spec("y", 4))
+    assert borrowers() == (0, 1)
+    tree.set_cluster_queue(queue("a"), spec("y", 6))
+    assert borrowers() == (0, 0)
+    tree.set_cluster_queue(queue("a"), spec("y", 5))
+    tree.remove_cluster_queue(queue("a"))
+    assert borrowers() == (0, 0)
+
+
+def test_a_cohort_is_counted_as_a_borrower_when_a_member_brings_its_usage_along() -> None:
+    tree = tree_of({"a": spec("x", 4), "b": spec("x", 4)}, {"x": spec("top"), "y": spec(), "top": spec()})
+    top = tree.cohorts[CohortName("top")].cells[GPU]
+    tree.add_usage(queue("a"), {GPU: 6})
+    tree.add_usage(queue("b"), {GPU: 3})
+    assert top.borrowers == 1
+    tree.set_cluster_queue(queue("a"), spec("y", 4))
+    assert top.borrowers == 0
+    tree.set_cluster_queue(queue("a"), spec("x", 4))
+    assert top.borrowers == 1
+    tree.validate()
+
+
+def test_what_is_kept_outlives_the_trial_around_it_and_nothing_else_does() -> None:
+    tree = tree_of({"a": spec("c", 4, lend=1), "b": spec("c", 4)})
+    a = tree.cluster_queue(queue("a"))
+    with tree.trial():
+        tree.add_usage(queue("a"), {GPU: 3})
+        tree.keep_usage(a, {GPU: 2})
+        tree.add_usage(queue("b"), {GPU: 4})
+        tree.validate()
+    assert a.used() == {GPU: 2}
+    tree.validate()
+
+
 def test_a_request_fits_when_each_of_its_parts_does() -> None:
     tree = tree_of({"a": NodeSpec(quotas={FRS[0]: Quota(4), FRS[2]: Quota(1000)})})
     a = tree.cluster_queue(queue("a"))

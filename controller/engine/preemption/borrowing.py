@@ -1,0 +1,22 @@
+"""Who uses more than is its own: those from whom quota can be reclaimed."""
+
+from controller.engine.nodes import Node
+from controller.engine.resources import FlavorResource
+
+
+def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
+    """Whether nothing of this is used beyond the subtree's own quota."""
+    for fr in frs:
+        cell = node.cells.get(fr)
+        if cell is not None and cell.usage > cell.subtree_quota:
+            return False
+    return True
+
+
+def anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
+    """Whether some child uses more of something than is its own: asked whenever something does not fit."""
+    for fr in frs:
+        cell = cohort.cells.get(fr)
+        if cell is not None and cell.borrowers:
+            return True
+    return False

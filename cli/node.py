@@ -18,6 +18,7 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "partitions": tables.partitions,
     "resources": tables.resources,
     "holders": tables.holders,
+    "mps": tables.mps,
     "health": tables.health,
     "history": tables.history,
 }

@@ -112,6 +112,16 @@ def holders(report: NodeReport) -> Table | None:
     return table
 
 
+def mps(report: NodeReport) -> Table | None:
+    if not report.mps:
+        return None
+    table = _table("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
+    for one in report.mps:
+        age = _ago(report.now_s - one.since_s)
+        table.add_row(one.name, one.device, one.phase.value, age, str(one.restarts), one.reason)
+    return table
+
+
 def health(report: NodeReport) -> Table | None:
     index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
     rows = [(index.get(group.uuid, -1), fault) for group in report.faults for fault in group.faults]

@@ -91,10 +91,15 @@ def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -
     if not entries:
         raise resources.error("at least one resource", "an empty list")
     _refuse_overlaps(entries)
+    one_at_most = _flag(fields, "failRequestsGreaterThanOne", default=one_by_default)
+    if mode is SharingMode.MPS and not one_at_most:
+        # A container speaks to one daemon, which has one device, and each client has the same share.
+        fields["failRequestsGreaterThanOne"].warn("a second replica gives an MPS client nothing: such requests fail")
+        one_at_most = True
     return Replication(
         mode=mode,
         rename_by_default=_flag(fields, "renameByDefault", default=False),
-        fail_requests_greater_than_one=_flag(fields, "failRequestsGreaterThanOne", default=one_by_default),
+        fail_requests_greater_than_one=one_at_most,
         resources=tuple(entry for _, entry in entries),
     )
 

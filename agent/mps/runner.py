@@ -288,8 +288,12 @@ class MpsDaemons:
             await process.wait(within_s)
         await self._kill(spec)
         mode = folders.remembered_mode(paths)
-        if mode is not None:
-            await self._modes.exchange(spec.gpu, mode)
+        try:
+            if mode is not None:
+                await self._modes.exchange(spec.gpu, mode)
+        except MpsError as failed:
+            # In MIG mode, or lost: it has no compute mode to give back.
+            log.warning("MPS", extra={"device": device, "work": "compute mode", "error": str(failed)})
         folders.remove(paths)
 
     async def _close_one(self, device: str) -> None:

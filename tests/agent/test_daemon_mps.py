@@ -17,6 +17,7 @@ from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from agent.mps.settings import MpsSettings
 from deviceplugin.testing import Endpoint
+from tests.agent import lab as lab_module
 from tests.agent.lab import EAGER, Lab, fleet
 
 SHARED = "nvidia.com/gpu.shared"
@@ -27,6 +28,7 @@ CONFIG = MPS + "sharing: {mps: {renameByDefault: true, resources: [{name: nvidia
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(lab_module, "WAIT_S", 60.0)  # programs are started one after the other
 
 
 def daemon(lab: Lab, index: int) -> DaemonState:

@@ -5,14 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
-from controller.engine.resources import WorkloadKey
+from controller.engine.devices.mix import Mix, Shape
+from controller.engine.devices.request import DeviceAsk, Link
+from controller.engine.resources import ResourceName, WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, mesh, none, pairs, plan, pod_of, world_of
-from tests.controller.engine.topology.lab import node, pod
+from tests.controller.engine.topology.lab import HOST, node, pod
+from tests.controller.engine.topology.test_topology_in_cycles import lose
 from tests.controller.engine.world import World, cluster_queue, local_queue
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -359,3 +363,79 @@ def test_what_nobody_holds_is_planned_before_what_is_on_its_way_out() -> None:
     settled(world)
     assert ("a-0",) not in plan(world, "two", "a")
     assert ("a-0",) in plan(world, "four", "a")
+
+
+def two_sets(name: str, first: int, second: int, **given: Any) -> Workload:
+    """Two pod sets of so many pods, alike but for their number."""
+    made = job(name, 2, **given)
+    (one,) = made.spec.pod_sets
+    sets = (msgspec.structs.replace(one, count=first), msgspec.structs.replace(one, name="more", count=second))
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+@pytest.mark.parametrize("policy", [{}, LOWER])
+def test_pod_sets_of_one_workload_do_not_count_on_the_same_pair(policy: dict[str, str]) -> None:
+    """The other two GPUs of the node are free as well, and not linked."""
+    told = gpu_node("a", 4, lambda a, b: int((a, b) == (0, 1)))
+    world = world_of([told], preemption=policy)
+    world.put(two_sets("w", 1, 1, link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {}
+    world = world_of([gpu_node("a", 4, pairs)], preemption=policy)
+    world.put(two_sets("w", 1, 1, link="nvlink"))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0", "a-1")]
+    assert list(world.engine.device_plan(WorkloadKey("ns/w"), "more", "a")) == [("a-2", "a-3")]
+
+
+def test_who_leads_takes_gpus_from_those_who_are_led() -> None:
+    """One pod of two GPUs and workers of two in one group: a node of two pairs holds the leader and one worker."""
+    for workers, placed in ((1, True), (2, False)):
+        world = world_of([gpu_node("a", 6, lambda a, b: int((a, b) in ((0, 1), (2, 3))))])
+        group = PodSetTopologyRequest(required="dc/rack", pod_set_group_name="g")
+        world.put(two_sets("w", 1, workers, asked=group, link="nvlink"))
+        settled(world)
+        assert bool(hosts(world, "w")) == placed
+
+
+def test_pods_of_a_lost_node_get_devices_elsewhere_and_the_others_keep_theirs() -> None:
+    world = world_of([gpu_node(name, 2, full) for name in ("a", "b", "c")])
+    world.put(job("w", 2, 2, link="nvlink"))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0", "a-1")]
+    lose(world, "w", "b")
+    settled(world)
+    assert hosts(world, "w") == {"a": 1, "c": 1}
+    assert plan(world, "w", "a") == [("a-0", "a-1")]
+    assert plan(world, "w", "c") == [("c-0", "c-1")]
+
+
+def test_free_devices_are_measured_by_what_was_asked_of_late() -> None:
+    world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 4, full)])
+    placement = world.engine.state.cluster.placement
+    world.engine.cycle(world.now_s)
+    (before,) = placement.spreads()
+    assert (before.free, before.largest) == (8, {"dc/block": 8, "dc/rack": 8, HOST: 4})
+    assert before.unusable == pytest.approx((0 + 0 + 4 + 8) / 4)
+    for at in range(4):
+        world.put(job(f"w{at}", 4, link="nvlink", created_s=at))
+    settled(world)
+    placement.begin(world.now_s + 100.0)
+    (after,) = placement.spreads()
+    assert (after.flavor, after.free) == ("default", 4)
+    assert after.ratio > before.ratio
+    assert after.largest[HOST] == 4
+    (empty,) = placement.spreads(empty=True)
+    assert empty.free == 8
+
+
+def test_what_is_asked_for_fades_and_what_is_asked_of_late_counts() -> None:
+    mix = Mix()
+    pool = Board(gpu_node("a", 4, pairs)).pools[ResourceName("gpu")]
+    four = Shape(ResourceName("gpu"), 4, DeviceAsk(link=Link.NVLINK))
+    mix.note(four, 1000)
+    mix.refresh(1.0)
+    assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) > 3.9
+    mix.note(Shape(ResourceName("gpu"), 1, DeviceAsk()), 1)
+    mix.refresh(1.0 + 20 * 3600.0)
+    assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) < 2.1

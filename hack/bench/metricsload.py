@@ -42,8 +42,8 @@ class FullNode:
             f"migEnabled: [{enabled}], mig: {{{cut}}}}}]\n"
         )
         self._processes = folder / "proc"
-        self._pods: list[tuple[int, int, int]] = []
-        """Number, GPU and GPU instance of each pod, oldest first."""
+        self._pods: list[tuple[int, int]] = []
+        """Number and GPU of each pod, oldest first."""
         self._api = FakeApiServer()
         self.kubelet = StandInKubelet(folder / "k")
         self.agent = AgentProcess(
@@ -79,9 +79,9 @@ class FullNode:
 
     async def replace_pod(self) -> None:
         """The oldest pod ends, and another one comes."""
-        number, gpu, gi_id = self._pods.pop(0)
+        number, gpu = self._pods.pop(0)
         name, pid = f"pod-{number}", FIRST_PID + number
-        await asyncio.to_thread(lambda: self.agent.sim(gpu=gpu, end={"gi": gi_id, "ci": 0, "pid": pid}))
+        await asyncio.to_thread(lambda: self.agent.sim(gpu=gpu, end=pid))
         shutil.rmtree(self._processes / str(pid))
         self.kubelet.pods.pop(("default", name))
         self._api.delete(PODS, name, namespace="default")
@@ -104,7 +104,7 @@ class FullNode:
         gpu, gi_id = await asyncio.to_thread(self._place, grant.devices[0].partition("::")[0])
         load = {"gi": gi_id, "ci": 0, "pid": pid, "smUtil": 0.4, "memUsedMiB": 1000 + number, "powerW": 50}
         await asyncio.to_thread(lambda: self.agent.sim(gpu=gpu, load=load))
-        self._pods.append((number, gpu, gi_id))
+        self._pods.append((number, gpu))
 
     def _place(self, uuid: str) -> tuple[int, int]:
         gpus = self.agent.report().node.gpus

@@ -19,14 +19,17 @@ from controller.engine.config import (
     WaitForPodsReady,
 )
 from controller.engine.gates import DEFAULTS, FeatureGates
+from controller.engine.honestunits import HonestUnits
 from controller.engine.podrequests import RequestRules, Transformation
 from controller.engine.resources import ResourceName
+from controller.objects.quantity import Quantity
 from yamlfile import Place
 
 HALF_LIFE_S: Final = 168 * 3600.0
 """A week. Kueue's default of 0 s keeps no history, so that the feature that was asked for does nothing."""
 SAMPLING_INTERVAL_S: Final = 300.0
 READY_TIMEOUT_S: Final = 1800.0
+_GIB: Final = 1 << 30
 READY_TIMEOUT_V1BETA1_S: Final = 300.0
 
 
@@ -123,7 +126,22 @@ def _request_rules(found: Found) -> RequestRules:
             outputs=found.entries(f"{path}.outputs"),
         )
     return RequestRules(
-        exclude_prefixes=found.values("resources.excludeResourcePrefixes"), transformations=rules.values()
+        exclude_prefixes=found.values("resources.excludeResourcePrefixes"),
+        transformations=rules.values(),
+        units=_honest_units(found),
+    )
+
+
+def _honest_units(found: Found) -> HonestUnits | None:
+    """None without the section: a unit's worth cannot be guessed."""
+    section = "tessera.honestUnits"
+    if section not in found:
+        return None
+    memory: Quantity = required(found, section, "gpuMemory")
+    return HonestUnits(
+        memory_gib=memory.fraction / _GIB,
+        compute_slices=found.get(f"{section}.computeSlices", 7),
+        shared_replicas=found.get(f"{section}.sharedReplicas", 1),
     )
 
 

@@ -366,6 +366,19 @@ OWN: Final = (
         "of nodes that hold a pod, the one where it leaves most GPUs usable for the requests of late",
     ),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
+    _key(
+        "tessera.honestUnits.gpuMemory",
+        QUANTITY,
+        "none: no units",
+        "memory of a whole GPU: requests are charged in `tessera.dev/gpu-memory-gib` and `gpu-compute-slices` too",
+    ),
+    _key("tessera.honestUnits.computeSlices", integer(1, 1024), "7", "compute slices of a whole GPU"),
+    _key(
+        "tessera.honestUnits.sharedReplicas",
+        integer(1, 4096),
+        "1",
+        "how many containers share one `.shared` device",
+    ),
     _key("tessera.pendingCondition.after", duration(), "5s", "how long a workload waits before that is written on it"),
     _key(
         "tessera.pendingCondition.atMostEvery",

@@ -20,6 +20,7 @@ from controller.engine.cells import Cell
 from controller.engine.cluster import Cluster
 from controller.engine.devices.request import device_ask
 from controller.engine.flavormatch import match_problem
+from controller.engine.honestunits import undeclared
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Group, QueueState
 from controller.engine.resources import FlavorName, FlavorResource, ResourceName
@@ -252,8 +253,7 @@ class Plans:
                 if wanted:
                     options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
                     groups.append(GroupPlan(wanted, tuple(options)))
-            undeclared = tuple(name for name in resources if name not in queue.group_of)
-            sets.append(SetPlan(members, tuple(groups), undeclared))
+            sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
         asking = frozenset(index for index, one in enumerate(specs) if self._topology and asks(one))
         return Plan(tuple(sets), counts_pods=counts_pods, implied=implied, asking=asking)
 

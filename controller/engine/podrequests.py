@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from controller.engine.honestunits import HonestUnits
 from controller.engine.limitrange import LimitSummary
 from controller.engine.resources import CPU, UNLIMITED, Amount, ResourceName
 from controller.objects.meta import Resources
@@ -136,13 +137,23 @@ class Transformation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestRules:
-    """How requests are counted against quota: what is left out, and what counts as something else."""
+    """How requests are counted against quota: what is left out, and what counts as something else.
 
-    __slots__ = ("_excluded", "_transformations")
+    A transformation of a GPU resource stands in the place of its honest units.
+    """
 
-    def __init__(self, *, exclude_prefixes: Iterable[str] = (), transformations: Iterable[Transformation] = ()) -> None:
+    __slots__ = ("_excluded", "_transformations", "_units")
+
+    def __init__(
+        self,
+        *,
+        exclude_prefixes: Iterable[str] = (),
+        transformations: Iterable[Transformation] = (),
+        units: HonestUnits | None = None,
+    ) -> None:
         self._excluded = tuple(exclude_prefixes)
         self._transformations = {rule.input: rule for rule in transformations}
+        self._units = units
 
     def apply(self, requests: Nanos) -> dict[ResourceName, Amount]:
         """The amounts one pod is charged.
@@ -151,7 +162,7 @@ class RequestRules:
         then added to what the pod asks for under that name itself: an allowance lowers no direct request.
         """
         counted = {name: nanos for name, nanos in requests.items() if not name.startswith(self._excluded)}
-        if not any(name in self._transformations for name in counted):
+        if self._units is None and not any(name in self._transformations for name in counted):
             return {name: whole_amount(name, nanos) for name, nanos in counted.items()}
         direct: Nanos = {}
         put_out: dict[ResourceName, Fraction] = {}
@@ -160,6 +171,8 @@ class RequestRules:
             if rule is None or rule.strategy == "Retain":
                 direct[name] = max(nanos, 0)
             if rule is None:
+                for unit, worth in self._units.of(name).items() if self._units is not None else ():
+                    put_out[unit] = put_out.get(unit, Fraction(0)) + Fraction(nanos, NANO) * worth
                 continue
             inputs = Fraction(nanos, NANO)
             multiplier = counted.get(ResourceName(rule.multiply_by))

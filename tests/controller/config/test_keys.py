@@ -86,6 +86,9 @@ GIVEN: dict[str, Any] = {
     "tessera.victimOrder": "newest",
     "tessera.keepLinkedGpus": False,
     "tessera.quotaFromCapacity": False,
+    "tessera.honestUnits.gpuMemory": "80Gi",
+    "tessera.honestUnits.computeSlices": 4,
+    "tessera.honestUnits.sharedReplicas": 4,
     "tessera.pendingCondition.after": "1s",
     "tessera.pendingCondition.atMostEvery": "2m",
     "tessera.gpuFailures.policy": "evict",
@@ -112,6 +115,7 @@ NEEDS: dict[str, dict[str, Any]] = {
         "resources.deviceClassMappings[].deviceClassNames[]": ["gpu.example.com"],
     },
     "tessera": {"tessera.policy": "tessera"},
+    "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }
 """What a section must hold for a key in it to mean anything."""
 

@@ -140,15 +140,18 @@ async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
 def _cluster(name: str, folder: Path, load: Shape) -> Iterator[Cluster]:
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
-    flags = {
+    flags: dict[str, object] = {
         "audit-policy-file": policy,
         "audit-log-path": folder / "audit.log",
         "audit-log-mode": "batch",
         "audit-log-batch-max-wait": "1s",
         "audit-log-batch-buffer-size": 100_000,
     }
-    # Nobody renews the leases of the bench's nodes, and they are to stay Ready.
-    unwatched = ("--controllers=*,-node-lifecycle-controller",) if load.topology else ()
+    unwatched: tuple[str, ...] = ()
+    if load.topology:
+        # Nobody renews the leases of the bench's nodes or takes the taint off that a new node gets: they stay as made.
+        unwatched = ("--controllers=*,-node-lifecycle-controller",)
+        flags["disable-admission-plugins"] = "TaintNodesByCondition"
     spec = Spec(
         nodes=(),
         apiserver_args=tuple(f"--{key}={value}" for key, value in flags.items()),

@@ -99,7 +99,7 @@ class PodShell:
         self._of: dict[Key, GroupKey] = {}
         self._soon: set[GroupKey] = set()
         self._children: dict[str, set[Key]] = {}
-        """Pods by the uid of what controls them: the job whose admission lets them go, perhaps."""
+        """Pods by the uid of what controls them: the job whose start lets them go, perhaps."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
 
@@ -136,8 +136,6 @@ class PodShell:
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._looks.put(GroupKey(meta.namespace, meta.name, ""))
             return
-        for owner in meta.owner_references:
-            self._touch_children(owner.uid)
         pod = _controlling_pod(workload)
         if pod is not None:
             group = GroupKey(meta.namespace, "", pod.name)

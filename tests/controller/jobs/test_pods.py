@@ -167,6 +167,17 @@ class TestPodOnItsOwn:
         assert world.running() == ({"a"} if admitted else set())
         assert (MANAGED in world.pods["a"]["metadata"]["labels"]) is not admitted
 
+    def test_of_an_admitted_placed_job_still_waits_to_be_told_its_node(self) -> None:
+        raw = pod("a", schedulingGates=[{"name": ADMISSION_GATE}, {"name": names.TOPOLOGY_GATE}])
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+        raw["metadata"]["ownerReferences"] = [owner]
+        world = PodWorld(raw)
+        job = {"metadata": {"uid": "u", "labels": {names.QUEUE_NAME: "q"}}}
+        world.lookups = lookups(owner=lambda _ns, _ref: job, is_admitted=lambda _uid: True)
+        world.settle()
+        assert world.pods["a"]["spec"]["schedulingGates"] == [{"name": names.TOPOLOGY_GATE}]
+        assert MANAGED not in world.pods["a"]["metadata"]["labels"]
+
     def test_in_a_namespace_that_is_not_managed_is_released(self) -> None:
         selector = LabelSelector(match_labels={"batch": "yes"})
         world = PodWorld(pod("a"), settings=JobSettings(managed_jobs_namespace_selector=selector))

@@ -1,17 +1,20 @@
 """Plain pods and pod groups through the whole process. The marks that the admission policy puts on are in the pods."""
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from controller.jobs.podview import GROUP_NAME, GROUP_TOTAL, MANAGED
-from controller.runtime.kinds import NAMESPACES, POD_GROUPS, PODS, WORKLOADS
+from controller.runtime.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, WORKLOADS
 from kube.errors import NotFoundError
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.jobs.podworld import pod as marked
 from tests.controller.runtime.stage import CONFIG, Stage, config, stage, stamp
+from tests.controller.runtime.test_jobs import job, workload_of
 from tests.controller.runtime.test_ungater import hosts
 
 WITH_PODS = config(CONFIG + "integrations: {frameworks: [batch/job, pod]}\n")
@@ -20,10 +23,12 @@ HOST = "kubernetes.io/hostname"
 PLACED = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
-def pod(scene: Stage, name: str, *, cpu: int = 1, queue: str = "lq-cq", **more: Any) -> None:
+def pod(
+    scene: Stage, name: str, *, cpu: int = 1, queue: str = "lq-cq", owners: Sequence[Any] = (), **more: Any
+) -> None:
     labels = {"kueue.x-k8s.io/queue-name": queue, **more.pop("labels", {})}
     body = marked(name, cpu=str(cpu), labels=labels, **more)
-    body["metadata"] |= {"namespace": "team", "creationTimestamp": stamp()}
+    body["metadata"] |= {"namespace": "team", "creationTimestamp": stamp(), "ownerReferences": list(owners)}
     scene.server.store.finalizers = True
     scene.server.create(PODS, name, body, namespace="team")
 
@@ -94,7 +99,7 @@ async def test_a_pod_waits_for_quota_is_let_go_and_its_end_is_its_workloads() ->
 
 def _name(scene: Stage, owner: str) -> str:
     for one in scene.server.list_all(WORKLOADS):
-        if any(each["name"] == owner for each in one["metadata"]["ownerReferences"]):
+        if any(each["name"] == owner for each in one["metadata"].get("ownerReferences", [])):
             return str(one["metadata"]["name"])
     return "none yet"
 
@@ -195,6 +200,52 @@ async def test_nothing_is_done_twice_by_who_leads_next_and_what_was_lost_meanwhi
             await eventually(lambda: free(scene, "p2"))
             await eventually(lambda: says(scene, "Finished", _name(scene, "single")) == "True/OwnerNotFound")
         assert len(scene.server.seen("PATCH", "pods/p0")) == before
+
+
+async def test_a_queued_jobs_own_pod_is_free_when_the_job_is_admitted_and_has_no_workload() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_PODS, core_only=False):
+            scene.workload("before", 2)
+            await scene.until_admitted("before")
+            job(scene, "j")
+            await eventually(lambda: bool(workload_of(scene, "j")))
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "controller": True}
+            pod(scene, "a", owners=[{**owner, "uid": scene.server.get(JOBS, "j", namespace="team")["metadata"]["uid"]}])
+            pod(scene, "b")
+            await eventually(lambda: _name(scene, "b") != "none yet", what="its own pod is looked at")
+            assert _name(scene, "a") == "none yet"
+            assert not free(scene, "a")
+            scene.finish("before")
+            await eventually(lambda: free(scene, "a"))
+            assert _name(scene, "a") == "none yet"
+
+
+async def test_one_leader_after_another_takes_a_gang_through_and_sends_nobody_twice() -> None:
+    async with stage() as scene:
+        hosts(scene, "n1", "n2", "n3", cpus=2)
+        names = [f"p{rank}" for rank in range(6)]
+        for number in range(8):
+            async with scene.controller(WITH_PODS, core_only=False):
+                if number == 0:
+                    for rank, name in enumerate(names):
+                        member(scene, name, 6, rank=rank, notes=PLACED)
+                await asyncio.sleep(0.02 * number)
+                scene.server.cut()  # from here on nothing of it is heard
+            scene.server.down = False
+        async with scene.controller(WITH_PODS, core_only=False):
+            await eventually(lambda: freed(scene, *names))
+        at = [seen(scene, name)["spec"]["nodeSelector"][HOST] for name in names]
+        assert at == sorted(at)
+        assert all(at.count(host) == 2 for host in ("n1", "n2", "n3"))
+        freeings = [_gates(one) for one in scene.server.store.changes if one.body["metadata"]["name"] in names]
+        assert freeings.count((True, False)) == len(names)
+
+
+def _gates(change: Any) -> tuple[bool, bool]:
+    """Whether it was held before the change, and after."""
+    before, after = change.before or {}, change.body
+    return tuple(bool(one.get("spec", {}).get("schedulingGates")) for one in (before, after))  # type: ignore[return-value]
 
 
 async def test_pods_whose_patches_are_refused_are_tried_again_and_people_are_told() -> None:

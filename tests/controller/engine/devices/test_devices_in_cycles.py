@@ -9,7 +9,8 @@ from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
 from controller.engine.devices.mix import Mix, Shape
 from controller.engine.devices.request import DeviceAsk, Link
-from controller.engine.resources import ResourceName, WorkloadKey
+from controller.engine.placement import PlacementRequest
+from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node
 from controller.objects.gpunode import GpuNode
@@ -193,6 +194,10 @@ def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
         again.put(*objects[turn:], *objects[:turn])
         settled(again)
         assert plan(again, "w", "a") == [("a-3",), ("a-2",)], turn
+        cluster = again.engine.state.cluster
+        with cluster.trial():
+            cluster.release(cluster.holders[WorkloadKey("ns/w")])
+            assert [free for _, _, free in book(again).free("a")] == [(1, 1, 1, 1)], turn
 
 
 def test_other_devices_than_planned_are_the_truth_counted_and_told() -> None:
@@ -338,7 +343,7 @@ def test_devices_that_become_known_late_are_those_of_who_runs_there() -> None:
     world.put(job("w", 1, 2))
     settled(world)
     world.put(job("four", 4, link="nvlink", created_s=1), gpu_node("a", 4, full))
-    world.engine.explain(WorkloadKey("ns/four"), world.now_s)
+    world.engine.validate()
     settled(world)
     assert plan(world, "w", "a") == [("a-0",), ("a-1",)]
     world.finish("w")
@@ -381,6 +386,7 @@ def test_pod_sets_of_one_workload_do_not_count_on_the_same_pair(policy: dict[str
     world.put(two_sets("w", 1, 1, link="nvlink"))
     settled(world)
     assert hosts(world, "w") == {}
+    assert world.condition("w") == "False/TopologyPlacementFailed"
     world = world_of([gpu_node("a", 4, pairs)], preemption=policy)
     world.put(two_sets("w", 1, 1, link="nvlink"))
     settled(world)
@@ -396,6 +402,8 @@ def test_who_leads_takes_gpus_from_those_who_are_led() -> None:
         world.put(two_sets("w", 1, workers, asked=group, link="nvlink"))
         settled(world)
         assert bool(hosts(world, "w")) == placed
+        if not placed:
+            assert world.condition("w") == "False/TopologyPlacementFailed"
 
 
 def test_pods_of_a_lost_node_get_devices_elsewhere_and_the_others_keep_theirs() -> None:
@@ -439,3 +447,16 @@ def test_what_is_asked_for_fades_and_what_is_asked_of_late_counts() -> None:
     mix.note(Shape(ResourceName("gpu"), 1, DeviceAsk()), 1)
     mix.refresh(1.0 + 20 * 3600.0)
     assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) < 2.1
+
+
+def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_anew() -> None:
+    world = world_of([], nodes={"a": 4})
+    world.put(job("w", 1, 2), pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-2"))
+    settled(world)
+    placement = world.engine.state.cluster.placement
+    two = job("two", 2, link="nvlink").spec.pod_sets[0]
+    wanted = PlacementRequest(pod_set=two, count=1, flavor=FlavorName("default"), single_pod={ResourceName("gpu"): 2})
+    placement.set_gpu_node(gpu_node("a", 4, pairs))
+    placement.has_room((wanted,))
+    placement.begin(world.now_s)
+    assert not placement.has_room((wanted,))

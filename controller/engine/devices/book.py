@@ -66,6 +66,8 @@ class DeviceBook:
         self._held = held
         self._told = told
         self._pods: dict[str, PodFacts] = {}
+        self._over: set[str] = set()
+        """Pods that had a place and have ended, while their node's agent still reports what they held."""
         self._where: dict[str, str] = {}
         self._on_node: dict[str, dict[str, PodFacts]] = {}
         self._new: dict[str, None] = {}
@@ -97,13 +99,16 @@ class DeviceBook:
         board = known.board if same_hardware(known.given, status) else Board(given)
         now = self.nodes[name] = NodeDevices(name, board, status, known.grants)
         now.seen = known.seen
+        self._over -= known.reports.keys() - now.reports.keys()
         self.drifted += self._count_drift(known, now)
         self._settle(now)
         return board is not known.board or self._both(known) != self._both(now)
 
     def remove_gpu_node(self, name: str) -> bool:
         self._new.pop(name, None)
-        return self.nodes.pop(name, None) is not None
+        known = self.nodes.pop(name, None)
+        self._over -= known.reports.keys() if known is not None else set()
+        return known is not None
 
     def set_pod(self, pod: Pod) -> tuple[str, ...]:
         """A pod of a placed workload, or one that has become something else. The nodes whose devices it changes."""
@@ -124,7 +129,10 @@ class DeviceBook:
             del self._pods[key], self._on_node[old][key]
             if not self._on_node[old]:
                 del self._on_node[old]
+            if now is None and old in self.nodes and key in self.nodes[old].reports:
+                self._over.add(key)
         if now is not None and new is not None:
+            self._over.discard(key)
             self._pods[key] = now
             self._where[key] = new
             self._on_node.setdefault(new, {})[key] = now
@@ -310,7 +318,7 @@ class DeviceBook:
         """Held by pods that have no place from here."""
         for key, devices in state.reports.items():
             facts = self._pods.get(key)
-            if facts is None or facts.owner not in state.seen:
+            if key not in self._over and (facts is None or facts.owner not in state.seen):
                 yield from devices
 
     def _known_pods(self, state: NodeDevices, owner: Owner) -> list[tuple[str, PodFacts]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from controller.engine.resources import WorkloadKey
-from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, TOPOLOGIES
+from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, PODS, TOPOLOGIES
 from kube.testing import eventually
 from tests.controller.runtime.stage import Stage, stage
 
@@ -94,3 +94,40 @@ async def test_a_pod_that_names_limits_alone_takes_as_much_of_its_node() -> None
             scene.workload("second", podSets=sets)
             await eventually(lambda: scene.condition("second", "QuotaReserved") != "")
             assert scene.condition("second", "QuotaReserved").startswith("False/"), "the node is full"
+
+
+async def test_what_a_pod_held_that_has_ended_is_free_though_its_agent_has_not_said_so_yet() -> None:
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        held = [{"device": f"GPU-n1-{i}", "namespace": "team", "pod": "p", "container": "main"} for i in range(2)]
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy"))
+        async with scene.controller():
+            gpu_workload(scene, "first", 2)
+            await scene.until_admitted("first")
+            metadata = {
+                "annotations": {"kueue.x-k8s.io/workload": "first", "tessera.dev/devices": "GPU-n1-0,GPU-n1-1"},
+                "labels": {"kueue.x-k8s.io/podset": "main"},
+            }
+            resources = {"limits": {GPU: "2"}, "requests": {GPU: "2"}}
+            spec = {"nodeName": "n1", "containers": [{"name": "main", "resources": resources}]}
+            body = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": spec,
+                "status": {"phase": "Running"},
+            }
+            scene.server.create(PODS, "p", body, namespace="team")
+            scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
+            book = scene.core.engine.state.cluster.placement.devices  # type: ignore[attr-defined] # the live engine's
+            await eventually(lambda: bool(book.nodes["n1"].reports) and "team/p" in book._pods)
+            scene.server.merge(PODS, "p", {"status": {"phase": "Succeeded"}}, namespace="team")
+            await eventually(lambda: "team/p" not in book._pods)
+            scene.finish("first")
+            gpu_workload(scene, "second", 2)
+            await scene.until_admitted("second")
+            plan = scene.core.engine.device_plan(WorkloadKey("team/second"), "main", "n1")
+            assert plan == (("GPU-n1-0", "GPU-n1-1"),)
+            scene.core.engine.validate()

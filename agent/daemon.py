@@ -111,6 +111,7 @@ class Agent:
             PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held
         )
         self.pods = PodWatch()
+        self.pods.freed = self.holders.nudge
         self.watch = NodeWatch()
         self.watch.changed = self._node_changed
         self.renamed: Callable[[str | None], None] = lambda _: None

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from agent.plans import BoundPod, Choice, Demand, Plans
+from agent.plans import BoundPod, Choice, Demand, PodKey, Plans
 from agent.podresources import Holder
 from agent.telemetry.owners import ContainerTable, PodContainer
 from inventory.ids import DeviceId, ResourceName
@@ -88,9 +88,11 @@ class SeenPod(Struct, frozen=True):
 
     waiting: BoundPod
     containers: tuple[tuple[str, PodContainer], ...] = ()
+    over: bool = False
 
 
 _NOTHING: Final = SeenPod(IDLE)
+_OVER: Final = SeenPod(IDLE, over=True)
 
 _decoder = msgspec.json.Decoder(_Pod)
 
@@ -98,6 +100,8 @@ _decoder = msgspec.json.Decoder(_Pod)
 def see(raw: bytes) -> SeenPod:
     """What is kept of the pod. Raises msgspec.MsgspecError."""
     pod = _decoder.decode(raw)
+    if pod.status.phase in _ENDED:
+        return _OVER
     waiting, containers = _waiting(pod), tuple(_containers(pod))
     return SeenPod(waiting, containers) if containers or waiting is not IDLE else _NOTHING
 
@@ -149,7 +153,10 @@ def _demands(containers: Iterable[_Container]) -> Iterable[Demand]:
 
 
 class PodWatch:
-    """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server."""
+    """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
+
+    ``freed`` is called when a pod ends that held devices: nobody else tells.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.plans = Plans()
@@ -157,6 +164,8 @@ class PodWatch:
         self._clock = clock or SystemClock()
         self._reflector: Reflector[SeenPod] | None = None
         self._news = asyncio.Event()
+        self._holders: frozenset[PodKey] = frozenset()
+        self.freed: Callable[[], None] = lambda: None
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Follow the node's pods until cancelled. A server that refuses is asked again, less and less often."""
@@ -177,16 +186,22 @@ class PodWatch:
                 self.containers.put(entry.uid, entry.object.containers)
                 if entry.object.waiting is IDLE:
                     self.plans.unbound(entry.uid)
+                    if entry.object.over and tuple(change.key) in self._holders:
+                        self.freed()
                 else:
                     self.plans.bound(entry.object.waiting)
                     self._news.set()
             case Removed(old=entry):
                 self.containers.drop(entry.uid)
                 self.plans.unbound(entry.uid)
+                if tuple(change.key) in self._holders:
+                    self.freed()
 
     def held(self, holders: Mapping[DeviceId, Holder]) -> None:
         """Pod resources' answer."""
-        self.plans.held({device: (holder.namespace, holder.pod) for device, holder in holders.items()})
+        pods = {device: (holder.namespace, holder.pod) for device, holder in holders.items()}
+        self._holders = frozenset(pods.values())
+        self.plans.held(pods)
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
         self.plans.given(resource, devices)

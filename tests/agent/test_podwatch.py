@@ -130,6 +130,19 @@ async def test_an_acknowledged_pod_asks_no_more() -> None:
         await eventually(lambda: len(watch.plans) == 0)
 
 
+async def test_the_end_of_a_pod_that_held_devices_is_a_reason_to_look_who_holds_what() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        freed: list[int] = []
+        watch.freed = lambda: freed.append(1)
+        for name in ("holder", "other", "removed"):
+            server.create(PODS, name, body({GPU: "1"}, status={"phase": "Running", "startTime": "x"}), namespace="ns")
+        watch.held({DeviceId(f"GPU-{name}"): Holder("ns", name, "c", GPU) for name in ("holder", "removed")})
+        for name in ("other", "holder"):
+            server.merge(PODS, name, {"status": {"phase": "Succeeded"}}, namespace="ns")
+        server.delete(PODS, "removed", namespace="ns")
+        await eventually(lambda: len(freed) == 2)
+
+
 def test_holders_are_told_by_pod() -> None:
     watch = PodWatch(VirtualClock())
     watch.plans.bound(BoundPod(uid="u", key=("ns", "p"), age=1, demands=(Demand(GPU, 1),)))

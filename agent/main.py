@@ -16,6 +16,7 @@ from typing import IO
 
 from msgspec import structs
 
+import agent.certificates  # noqa: F401 - before anything imports aiohttp
 from agent.clock import SteadyClock
 from agent.config import (
     ConfigError,

@@ -261,8 +261,8 @@ class Engine:
     def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.
 
-        Pods that are reported to hold devices hold what is listed first, in the order of their names. Empty where the
-        workload has no places, the node has no GpuNode, or its pods ask for nothing that is known there.
+        Those that no pod is reported to hold yet come first. Empty where the workload has no places, the node has no
+        GpuNode, or its pods ask for nothing that is known there.
         """
         return self.state.cluster.placement.device_plan(key, pod_set, node)
 

@@ -229,12 +229,15 @@ class DeviceBook:
         return known[1], known[2]
 
     def plan(self, owner: Owner, host: str) -> tuple[Set, ...]:
+        """For each pod its devices; those that no pod is reported to hold yet come first."""
         if self._new and not self._undo.recording:
             self._catch_up()
         state = self.node(host)
         if state is None:
             return ()
-        return tuple(one for grant in state.grants if grant.owner == owner for one in grant.sets)
+        sets = [one for grant in state.grants if grant.owner == owner for one in grant.sets]
+        held = {state.reports[key] for key, _ in self._known_pods(state, owner) if key in state.reports}
+        return tuple(sorted(sets, key=held.__contains__))
 
     def drifts(self, workload: str) -> Iterator[Drift]:
         """Pods of the workload that hold other devices than their annotation and those of their like name."""
@@ -325,6 +328,10 @@ class DeviceBook:
         there = self._on_node.get(state.name)
         return [] if there is None else [(key, there[key]) for key in sorted(there) if there[key].owner == owner]
 
+    def _superseded(self, state: NodeDevices, owner: Owner) -> Counter[Set]:
+        """What pods were told that hold something by now, that or other devices."""
+        return Counter(facts.told for key, facts in self._known_pods(state, owner) if key in state.reports)
+
     def _told_of(self, state: NodeDevices, owner: Owner) -> bool:
         """Whether the owner was there before this controller began."""
         return bool(self._known_pods(state, owner))
@@ -356,7 +363,7 @@ class DeviceBook:
         taken = Counter(self._foreign(state))
         backed = [self._backed(state, grant, taken) for grant in state.grants]
         for at, grant in enumerate(state.grants):
-            mine = Counter(grant.sets) - Counter(backed[at])
+            mine = Counter(grant.sets) - Counter(backed[at]) - self._superseded(state, grant.owner)
             backed[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(backed[at]))
         for at, grant in enumerate(state.grants):
             backed[at] += _picked(state, grant, taken, grant.pods - len(backed[at]))

@@ -174,7 +174,7 @@ def test_after_a_restart_devices_are_those_that_pods_were_told() -> None:
     again.put(pod_of("w-1", "w", "a", "a-2"), pod_of("w-0", "w", "a", "a-3"))
     again.put(first.workloads[WorkloadKey("ns/w")])
     settled(again)
-    assert plan(again, "w", "a") == [("a-3",), ("a-2",)]
+    assert plan(again, "w", "a") == [("a-2",), ("a-3",)]
     assert book(again).drifted == 0
 
 
@@ -193,7 +193,7 @@ def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
         again = world_of([], nodes={"a": 4})
         again.put(*objects[turn:], *objects[:turn])
         settled(again)
-        assert plan(again, "w", "a") == [("a-3",), ("a-2",)], turn
+        assert plan(again, "w", "a") == [("a-2",), ("a-3",)], turn
         cluster = again.engine.state.cluster
         with cluster.trial():
             cluster.release(cluster.holders[WorkloadKey("ns/w")])
@@ -208,7 +208,7 @@ def test_other_devices_than_planned_are_the_truth_counted_and_told() -> None:
     world.put(pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-1"))
     world.put(gpu_node("a", 4, full, holders={"w-0": (3,)}))
     settled(world)
-    assert plan(world, "w", "a") == [("a-3",), ("a-1",)]
+    assert plan(world, "w", "a") == [("a-1",), ("a-3",)]
     assert book(world).drifted == 1
     assert [(one.pod, one.planned, one.held) for one in book(world).drifts("ns/w")] == [("ns/w-0", ("a-0",), ("a-3",))]
     world.put(gpu_node("a", 4, full, holders={"w-0": (3,), "w-1": (1,)}))

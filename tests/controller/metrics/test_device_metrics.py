@@ -1,0 +1,62 @@
+"""What /metrics and explain tell of devices, from an engine that has some."""
+
+from controller.config.load import default
+from controller.engine.decisions import Decisions
+from controller.engine.resources import WorkloadKey
+from controller.metrics.book import Book
+from controller.metrics.exposition import exposition
+from controller.metrics.observing import Counting
+from controller.runtime.explain import explained
+from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
+from tests.controller.engine.world import World
+
+NOTHING = Decisions((), 0, {}, {})
+
+
+def drifted() -> World:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 1, 2))
+    world.settle()
+    world.put(pod_of("w-0", "w", "a", "a-0"), gpu_node("a", 4, full, holders={"w-0": (3,)}))
+    return world
+
+
+def test_drift_is_counted_once_for_each_engine() -> None:
+    book = Book()
+    counting = Counting(book, local_queues=False)
+    for engine in (drifted().engine, drifted().engine):
+        counting.engine = engine
+        for _ in range(3):
+            counting.cycled(NOTHING, 0.0)
+    (line,) = [line for line in book.lines("leader") if line.startswith("tessera_device_plan_drift_total{")]
+    assert line.endswith(" 2")
+
+
+def test_drift_and_devices_are_explained() -> None:
+    world = drifted()
+    found = explained(world.engine, world.workloads[WorkloadKey("ns/w")], world.now_s)
+    assert found["devices"] == [{"podSet": "main", "node": "a", "pods": [["a-1"], ["a-3"]]}]
+    assert found["deviceDrift"] == [{"pod": "ns/w-0", "node": "a", "planned": ["a-0"], "held": ["a-3"]}]
+    nobody = explained(world.engine, job("other", 1), world.now_s)
+    assert (nobody["devices"], nobody["deviceDrift"]) == ([], [])
+
+
+class Term:
+    """As far as the page asks one."""
+
+    writer = people = None
+
+    def __init__(self, world: World) -> None:
+        self.core = type("Core", (), {"engine": world.engine})
+
+
+def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:
+    world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 2, full)])
+    world.settle()
+    text = exposition(Book(), default(), "leader", None, Term(world), {})  # type: ignore[arg-type]
+    lines = [line for line in text.splitlines() if line.startswith("tessera_")]
+    largest = {line for line in lines if line.startswith("tessera_largest_placeable_gang{")}
+    assert {line.rpartition(" ")[2] for line in largest if 'level="dc/rack"' in line} == {"6"}
+    assert {line.rpartition(" ")[2] for line in largest if 'level="kubernetes.io/hostname"' in line} == {"4"}
+    (ratio,) = [line for line in lines if line.startswith("tessera_gpu_fragmentation_ratio{")]
+    assert 0 < float(ratio.rpartition(" ")[2]) < 1

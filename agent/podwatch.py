@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from agent.plans import BoundPod, Choice, Demand, PodKey, Plans
+from agent.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.podresources import Holder
 from agent.telemetry.owners import ContainerTable, PodContainer
 from inventory.ids import DeviceId, ResourceName

@@ -1,14 +1,20 @@
 """Every example, checked against what reads it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from msgspec import structs
 
 from agent.config import load
+from agent.gpulayouts import read
+from cli.fleetnodes import hardware
 from inventory.devices import Node
-from inventory.ids import ResourceName
+from inventory.gpulayout import GpuLayoutSpec, GpuMode, resolve
+from inventory.ids import GpuUuid, ResourceName
 from inventory.layout import plan
 from inventory.sharing import LayoutSpec
 from simulator.fleetfile import load_fleet
@@ -17,10 +23,13 @@ from tests.agent.test_gpunode import gpu, instance, node
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLEETS = sorted((EXAMPLES / "fleets").glob("*.yaml"))
 CONFIGS = sorted((EXAMPLES / "configs").glob("*.yaml"))
+LAYOUTS = sorted((EXAMPLES / "layouts").glob("*.yaml"))
 PODS = sorted(EXAMPLES.glob("pod-*.yaml"))
 
 EIGHT = node(*(gpu(index) for index in range(8)))
 CUT = node(gpu(0), gpu(1, *(instance("1g.10gb", slot, slot + 1, 1) for slot in range(7))))
+
+H100S = hardware(load_fleet(EXAMPLES / "fleets/h100-8.yaml"), load_fleet(EXAMPLES / "fleets/h100-8.yaml").nodes[0])
 
 NEEDS: dict[str, tuple[Node, str | None]] = {
     "pod-one-gpu.yaml": (EIGHT, None),
@@ -28,6 +37,7 @@ NEEDS: dict[str, tuple[Node, str | None]] = {
     "pod-shared-gpu.yaml": (EIGHT, "time-slicing.yaml"),
     "pod-mps-client.yaml": (EIGHT, "mps.yaml"),
     "pod-mig.yaml": (CUT, "mig-mixed.yaml"),
+    "pod-gpu-fraction.yaml": (H100S, "layout.yaml"),
 }
 """On which node, with which config, a pod finds its resource."""
 
@@ -38,6 +48,23 @@ def names(paths: list[Path]) -> list[str]:
 
 def spec(config: str | None) -> LayoutSpec:
     return load(EXAMPLES / "configs" / config, {}, {}).settings.layout if config else LayoutSpec()
+
+
+def modes(found: Node, config: str | None) -> Mapping[GpuUuid, GpuMode]:
+    """What the config's layout makes of the node's GPUs."""
+    layout = load(EXAMPLES / "configs" / config, {}, {}).settings.gpu_layout if config else GpuLayoutSpec()
+    resolved = resolve(found, layout)
+    assert resolved.problems == ()
+    return resolved.modes
+
+
+@pytest.mark.parametrize("path", LAYOUTS, ids=names(LAYOUTS))
+def test_every_gpulayout_is_read_and_cuts_some_node(path: Path) -> None:
+    found = read(msgspec.json.encode(yaml.safe_load(path.read_text())))
+    assert found.problem == ""
+    assert found.layout is not None
+    mixed = node(*H100S.gpus[:2], *(structs.replace(gpu(index), mig_capable=True) for index in (2, 3)))
+    assert resolve(mixed, found.layout).problems == ()
 
 
 @pytest.mark.parametrize("path", FLEETS, ids=names(FLEETS))
@@ -56,7 +83,7 @@ def test_every_pod_asks_for_what_its_node_offers(path: Path) -> None:
     found, config = NEEDS[path.name]
     (container,) = yaml.safe_load(path.read_text())["spec"]["containers"]
     ((name, count),) = container["resources"]["limits"].items()
-    resource = plan(found, spec(config)).resource(ResourceName(name))
+    resource = plan(found, spec(config), modes(found, config)).resource(ResourceName(name))
     assert resource is not None, name
     assert len(resource.devices) >= count
 

@@ -95,6 +95,9 @@ class ApiOutlet:
     def problem(self, text: str) -> None:
         self._event(reason="NotAsConfigured", action="Advertise", note=text, kind="Warning")
 
+    def warning(self, reason: str, action: str, text: str) -> None:
+        self._event(reason=reason, action=action, note=text, kind="Warning")
+
     def _event(self, *, reason: str, action: str, note: str, kind: EventType) -> None:
         if self._settings.events.enabled:
             self._publisher.event(reason=reason, action=action, note=note, type_=kind)

@@ -107,9 +107,7 @@ class Agent:
         self._restored = self._restore()
         self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
         self._adopting = asyncio.Lock()
-        self.holders = HolderWatch(
-            PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held
-        )
+        self.holders = HolderWatch(PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held)
         self.pods = PodWatch()
         self.pods.freed = self.holders.nudge
         self.watch = NodeWatch()
@@ -151,7 +149,7 @@ class Agent:
             settings,
             now=clock,
             serve=self._serve,
-            say=outlet.problem,
+            warn=outlet.warning,
             holders=lambda: self.holders.holders,
         )
         self._dirty = asyncio.Event()
@@ -161,6 +159,8 @@ class Agent:
         self._saving: asyncio.Task[None] | None = None
         self._looked = self._restored is not None
         """Whether anything is known: until then there is nothing to be ready for."""
+        self._held_back = self._restored is None
+        """Nothing is advertised until layouts are restored: a reboot leaves no MIG instance of those that pods had."""
         self._problems: tuple[str, ...] = ()
         self._layout_problem: tuple[str, ...] = ()
         self._discovery_problems: tuple[str, ...] | None = None
@@ -268,6 +268,7 @@ class Agent:
             await self._ask_holders()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
+        self._held_back = False
         self._dirty_links.set()
         await self._fill_first()
         self._discovery_problems = discovery.problems
@@ -323,7 +324,7 @@ class Agent:
     def _serve(self) -> None:
         """The picture has changed: kubelet first, since pods wait for it."""
         self.mps.planned()
-        self.manager.apply(self.picture.views())
+        self.manager.apply(() if self._held_back else self.picture.views())
         if self._discovery_problems is not None:
             self._complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
         self._dirty.set()
@@ -348,6 +349,7 @@ class Agent:
         self._outlet.publish(self.picture, self.holders.holders)
         self.sampler.changed()
         self.metrics.states({one.uuid: HealthState(one.state) for one in device_reports(self.picture)})
+        self.metrics.mps(self.mps.states())
         self.metrics.devices(
             (
                 resource.name,

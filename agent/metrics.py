@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 
 from agent.health.states import HealthState, Transition
+from agent.mps.core import DaemonState, Phase
 from agent.telemetry.exposition import Family, Writer, labels
 from inventory import __version__
 from inventory.ids import ResourceName
@@ -80,9 +81,16 @@ class AgentMetrics:
         self._sample_time = Gauge(
             "tessera_agent_sample_duration_seconds", "How long the last pass over the GPUs took.", registry=r
         )
+        self._mps_ready = Gauge(
+            "tessera_agent_mps_daemon_ready", "1 while the device's MPS daemon takes clients.", ["device"], registry=r
+        )
+        self._mps_restarts = Gauge(
+            "tessera_agent_mps_daemon_restarts", "How often it was lost or did not start.", ["device"], registry=r
+        )
         self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.", registry=r)
         self._reloads = Counter("tessera_agent_config_reloads_total", "Reloads of the config.", ["result"], registry=r)
         self._shown: dict[ResourceName, set[str]] = {}
+        self._mps: set[str] = set()
         self._states: dict[str, HealthState] = {}
         self._health = b""
         self._xids_seen: dict[str, set[int]] = {}
@@ -145,6 +153,18 @@ class AgentMetrics:
         self._sampled.labels("ok").inc(read)
         self._sampled.labels("error").inc(failed)
         self._sample_time.set(duration_s)
+
+    def mps(self, daemons: Iterable[DaemonState]) -> None:
+        """The MPS daemons as they are; those that are gone lose their series."""
+        shown = set()
+        for one in daemons:
+            shown.add(one.device)
+            self._mps_ready.labels(one.device).set(one.phase is Phase.READY)
+            self._mps_restarts.labels(one.device).set(one.restarts)
+        for device in self._mps - shown:
+            self._mps_ready.remove(device)
+            self._mps_restarts.remove(device)
+        self._mps = shown
 
     def driver_up(self, *, up: bool) -> None:
         self._driver.set(up)

@@ -40,6 +40,9 @@ class Outlet(Protocol):
     def problem(self, text: str) -> None:
         """Something that was asked for is not so; one line for an administrator."""
 
+    def warning(self, reason: str, action: str, text: str) -> None:
+        """Something has happened to the node; ``reason`` and ``action`` are an Event's, in CamelCase."""
+
 
 class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
     """The kubeconfig or service account cannot be used; one line says why."""
@@ -60,3 +63,5 @@ class NoOutlet:
     def transition(self, change: Transition) -> None: ...
 
     def problem(self, text: str) -> None: ...
+
+    def warning(self, reason: str, action: str, text: str) -> None: ...

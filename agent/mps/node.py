@@ -21,7 +21,7 @@ SHOWN_PODS = 8
 class MpsNode:
     """The daemons that the picture's layout needs. ``serve`` shows the kubelet the picture as it is now.
 
-    ``say`` tells an administrator one line; ``holders`` is who holds what, by device id.
+    ``warn`` is the outlet's ``warning``; ``holders`` is who holds what, by device id.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class MpsNode:
         *,
         now: Callable[[], float],
         serve: Callable[[], None],
-        say: Callable[[str], None],
+        warn: Callable[[str, str, str], None],
         holders: Callable[[], Mapping[DeviceId, Holder]],
     ) -> None:
         self._picture = picture
         self._serve = serve
-        self._say = say
+        self._warn = warn
         self._holders = holders
         self._planning = False
         self._daemons = MpsDaemons(
@@ -86,7 +86,8 @@ class MpsNode:
         pods = self._pods_of(lost.spec.device)
         shown = ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
         whom = f"its clients in {shown} have lost it" if pods else "no pod was its client"
-        self._say(f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being started anew")
+        text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being started anew"
+        self._warn("MpsDaemonLost", "Restart", text)
 
     def _pods_of(self, device: str) -> list[str]:
         holders = self._holders().items()

@@ -41,6 +41,7 @@ class Notebook(NoOutlet):
     def __init__(self) -> None:
         self.transitions: list[Transition] = []
         self.problems: list[str] = []
+        self.warnings: list[tuple[str, str, str]] = []
         self.publications = 0
 
     def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Outlet's
@@ -52,6 +53,9 @@ class Notebook(NoOutlet):
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
+
+    def warning(self, reason: str, action: str, text: str) -> None:
+        self.warnings.append((reason, action, text))
 
 
 class Lab:

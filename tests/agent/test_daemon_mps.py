@@ -52,7 +52,7 @@ def client(lab: Lab, index: int) -> "Iterator[subprocess.Popen[bytes]]":
             process.kill()
 
 
-def limits(lab: Lab, index: int) -> tuple[float, int]:
+def limits(lab: Lab, index: int) -> tuple[float, int | None]:
     """What a client gets now: percent of the threads, MiB of memory."""
     with client(lab, index) as one:
         assert one.stdout is not None
@@ -114,11 +114,13 @@ async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: L
     assert lab.down(SHARED) <= lab.on(0, SHARED)
     await ready(lab)
     assert pid(lab, 0) != first
-    (told,) = lab.outlet.problems
-    assert told == (
-        f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: its clients in default/{pods[lab.uuid(0)]} "
-        "have lost it; it is being started anew"
-    )
+    (told,) = lab.outlet.warnings
+    whom = f"its clients in default/{pods[lab.uuid(0)]} have lost it; it is being started anew"
+    text = f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: {whom}"
+    assert told == ("MpsDaemonLost", "Restart", text)
+    exposition = lab.agent.metrics.exposition().decode()
+    assert f'tessera_agent_mps_daemon_ready{{device="{lab.uuid(0)}"}} 1.0' in exposition
+    assert f'tessera_agent_mps_daemon_restarts{{device="{lab.uuid(0)}"}} 1.0' in exposition
     assert (daemon(lab, 0).restarts, daemon(lab, 1).restarts) == (1, 0)
 
 
@@ -131,7 +133,7 @@ async def test_a_daemon_that_hangs_is_replaced(lab: Lab, monkeypatch: pytest.Mon
         await lab.until(lambda: bool(lab.down(SHARED)))
     await ready(lab)
     assert pid(lab, 0) != first
-    assert any("does not answer" in line for line in lab.outlet.problems)
+    assert any("does not answer" in text for _, _, text in lab.outlet.warnings)
 
 
 async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_other_limits(lab: Lab) -> None:
@@ -167,3 +169,35 @@ async def test_more_clients_than_the_driver_serves_are_refused_with_the_number(l
         Phase.REFUSED,
         "no MPS daemon: found 61 MPS clients, expected 48 at most on NVIDIA A100-SXM4-40GB with this driver",
     )
+
+
+async def test_uneven_shares_and_percents_bring_their_limits_to_daemons_that_have_none(lab: Lab) -> None:
+    config = MPS + (
+        "layout:\n"
+        "- {gpus: [0], mode: mps, clients: [{memory: 20Gi, threads: 50, resource: nvidia.com/gpu.large},"
+        " {memory: 10Gi, threads: 25, resource: nvidia.com/gpu.small}]}\n"
+        "- {gpus: [1], mode: fractional, granularity: 10}\n"
+    )
+    await served(lab, fleet(2), config, "tessera.dev/gpu-percent")
+    caps = {}
+    for resource, count in (("nvidia.com/gpu.large", 1), ("nvidia.com/gpu.small", 1), ("tessera.dev/gpu-percent", 30)):
+        given = (await lab.kubelet.allocate(resource, count, pod=resource)).response
+        caps[resource] = {name.removeprefix("CUDA_MPS_"): value for name, value in given.envs.items() if "MPS" in name}
+        assert {one.container_path for one in given.mounts} == {"/tmp/nvidia-mps", "/dev/shm"}
+    pipe = {"PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert caps == {
+        "nvidia.com/gpu.large": pipe | {"ACTIVE_THREAD_PERCENTAGE": "50", "PINNED_DEVICE_MEM_LIMIT": "0=20480M"},
+        "nvidia.com/gpu.small": pipe | {"ACTIVE_THREAD_PERCENTAGE": "25", "PINNED_DEVICE_MEM_LIMIT": "0=10240M"},
+        "tessera.dev/gpu-percent": pipe | {"ACTIVE_THREAD_PERCENTAGE": "30", "PINNED_DEVICE_MEM_LIMIT": "0=12288M"},
+    }
+    # Both daemons limit nobody of themselves.
+    assert [limits(lab, 0), limits(lab, 1)] == [(100.0, None), (100.0, None)]
+    # Without its clients a GPU is whole again, its daemon gone and its compute mode given back.
+    for pod in caps:
+        lab.kubelet.delete(pod)
+    lab.agent.holders.nudge()
+    await lab.until(lambda: not lab.agent.holders.holders, "nobody holds anything")
+    await lab.agent.reconfigure(lab.settings(MPS))
+    await lab.listed()
+    await lab.until(lambda: not lab.down() and not lab.agent.mps.states(), "both whole")
+    assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_DEFAULT

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.states import HealthState, Transition
 from agent.metrics import AgentMetrics
+from agent.mps.core import DaemonState, Phase
 from inventory.ids import GpuUuid, ResourceName
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
@@ -35,6 +36,7 @@ def used() -> AgentMetrics:
     metrics.driver_up(up=True)
     metrics.reloaded(None)
     metrics.sampled(7, 1, 0.02)
+    metrics.mps([DaemonState("GPU-0", "GPU 0", Phase.WAITING, "no CUDA", 0.0, 2, wanted=True)])
     metrics.transition(
         Transition(
             gpu=GpuUuid("GPU-0"),
@@ -75,6 +77,15 @@ def test_the_page_and_the_code_name_the_same_metrics_with_the_same_labels() -> N
         name = family.name + ("_total" if family.type == "counter" else "")
         found[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
     assert found == {name: set(labels) for name, labels in documented().items()}
+
+
+def test_an_mps_daemon_that_is_gone_takes_its_series_along() -> None:
+    metrics = used()
+    assert value(metrics, "tessera_agent_mps_daemon_ready", device="GPU-0") == 0
+    assert value(metrics, "tessera_agent_mps_daemon_restarts", device="GPU-0") == 2
+    metrics.mps([])
+    assert not series(metrics, "tessera_agent_mps_daemon_ready")
+    assert not series(metrics, "tessera_agent_mps_daemon_restarts")
 
 
 def test_the_page_names_metrics_in_its_alerts_that_exist() -> None:

@@ -106,7 +106,7 @@ def test_a_daemon_that_is_killed_under_a_pod_is_told_and_replaced(lab: Lab, agen
     )
     assert int(paths.pid_file.read_text()) != first
     lab.await_amounts(ALL_WELL)
-    notes = [one["note"] for one in lab.events()]
+    notes = [one["note"] for one in lab.events() if one["reason"] == "MpsDaemonLost"]
     until(lambda: any("default/client have lost it" in one["note"] for one in lab.events()), f"an Event ({notes})")
     # The container goes on with the same pipe folder: its next CUDA context finds the new daemon.
     assert pod.sh("test -S /tmp/nvidia-mps/control && echo there") == "there\n"

@@ -81,7 +81,7 @@ class Offer(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     resource: Word
     replicas: Annotated[int, Meta(ge=1, description="Devices that it is; of a fractional GPU its percents.")] = 1
-    enforcement: Enforced = "hardware"
+    enforcement: Enforced = ""
     granularity: Annotated[int, Meta(ge=1, description="A request is a multiple of this.")] = 1
     memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
         msgspec.field(name="memoryMiB", default=None)
@@ -141,7 +141,7 @@ class Device(Struct, frozen=True, rename="camel", omit_defaults=True):
     serial: Word | None = None
     compute_capability: Annotated[str, Meta(max_length=16)] = ""
     clique: Annotated[str, Meta(max_length=253, description="NVLink fabric: cluster UUID, a dot, clique id.")] = ""
-    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = "whole"
+    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = ""
     offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
     mig: Annotated[Mig | None, Meta(description="Absent where the GPU cannot do MIG.")] = None
     health: Health | None = None
@@ -163,7 +163,7 @@ class ResourceEntry(Struct, frozen=True, rename="camel", omit_defaults=True):
     name: Word
     devices: Annotated[int, Meta(ge=0, description="Devices advertised, replicas counted.")]
     sharing: Annotated[str, Meta(max_length=32, description="none, time-slicing, mps or fractional.")] = "none"
-    enforcement: Enforced = "hardware"
+    enforcement: Enforced = ""
     fail_requests_greater_than_one: bool = False
 
 

@@ -237,7 +237,7 @@ def _mode(device: Device) -> GpuMode | None:
     offers = device.offers
     if device.mode == LayoutMode.MIG:
         return _mig_mode(device)
-    if not offers or device.mode == LayoutMode.WHOLE:
+    if not offers or device.mode in (LayoutMode.WHOLE, ""):
         named = {ResourceName(one.resource) for one in offers} - {DEFAULT_GPU_RESOURCE}
         return Whole(named.pop()) if named else None
     rename, resource = _naming(ResourceName(offers[0].resource), DEFAULT_GPU_RESOURCE)

@@ -204,7 +204,7 @@ def test_an_instance_tells_its_health_only_where_it_differs_from_its_gpu() -> No
     mig = made(node(cut), LayoutSpec(mig_strategy=MigStrategy.MIXED), health=views).status.devices[0].mig
     assert mig is not None
     assert [each.health and each.health.state for each in mig.instances] == [None, "Unhealthy"]
-    assert mig.instances[0].offers == (Offer(resource="nvidia.com/mig-3g.40gb"),)
+    assert mig.instances[0].offers == (Offer(resource="nvidia.com/mig-3g.40gb", enforcement="hardware"),)
 
 
 def test_owner_and_time_are_added_without_touching_the_rest() -> None:

@@ -62,7 +62,8 @@ def limits(lab: Lab, index: int) -> tuple[float, int | None]:
 
 async def ready(lab: Lab, resource: str = SHARED) -> None:
     def holds() -> bool:
-        return all(one.phase is Phase.READY for one in lab.agent.mps.states()) and not lab.down(resource)
+        there = resource in lab.kubelet.endpoints and bool(lab.endpoint(resource).devices)
+        return there and all(one.phase is Phase.READY for one in lab.agent.mps.states()) and not lab.down(resource)
 
     await lab.until(holds, "every daemon ready")
 
@@ -181,6 +182,7 @@ async def test_uneven_shares_and_percents_bring_their_limits_to_daemons_that_hav
     await served(lab, fleet(2), config, "tessera.dev/gpu-percent")
     caps = {}
     for resource, count in (("nvidia.com/gpu.large", 1), ("nvidia.com/gpu.small", 1), ("tessera.dev/gpu-percent", 30)):
+        await ready(lab, resource)
         given = (await lab.kubelet.allocate(resource, count, pod=resource)).response
         caps[resource] = {name.removeprefix("CUDA_MPS_"): value for name, value in given.envs.items() if "MPS" in name}
         assert {one.container_path for one in given.mounts} == {"/tmp/nvidia-mps", "/dev/shm"}

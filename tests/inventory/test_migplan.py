@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hack.bench import migplan as bench
 from inventory import migparts, migplan
 from inventory.devices import MigProfile
 from inventory.migparts import Part
@@ -323,3 +324,65 @@ def test_room_for_the_large_is_kept_where_there_is_a_choice() -> None:
     assert isinstance(found, MigPlan)
     assert migplan.plan(table(A100), [replace(exists("1g.5gb", found.target[0].start), gi_id=9)], ["1g.5gb", "4g.20gb"])
     assert found.target[0].start >= 4
+
+
+STANDS = {board.name: sorted(set(bench.stands(table(board)))) for board in (A30, A100)}
+
+
+@given(st.data())
+def test_no_way_spares_more(data: st.DataObject) -> None:
+    board = data.draw(st.sampled_from([A30, A100]))
+    stands = STANDS[board.name]
+    there, wanted = data.draw(st.sampled_from(stands)), data.draw(st.sampled_from(stands))
+    busy = data.draw(st.lists(st.booleans(), min_size=len(there), max_size=len(there)))
+    existing = bench.existing(table(board), there, busy)
+    found = plan(table(board), existing, [name for name, _ in wanted])
+    held = {place for place, one in zip(there, busy, strict=True) if one}
+    alike = [stand for stand in stands if sorted(n for n, _ in stand) == sorted(n for n, _ in wanted)]
+    keeping = [stand for stand in alike if held <= set(stand)]
+    if isinstance(found, MigPlan):
+        assert len(found.removed) == min(len(set(there) - set(stand)) for stand in keeping)
+    else:
+        assert isinstance(found, InTheWay)
+        assert not keeping
+        assert len(found.blocking) == min(len(held - set(stand)) for stand in alike)
+
+
+def test_of_two_alike_the_one_that_is_cut_as_wanted_stays() -> None:
+    halves = Existing(0, "2g.10gb", 0, 2, (Compute(0, Part(0, 1)), Compute(1, Part(1, 1))))
+    found = plan(table(A100), [halves, exists("2g.10gb", 2)], ["2g.10gb"])
+    assert isinstance(found, MigPlan)
+    assert found.removed == (0,)
+    assert [slot.start for slot in found.target] == [2]
+
+
+def within(*parts: tuple[int, int, bool]) -> Existing:
+    """A 3g with compute instances of (start, slices, busy)."""
+    computes = tuple(Compute(i, Part(start, slices), busy) for i, (start, slices, busy) in enumerate(parts))
+    return Existing(1, "3g.20gb", 4, 4, computes)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "steps"),
+    [
+        (within((0, 1, False)), ["1c.3g.20gb"], []),
+        (within((0, 1, False), (1, 1, True)), ["1c.3g.20gb"], [DestroyCompute(4, Part(0, 1))]),
+        (within((1, 1, False)), ["2c.3g.20gb", "1c.3g.20gb"], [DestroyCompute(4, Part(1, 1))]),
+        (within((2, 1, True)), ["3g.20gb"], None),
+    ],
+)
+def test_compute_instances_stay_where_they_may(
+    there: Existing, wanted: list[str], steps: list[DestroyCompute] | None
+) -> None:
+    found = plan(table(A100), [there], wanted)
+    if steps is None:
+        assert isinstance(found, InTheWay)
+    else:
+        assert isinstance(found, MigPlan)
+        assert [step for step in found.steps if isinstance(step, DestroyCompute | DestroyInstance)] == steps
+
+
+def test_compute_slices_are_counted_beside_memory_slices() -> None:
+    half = replace(table(A100)[0], name="4g.half", slices=4, size=4, starts=(0, 4), max_count=2)
+    assert isinstance(plan([*table(A100), half], (), ["4g.half"]), MigPlan)
+    assert isinstance(plan([*table(A100), half], (), ["4g.half", "4g.half"]), DoesNotFit)

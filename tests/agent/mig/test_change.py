@@ -7,8 +7,10 @@ import pytest
 
 from agent.mig.outcomes import MigState, Wish
 from agent.nvml.errors import CallFailed
+from agent.nvml.migchange import take
 from inventory.gpulayout import WhenBusy
-from inventory.migplan import CreateInstance, DestroyInstance, Step
+from inventory.migparts import Part
+from inventory.migplan import CreateInstance, DestroyCompute, DestroyInstance, Step
 from simulator.loads import Load
 from simulator.orders import End, Reboot, SetLoad
 from tests.agent.mig.bench import A30, H100, bench
@@ -101,6 +103,21 @@ async def test_without_the_kubelet_nothing_is_taken_away_but_things_are_made(tmp
             "GPU 0: the kubelet does not say who holds its instances",
         )
         assert [profile for profile, _ in b.layout()] == ["1g.5gb"]
+        assert len(b.kept) == 1, "nothing is withdrawn from pods for a change that cannot be"
+
+
+async def test_what_nvml_shows_afterwards_is_what_counts(tmp_path: Path) -> None:
+    with bench(tmp_path) as b:
+
+        def somebody_else(where: str) -> None:
+            if where.startswith("after CreateCompute"):
+                take(b.handle, DestroyCompute(b.mig().instances[0].start, Part(0, 1)))
+
+        b.at = somebody_else
+        outcome = await b.bring("1g.5gb")
+        assert outcome.state is MigState.FAILED
+        assert outcome.sentence == "GPU 0: NVML shows other instances than were made; the former layout is back"
+        assert b.mig().instances == ()
 
 
 @pytest.mark.parametrize("when_busy", [WhenBusy.REFUSE, WhenBusy.WAIT])

@@ -1,11 +1,13 @@
 """Layouts of MIG instances in a running agent: what the kubelet is told, while GPUs are cut under it."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from agent.mig import keeper
 from agent.mig.outcomes import MigState
+from deviceplugin.view import ResourceView
 from simulator.orders import Reboot
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
@@ -46,7 +48,19 @@ def said(lab: Lab) -> list[str]:
 
 
 async def test_a_layout_is_cut_before_anything_is_advertised(lab: Lab) -> None:
-    await lab.serve(fleet(2, H100), layout(cut(1, "3g.40gb", "1g.10gb")))
+    lab.power_on(fleet(2, H100))
+    await lab.kubelet.start()
+    agent = await lab.start(layout(cut(1, "3g.40gb", "1g.10gb")))
+    show, cuts = agent.manager.apply, []
+
+    def shown(views: Sequence[ResourceView]) -> None:
+        if views:
+            cuts.append(len(lab.simulation.hardware.gpus[1].mig.devices()))
+        show(views)
+
+    agent.manager.apply = shown  # type: ignore[method-assign,assignment] # what is cut when the kubelet is told of anything
+    await lab.listed(f"{MIG}1g.10gb")
+    assert set(cuts) == {2}
     await offers(lab, {GPU: 1, f"{MIG}3g.40gb": 1, f"{MIG}1g.10gb": 1})
     assert lab.endpoint().lists == 1, "GPU 1 was never offered whole"
     assert {one.state for one in lab.agent.mig.keeper.statuses.values()} == {MigState.APPLIED}

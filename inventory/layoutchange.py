@@ -88,15 +88,16 @@ def in_the_way(
     """For each GPU the held devices that ``wanted`` has no longer, in the node's order."""
     owner = {str(mig.uuid): gpu.uuid for gpu in node.gpus for mig in gpu.mig_instances}
     owner |= {str(gpu.uuid): gpu.uuid for gpu in node.gpus}
+    changing = {gpu.uuid for gpu in node.gpus if now.get(gpu.uuid) != wanted.get(gpu.uuid)}
+    at_stake = [device for device in sorted(held) if owner.get(physical_id(device)) in changing]
+    if not at_stake:
+        return ()
     before, after = _terms(plan(node, spec, now), now), _terms(plan(node, spec, wanted), wanted)
     going: dict[GpuUuid, list[DeviceId]] = {}
-    for device in sorted(held):
-        gpu = owner.get(physical_id(device))
-        if gpu is None or now.get(gpu) == wanted.get(gpu):
-            continue
+    for device in at_stake:
         stays = after.get(device)
         if stays is None or before.get(device, stays) != stays:
-            going.setdefault(gpu, []).append(device)
+            going.setdefault(owner[physical_id(device)], []).append(device)
     return tuple(
         Blocked(gpu.uuid, wanted.get(gpu.uuid), tuple(going[gpu.uuid]), when_busy.get(gpu.uuid, WhenBusy.REFUSE))
         for gpu in node.gpus

@@ -213,7 +213,9 @@ def mps_folders(patient: Patient) -> Iterator[Finding]:
     if problem is not None:
         yield Finding("mps", ERROR, problem, "give a shorter --state-dir, or flags.mpsRoot")
     closed = folders.closed_folder(patient.mps_root)
-    if closed is not None:
+    runs = patient.report is not None and bool(patient.report.mps)
+    # The state folder is opened by the agent itself, with its first daemon.
+    if closed is not None and (runs or closed != patient.settings.state_dir):
         yield Finding(
             "mps",
             ERROR,

@@ -168,11 +168,15 @@ class MpsDaemons:
             proven = await work[do.work](spec)
         except (MpsError, OSError) as failed:
             level = logging.INFO if do.work is Work.PROBE else logging.WARNING
-            log.log(level, "MPS", extra={"device": spec.device, "work": do.work.value, "error": str(failed)})
+            log.log(
+                level,
+                "MPS daemon",
+                extra={"of": spec.name, "device": spec.device, "failed": do.work.value, "error": str(failed)},
+            )
             self._act(self._core.failed(spec.device, do.work, str(failed), self._clock()))
             return
         if do.work is not Work.PROBE:
-            log.info("MPS", extra={"device": spec.device, "work": do.work.value, "name_": spec.name})
+            log.info("MPS daemon", extra={"of": spec.name, "device": spec.device, "done": do.work.value})
         self._act(self._core.done(spec.device, do.work, spec, self._clock(), proven=proven))
 
     async def _start(self, spec: DaemonSpec) -> bool:
@@ -293,7 +297,7 @@ class MpsDaemons:
                 await self._modes.exchange(spec.gpu, mode)
         except MpsError as failed:
             # In MIG mode, or lost: it has no compute mode to give back.
-            log.warning("MPS", extra={"device": device, "work": "compute mode", "error": str(failed)})
+            log.warning("MPS daemon", extra={"device": device, "failed": "compute mode", "error": str(failed)})
         folders.remove(paths)
 
     async def _close_one(self, device: str) -> None:

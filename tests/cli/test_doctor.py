@@ -140,6 +140,8 @@ def test_a_missing_mps_program_is_told(site: Site, monkeypatch: pytest.MonkeyPat
 def test_folders_that_other_users_cannot_pass_are_told_and_the_agent_opens_them(site: Site) -> None:
     state = site.base / "state"
     state.chmod(0o700)
+    assert site.wrong(MPS) == [], "the agent opens its own folder when it starts a daemon"
+    site.report = site.reported(READY)
     (found,) = site.wrong(MPS)
     assert found.startswith(f"mps: {state} lets no other user pass")
     open_up(state, state / "mps")

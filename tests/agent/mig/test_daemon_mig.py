@@ -79,6 +79,18 @@ async def test_a_changed_layout_keeps_what_pods_hold_and_touches_no_other_stream
     assert lab.kubelet.registrations[len(registered) :] == [f"{MIG}1g.10gb"]
 
 
+async def test_what_goes_is_withdrawn_before_it_goes_and_what_stays_is_given_all_the_time(lab: Lab) -> None:
+    going, staying = f"{MIG}2g.20gb", f"{MIG}3g.40gb"
+    await lab.serve(fleet(1, H100), layout(cut(0, "3g.40gb", "2g.20gb")), resource=going)
+    lab.sim(gpu=0, slow={"call": "nvmlComputeInstanceDestroy", "seconds": 0.5})
+    (device,) = lab.endpoint(going).devices
+    await reload(lab, layout(cut(0, "3g.40gb", "1g.10gb")))
+    await lab.until(lambda: lab.endpoint(going).devices.get(device) == "Unhealthy", "withdrawn while it exists")
+    assert len(lab.simulation.hardware.gpus[0].mig.devices()) == 2
+    assert len(lab.endpoint(staying).healthy) == 1
+    await offers(lab, {staying: 1, f"{MIG}1g.10gb": 1})
+
+
 async def test_a_refused_change_names_the_pods_and_leaves_all_as_it_is(lab: Lab) -> None:
     await lab.serve(fleet(1, H100), layout(cut(0, "3g.40gb", "2g.20gb")), resource=f"{MIG}2g.20gb")
     await lab.kubelet.allocate(f"{MIG}3g.40gb", 1, pod="train", namespace="ml")

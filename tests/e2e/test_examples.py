@@ -43,7 +43,7 @@ CASES = (
     Case("pairs.yaml", {GPU: 2, SHARED: 8}, "time-slicing-some.yaml", ONE | {"shared-gpu": "pod-shared-gpu.yaml"}),
     Case("dgx1.yaml", {GPU: 8}, None, FOUR),
 )
-ELSEWHERE = ("simulate", "configs/controller", "gangs")
+ELSEWHERE = ("simulate", "configs/controller", "gangs", "metrics")
 
 
 def test_every_example_is_used() -> None:
@@ -51,7 +51,8 @@ def test_every_example_is_used() -> None:
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
-    # tests/cli/test_simulate.py, tests/controller/config/test_file.py and test_plain_pods.py see to these, file by file.
+    # tests/cli/test_simulate.py, tests/controller/config/test_file.py, test_plain_pods.py and test_metrics.py see to
+    # these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
 

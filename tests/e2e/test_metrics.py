@@ -3,19 +3,23 @@
 The pods are real ones on a real kubelet; only what their processes do to the GPU is simulated, under their real pids.
 """
 
+import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from agent.telemetry.collectors import read
 from hack import prometheus
 from hack.agents import AgentProcess
 from hack.cluster.layout import MARK_ENV
 from hack.prometheus import Prometheus
 from tests.agent.telemetry.dcgm_exporter import DASHBOARD_12239
-from tests.e2e.lab import FAST, GPU, SHARED, Agent, Lab, Pod, fleet, until
+from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, until
 
 pytestmark = pytest.mark.e2e
 
@@ -130,6 +134,35 @@ def test_the_public_dashboards_queries_all_return_data(busy: dict[str, Pod], wat
 def _selected(query: str) -> str:
     """With the selectors that the dashboard's variables make."""
     return re.sub(r"(DCGM_\w+)", r'\1{instance=~"127.0.0.1:.*", gpu=~"0|1"}', query)
+
+
+def test_prometheus_takes_the_example_of_its_config(watching: Prometheus, tmp_path: Path) -> None:  # noqa: ARG001
+    config = yaml.safe_load((EXAMPLES / "metrics/prometheus.yaml").read_text())
+    (job,) = config["scrape_configs"]
+    (discovery,) = job.pop("kubernetes_sd_configs")  # Debian builds its Prometheus without
+    assert discovery["role"] == "pod"
+    assert job["honor_labels"], "or the agent's own pod would stand on every series"
+    path = tmp_path / "prometheus.yaml"
+    path.write_text(yaml.safe_dump(config))
+    subprocess.run(["promtool", "check", "config", "--syntax-only", path], check=True)
+
+
+def test_the_example_of_a_collectors_file_chooses_the_fields(agent: Agent, watching: Prometheus) -> None:
+    chosen = yaml.safe_load((EXAMPLES / "metrics/agent.yaml").read_text())["metrics"]
+    assert chosen["collectors"].endswith("/counters.csv")
+    chosen |= {"collectors": str(EXAMPLES / "metrics/counters.csv"), "interval": 1}
+    agent.reload(CONFIG.replace("metrics: {interval: 1}", f"metrics: {json.dumps(chosen)}"))
+    fields = {field.name for field in read(EXAMPLES / "metrics/counters.csv").series}
+
+    def shown() -> bool:
+        found = watching.values('count by (__name__) ({__name__=~"DCGM_.*", hostname="node-1"})', "__name__")
+        return {name for (name,) in found} == fields
+
+    try:
+        until(shown, f"the file's fields alone: {fields}")
+    finally:
+        agent.reload(CONFIG)
+    until(lambda: bool(watching.query(f"DCGM_FI_DEV_MEM_CLOCK{HERE}")), "the usual fields again")
 
 
 def test_mig_is_labelled_and_busy_in_the_same_metric(cut: AgentProcess, watching: Prometheus) -> None:

@@ -442,6 +442,7 @@ class Agent:
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
             holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
             mps=self.mps.states(),
+            mig=self.mig.statuses,
         )
 
     def _unready(self) -> str | None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from agent.health.faults import Fault
 from agent.health.states import DeviceHealth, Transition
+from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
 from agent.picture import Picture
 from agent.podresources import Holder
@@ -55,6 +56,7 @@ class NodeReport(Struct, frozen=True):
     history: tuple[Transition, ...] = ()
     holders: tuple[HeldDevice, ...] = ()
     mps: tuple[DaemonState, ...] = ()
+    mig: tuple[MigStatus, ...] = ()
 
 
 def device_reports(picture: Picture) -> tuple[DeviceReport, ...]:

@@ -16,6 +16,7 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "gpus": tables.gpus,
     "links": tables.links,
     "partitions": tables.partitions,
+    "mig": tables.mig_layouts,
     "resources": tables.resources,
     "holders": tables.holders,
     "mps": tables.mps,

@@ -5,6 +5,7 @@ import datetime as dt
 from rich.table import Table
 from rich.text import Text
 
+from agent.mig.outcomes import MigState
 from agent.podresources import Holder
 from agent.report import NodeReport
 from inventory.gpulayout import PERCENT_RESOURCE
@@ -75,6 +76,17 @@ def partitions(report: NodeReport) -> Table | None:
         slots = "-" if mig.start is None or mig.size is None else f"{mig.start}-{mig.start + mig.size - 1}"
         ids = f"{mig.gi_id}/{mig.ci_id}"
         table.add_row(str(gpu.index), mig.profile, ids, slots, f"{mig.memory_mib} MiB", mig.uuid)
+    return table
+
+
+def mig_layouts(report: NodeReport) -> Table | None:
+    if not report.mig:
+        return None
+    table = _table("MIG layouts", "GPU", "wished", "state", "for", "why")
+    for one in report.mig:
+        style = "" if one.state is MigState.APPLIED else "yellow"
+        state = Text(one.state.value, style=style)
+        table.add_row(str(one.index), one.wish, state, _ago(report.now_s - one.since_s), one.sentence)
     return table
 
 

@@ -95,6 +95,11 @@ class MigNode:
             self._monitor.rescan()
         return changed
 
+    @property
+    def statuses(self) -> tuple[MigStatus, ...]:
+        """Of every GPU of which something is wished, by index."""
+        return tuple(sorted(self.keeper.statuses.values(), key=lambda one: one.index))
+
     def wishes_changed(self, *, again: bool = False) -> None:
         """Modes or instances may be others; ``again``: somebody asked anew for what is wished."""
         self.keeper.want(self._wishes(), again=again)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
+from agent.mig.outcomes import MigState, MigStatus
 from agent.mps.core import DaemonState, Phase
 from agent.picture import Choices, Picture
 from agent.podresources import Holder
@@ -58,6 +59,7 @@ def report(*gpus: Gpu, driver_up: bool = True) -> NodeReport:
         faults=tuple(GpuFaults(one.uuid, faults) for one in shown if (faults := picture.health.faults(one.uuid))),
         history=tuple(change for one in shown for change in picture.health.history(one.uuid)),
         holders=(HeldDevice(DeviceId(uuid(0)), Holder("team", "trainer", "main", GPU)),),
+        mig=(MigStatus(uuid(2), 2, "7g.40gb", MigState.REFUSED, "GPU 2: in use by ml/a: nothing was changed", 1140.0),),
         mps=(DaemonState(uuid(1), "GPU 1", Phase.WAITING, "no CUDA", 1195.0, 7, wanted=True),),
     )
 
@@ -72,7 +74,17 @@ def section(text: str, title: str) -> list[list[str]]:
     """The rows of a section's table, as words, without its head."""
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(title))
-    titles = ("GPUs", "Links", "MIG instances", "Resources", "Held", "MPS daemons", "Open faults", "Health history")
+    titles = (
+        "GPUs",
+        "Links",
+        "MIG instances",
+        "MIG layouts",
+        "Resources",
+        "Held",
+        "MPS daemons",
+        "Open faults",
+        "Health history",
+    )
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(titles)), len(lines))
     return [re.split(r"\s{2,}", line.strip()) for line in lines[start + 2 : end]]
 
@@ -247,6 +259,12 @@ def test_help_has_examples(run: Run, words: tuple[str, ...]) -> None:
 
 def test_version_is_told(run: Run) -> None:
     assert run("--version").output.startswith("tessera, version ")
+
+
+@pytest.mark.usefixtures("shown")
+def test_a_mig_layout_that_is_refused_says_why(run: Run) -> None:
+    (row,) = section(run("node", "mig").output, "MIG layouts")
+    assert row == ["2", "7g.40gb", "Refused", "1m00s", "GPU 2: in use by ml/a: nothing was changed"]
 
 
 @pytest.mark.usefixtures("shown")

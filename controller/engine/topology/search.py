@@ -14,7 +14,7 @@ from controller.engine.topology.counts import SCALE, Counts
 
 Numbers = Callable[[int], int]
 
-_COMPARED: Final = 128
+_COMPARED: Final = 64
 """Nodes that are weighed against each other: the tightest."""
 
 

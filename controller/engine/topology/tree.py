@@ -26,15 +26,16 @@ class Journal:
     must count everything.
     """
 
-    __slots__ = ("epoch", "leaves")
+    __slots__ = ("epoch", "leaves", "limit")
 
     def __init__(self) -> None:
         self.leaves: list[int] = []
         self.epoch = 0
+        self.limit = _JOURNAL_SLACK
 
-    def note(self, leaf: int, limit: int) -> None:
+    def note(self, leaf: int) -> None:
         self.leaves.append(leaf)
-        if len(self.leaves) > limit + _JOURNAL_SLACK:
+        if len(self.leaves) > self.limit:
             self.leaves.clear()
             self.epoch += 1
 
@@ -77,6 +78,9 @@ class Tree:
         """Leaves in which something was charged or given back, or a node changed."""
         self.assumed_journal = Journal()
         """The same for ``assumed``: what an empty cluster would look like changes seldom."""
+        self.touch = self.journal.note
+        """What is used in this leaf has changed."""
+        self.touch_assumed = self.assumed_journal.note
         self.shape = 0
         """Moves on with each new domain."""
         self.devices: DeviceBook | None = None
@@ -141,10 +145,6 @@ class Tree:
                 self._book.unwatch(key, self.touch, leaf)
                 self._assumed.unwatch(key, self.touch_assumed, leaf)
 
-    def touch(self, leaf: int) -> None:
-        """What is used in this leaf has changed."""
-        self.journal.note(leaf, 4 * len(self._leaves))
-
     def touch_node(self, name: str) -> bool:
         """The node's devices have changed. Whether it is one of these nodes."""
         home = self._homes.get(name)
@@ -153,9 +153,6 @@ class Tree:
         self.touch(home)
         self.touch_assumed(home)
         return True
-
-    def touch_assumed(self, leaf: int) -> None:
-        self.assumed_journal.note(leaf, 4 * len(self._leaves))
 
     def validate(self) -> None:
         """Recompute what is kept of leaves and their order; AssertionError for a difference."""
@@ -202,6 +199,7 @@ class Tree:
         if level == self.depth - 1:
             values = path[-1:] if self.by_host else path
             self._leaves[values] = domain
+            self.journal.limit = self.assumed_journal.limit = _JOURNAL_SLACK + 4 * len(self._leaves)
             key = self._book.key(self.flavor, self.levels, values)
             self._keys.append(key)
             self.used.append(self._book.watch(key, self.touch, domain))

@@ -20,6 +20,7 @@ Charge = tuple[Key, tuple[tuple[ResourceName, Amount], ...]]
 
 Sums = dict[ResourceName, Amount]
 Watcher = Callable[[int], None]
+Wire = tuple[Sums, tuple[tuple[ResourceName, Amount], ...], tuple[tuple[Watcher, int], ...]]
 
 _SMALL: Final = 4
 _KNOWN: Final = 16_384
@@ -33,6 +34,8 @@ class UsageBook:
         self._sums: dict[Key, Sums] = {}
         self._watchers: dict[Key, tuple[tuple[Watcher, int], ...]] = {}
         self._known: dict[int, tuple[TopologyUsage, FlavorName, list[Charge]]] = {}
+        self._wired: dict[int, tuple[TopologyUsage, FlavorName, list[Wire]]] = {}
+        """Charges led to where they are counted, as long as nobody begins or ceases to watch."""
 
     def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> Key:
         if levels and levels[-1] == HOSTNAME_LABEL:
@@ -41,10 +44,12 @@ class UsageBook:
 
     def watch(self, key: Key, told: Watcher, leaf: int) -> Sums:
         """The sums of a domain; ``told(leaf)`` is called after each change."""
+        self._wired.clear()
         self._watchers[key] = (*self._watchers.get(key, ()), (told, leaf))
         return self._sums.setdefault(key, {})
 
     def unwatch(self, key: Key, told: Watcher, leaf: int) -> None:
+        self._wired.clear()
         left = tuple(one for one in self._watchers.get(key, ()) if one != (told, leaf))
         if left:
             self._watchers[key] = left
@@ -55,6 +60,34 @@ class UsageBook:
 
     def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
+        wired = self._wired.get(id(usage))
+        if wired is not None and wired[0] is usage and wired[1] == flavor:
+            for sums, amounts, watchers in wired[2]:
+                for name, amount in amounts:
+                    total = sums.get(name, 0) + sign * amount
+                    if total:
+                        sums[name] = total
+                    else:
+                        sums.pop(name, None)
+                for told, leaf in watchers:
+                    told(leaf)
+            return
+        self._change(flavor, usage, sign)
+        self._wire(flavor, usage)
+
+    def _wire(self, flavor: FlavorName, usage: TopologyUsage) -> None:
+        """Small assignments, all of whose domains are watched: there the sums stay the same objects."""
+        if len(usage.domains) > _SMALL:
+            return
+        charges = self._charges(flavor, usage)
+        if all(key in self._watchers for key, _ in charges):
+            if len(self._wired) >= _KNOWN:
+                self._wired.clear()
+            wires = [(self._sums[key], amounts, self._watchers[key]) for key, amounts in charges]
+            # By identity, and kept with the usage itself, or its id would be reused.
+            self._wired[id(usage)] = (usage, flavor, wires)
+
+    def _change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         sums_of, watchers_of = self._sums, self._watchers
         for key, amounts in self._charges(flavor, usage):
             sums = sums_of.get(key)

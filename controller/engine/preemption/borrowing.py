@@ -1,5 +1,7 @@
 """Who uses more than is its own: those from whom quota can be reclaimed."""
 
+from collections.abc import Iterator
+
 from controller.engine.nodes import Node
 from controller.engine.resources import FlavorResource
 
@@ -20,3 +22,14 @@ def anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
         if cell is not None and cell.borrowers:
             return True
     return False
+
+
+def borrowers_below(node: Node, frs: tuple[FlavorResource, ...]) -> Iterator[Node]:
+    """The ClusterQueues of a tree that use more of something than is their own."""
+    if anybody_borrows(node, frs):
+        for queue in node.queues.values():
+            if not within_quota(queue, frs):
+                yield queue
+    # A cohort that stays within its quota may have members that do not.
+    for cohort in node.cohorts.values():
+        yield from borrowers_below(cohort, frs)

@@ -11,12 +11,12 @@ from functools import partial
 from controller.engine.config import FairSharing
 from controller.engine.incoming import PreemptionReason, Target
 from controller.engine.nodes import Node
-from controller.engine.preemption.borrowing import anybody_borrows, within_quota
+from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.preemption.trials import fill_back
-from controller.engine.resources import ClusterQueueName, FlavorResource
+from controller.engine.resources import ClusterQueueName
 from controller.engine.shares import PreemptionStrategy, below_common_ancestor
 
 
@@ -56,7 +56,7 @@ class Fair:
     def _borrowers(self) -> Iterator[Node]:
         """The other ClusterQueues of the tree that borrow anything of what is contested."""
         if self._node.parent is not None:
-            for node in _borrowers_below(self._node.root(), self._search.frs):
+            for node in borrowers_below(self._node.root(), self._search.frs):
                 if node is not self._node:
                     yield node
 
@@ -139,19 +139,3 @@ class Fair:
         with self._cluster.trial():
             self._cluster.quota.remove_usage(self._queue.name, self._room.usage)
             return self._room.fits()
-
-
-def _borrowers_below(node: Node, frs: tuple[FlavorResource, ...]) -> Iterator[Node]:
-    if anybody_borrows(node, frs):
-        for queue in node.queues.values():
-            if not within_quota(queue, frs):
-                yield queue
-    # A cohort that stays within its quota may have members that do not.
-    for cohort in node.cohorts.values():
-        yield from _borrowers_below(cohort, frs)
-
-
-def queues_below(node: Node) -> Iterator[Node]:
-    yield from node.queues.values()
-    for cohort in node.cohorts.values():
-        yield from queues_below(cohort)

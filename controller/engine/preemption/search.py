@@ -6,10 +6,10 @@ from collections.abc import Callable
 from controller.engine.assignment import Assignment, Possibility
 from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming, Target
-from controller.engine.preemption.borrowing import within_quota
+from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
 from controller.engine.preemption.classical import Classical
-from controller.engine.preemption.fair import Fair, queues_below
+from controller.engine.preemption.fair import Fair
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex
 from controller.engine.preemption.room import Room, room_for
@@ -58,8 +58,8 @@ class Preemption:
         reclaim = limits_reclaim(policies.reclaim_within_cohort, incoming)
         first_s = math.inf if own is None else search.protection_ends_s(incoming.queue, own)
         if reclaim is not None and node.parent is not None:
-            for other in queues_below(node.root()):
-                if other is not node and not within_quota(other, search.frs):
+            for other in borrowers_below(node.root(), search.frs):
+                if other is not node:
                     queue = self._cluster.queue(ClusterQueueName(other.name))
                     first_s = min(first_s, search.protection_ends_s(queue, reclaim))
         if first_s < self._due.get(incoming.queue.name, math.inf):

@@ -1,7 +1,7 @@
 """The actions about pods and their workload, carried out. Patches of many pods go side by side, all else in order."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -40,14 +40,25 @@ class PodHands:
         self._said: dict[str, tuple[tuple[str, str, str], ...]] = {}
         """By whom it is about: what was said when it was looked at last."""
 
-    async def carry_out(self, about: ObjectReference, pods: Mapping[str, Json], actions: Sequence[PodAction]) -> None:
-        """``about``: whom Events are about, and whose namespace it is. ``pods``: by name, as they were seen."""
+    async def carry_out(
+        self,
+        about: ObjectReference,
+        pods: Mapping[str, Json],
+        actions: Sequence[PodAction],
+        still: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``about``: whom Events are about, and whose namespace it is. ``pods``: by name, as they were seen.
+
+        ``still``: whether what was decided holds. Patches of a large gang take a while, and those that are not sent
+        when it does not hold any more are not sent at all.
+        """
         saying: list[tuple[str, str, str]] = []
         said = self._said.get(about.uid, ())
         for kind, run in groupby(actions, type):
             together = list(run)
             if kind is PatchPod:
-                await _all(self._patch(about, pods[one.name], one) for one in together if isinstance(one, PatchPod))
+                patches = [one for one in together if isinstance(one, PatchPod)]
+                await _all(self._patch(about, pods[one.name], one, still) for one in patches)
                 continue
             for action in together:
                 match action:
@@ -70,8 +81,10 @@ class PodHands:
         """The one it was about has gone."""
         self._said.pop(uid, None)
 
-    async def _patch(self, about: ObjectReference, pod: Json, action: PatchPod) -> None:
+    async def _patch(self, about: ObjectReference, pod: Json, action: PatchPod, still: Callable[[], bool]) -> None:
         async with self._room:
+            if not still():
+                raise ActionFailedError(f"{about.kind} {about.name} has changed meanwhile")
             outcome = await self._writer.put(_write(Verb.MERGE_PATCH, pod, action.body))
         match outcome:
             case Written(object=answer):

@@ -22,7 +22,7 @@ from controller.jobs.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
 from controller.jobs.raw import JobError, Json
 from controller.jobs.settings import JobSettings, Lookups
 from controller.objects.decode import KUEUE
-from controller.objects.meta import OwnerReference
+from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.runtime.feeds import Feeds
 from controller.runtime.inbox import News
@@ -241,8 +241,14 @@ class PodShell:
         return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
 
     async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
+        def still() -> bool:
+            if seen.workload is None:
+                return True
+            kept = self._ledger.get(WorkloadKey(seen.workload.typed.key))
+            return kept is not None and _decided_by(kept.workload) == _decided_by(seen.workload.typed)
+
         about = _about(group, seen)
-        await self._hands.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions)
+        await self._hands.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
 
     async def _leftovers(self, group: GroupKey, uids: set[str]) -> None:
         """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
@@ -271,6 +277,13 @@ class PodShell:
             if group.group and _group_name(pod) == group.group:
                 return True
         return False
+
+
+def _decided_by(workload: Workload) -> tuple[object, ...]:
+    """What sends pods to their places, or takes them away."""
+    status = workload.status
+    ends = tuple(is_true(status.conditions, one) for one in ("Admitted", "Evicted", "Finished"))
+    return (workload.metadata.uid, workload.metadata.deletion_timestamp, ends, status.unhealthy_nodes, status.admission)
 
 
 def _group_name(pod: Json) -> str:

@@ -225,7 +225,7 @@ async def test_one_leader_after_another_takes_a_gang_through_and_sends_nobody_tw
     async with stage() as scene:
         hosts(scene, "n1", "n2", "n3", cpus=2)
         names = [f"p{rank}" for rank in range(6)]
-        for number in range(8):
+        for number in range(5):
             async with scene.controller(WITH_PODS, core_only=False):
                 if number == 0:
                     for rank, name in enumerate(names):

@@ -87,7 +87,7 @@ class Sampler:
         self._activity: ActivityLog[Place] = ActivityLog()
         self._nudged = asyncio.Event()
         self._text: bytes | None = None
-        self._file_identity: tuple[int, ...] | None = None
+        self._file_identity: tuple[str | int, ...] | None = None
         self._complained: set[GpuUuid] = set()
         self.settings = settings
         self.collectors: Collectors = USUAL
@@ -147,8 +147,11 @@ class Sampler:
         answers = await asyncio.gather(*(self._read(gpus, gpu, wanted) for gpu in here))
         readings = {one.uuid: one for one in answers if one is not None}
         pids = [process.pid for one in readings.values() for process in one.processes]
-        self._pass = Pass(readings, owners_of(pids, self._process_root, self._pods))
+        owners = owners_of(pids, self._process_root, self._pods)
+        await asyncio.sleep(0)  # some milliseconds each on a full node: the kubelet's calls go between
+        self._pass = Pass(readings, owners)
         self._account()
+        await asyncio.sleep(0)
         self._text = self._write()
         self.passed(len(readings), len(here) - len(readings), self._clock.monotonic() - start_s)
         return any(one.first for one in readings.values())
@@ -245,7 +248,7 @@ class Sampler:
     def _read_collectors(self) -> None:
         """Take up the file where it is another than before; a bad one changes nothing."""
         path = self.settings.collectors
-        identity = None if path is None else _identity(path)
+        identity: tuple[str | int, ...] | None = None if path is None else (str(path), *_identity(path))
         if identity == self._file_identity:
             return
         self._file_identity = identity
@@ -255,7 +258,7 @@ class Sampler:
         try:
             self.collectors = collectors.read(path)
         except ConfigError as wrong:
-            log.error("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})  # noqa: TRY400 - one line says it
+            log.warning("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})
             self.problem(f"collectors file rejected, the fields stay as they are: {wrong}")
             return
         for line in self.collectors.missing:

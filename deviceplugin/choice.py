@@ -14,7 +14,7 @@ from typing import Protocol
 
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, ResourceName
-from inventory.preference import PendingPreference, UnknownDeviceError, any_answer
+from inventory.preference import PendingPreference, UnknownDeviceError, UnsatisfiableError, any_answer
 
 BUDGET_S = 0.4
 SLICE_S = 0.002
@@ -71,7 +71,7 @@ class Preferrer:
                 return advice.devices
             free = _without(free, advice.avoid.difference(pinned), size)
         try:
-            pending = view.chooser.start(available=free, required=pinned, size=size, policy=view.policy)
+            pending = self._start(view, free, [DeviceId(one) for one in available], pinned, size)
         except UnknownDeviceError:
             # Kubelet's list is older than ours: any answer it understands beats an error, which would fail the pod.
             return any_answer(free, pinned, size)
@@ -81,6 +81,18 @@ class Preferrer:
                 return pending.best.devices
             # A true pause: an RPC is several turns of the loop, and with sleep(0) each turn would cost it a slice.
             await asyncio.sleep(GAP_S)
+
+    @staticmethod
+    def _start(
+        view: ResourceView, free: Sequence[DeviceId], every: Sequence[DeviceId], pinned: Sequence[DeviceId], size: int
+    ) -> PendingPreference:
+        """From ``free``; where that has no answer, though ``every`` may have one (percents of one GPU), from that."""
+        try:
+            return view.chooser.start(available=free, required=pinned, size=size, policy=view.policy)
+        except UnsatisfiableError:
+            if len(free) == len(every):
+                raise
+            return view.chooser.start(available=every, required=pinned, size=size, policy=view.policy)
 
     def _slice(self, pending: PendingPreference) -> bool:
         """Improve for at most a slice (and one step); True when nothing better will come."""

@@ -129,6 +129,10 @@ class Process:
             self._process._stop.set()
             await asyncio.wait_for(task, WAIT_S)
 
+    def named(self, name: str | None) -> None:
+        """The node's label names that configuration."""
+        self._process._on_name(name)
+
     async def healthy(self, count: int) -> None:
         await healthy(self._lab.kubelet, count)
 
@@ -160,6 +164,29 @@ async def test_a_hangup_and_another_file_are_taken_up_and_nothing_else_is_touche
     assert lab.endpoint().registration.endpoint == socket_name
     assert lab.kubelet.registrations == [GPU]
     assert lab.outlet.problems == []
+
+
+async def test_the_configuration_that_the_nodes_label_names_is_taken_up_and_remembered(
+    lab: Lab, process: Process, tmp_path: Path
+) -> None:
+    configs = tmp_path / "configs"
+    configs.mkdir()
+    (configs / "shared").write_text(SHARED)
+    lab.flags["--config-dir"] = str(configs)
+    process.start(EAGER)
+    await process.healthy(3)
+    process.named("shared")
+    await process.healthy(9)
+    (configs / "shared").write_text(SHARED.replace("replicas: 3", "replicas: 2"))
+    await process.healthy(6)
+    process.named("missing")
+    await lab.until(lambda: any("configs/missing: found no such file" in one for one in lab.outlet.problems))
+    assert len(lab.endpoint().healthy) == 6
+    process.named("shared")
+    loaded = load_or_last_good(None, {}, lab.all_flags)
+    assert main._named(loaded, {}, lab.all_flags).path == configs / "shared", "an agent that starts anew"
+    process.named(None)
+    await process.healthy(3)
 
 
 async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, process: Process) -> None:

@@ -46,14 +46,13 @@ ON_1 = GpuSelector(refs=("1",))
         ),
         ("{gpus: [1], mode: mps, replicas: 3}", LayoutEntry(ON_1, LayoutMode.MPS, replicas=3)),
         (
-            "{gpus: [1], mode: mps, clients: [{memory: 40Gi, threads: 50, resource: big},"
-            " {threads: 5, resource: a.b/c}]}",
+            "{gpus: [1], mode: mps, clients: [{memory: 40Gi, threads: 50, resource: b}, {threads: 5, resource: a/c}]}",
             LayoutEntry(
                 ON_1,
                 LayoutMode.MPS,
                 clients=(
-                    MpsClient(40960, 50, ResourceName("nvidia.com/big")),
-                    MpsClient(None, 5, ResourceName("a.b/c")),
+                    MpsClient(40960, 50, ResourceName("nvidia.com/b")),
+                    MpsClient(None, 5, ResourceName("a/c")),
                 ),
             ),
         ),

@@ -110,6 +110,10 @@ class Picture:
         self._withheld[who] = dict(reasons)
         return True
 
+    def withheld_by(self, who: str) -> frozenset[str]:
+        """The UUIDs that ``who`` withholds."""
+        return frozenset(self._withheld.get(who, {}))
+
     @property
     def withheld(self) -> dict[str, str]:
         """By UUID: why no new container gets it, health aside."""
@@ -140,9 +144,7 @@ class Picture:
         """The pods (``namespace/name``) that hold what a layout that says drain needs for its modes."""
         if self.advance.refused:
             return frozenset()
-        devices = [
-            device for one in self.advance.blocked if one.when_busy is WhenBusy.DRAIN for device in one.devices
-        ]
+        devices = [device for one in self.advance.blocked if one.when_busy is WhenBusy.DRAIN for device in one.devices]
         held = self._held or {}
         return frozenset(f"{held[one].namespace}/{held[one].pod}" for one in devices if one in held)
 

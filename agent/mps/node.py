@@ -13,6 +13,8 @@ from inventory.ids import DeviceId
 from inventory.layout import REPLICA_MARK, physical_id
 
 WHO = "mps"
+MIG = "mig"
+"""Who withholds what is to be cut anew or reset."""
 MOST_REPLICAS = 100
 """Device ids of one GPU that pods may still hold after it is planned otherwise: a hundred percents, at most."""
 SHOWN_PODS = 8
@@ -52,7 +54,10 @@ class MpsNode:
     def planned(self) -> None:
         """The picture's layout may be another. Called before a view of it is shown: what is not ready is withheld."""
         self._planning = True
-        self._daemons.want(daemon_specs(self._picture.node, self._picture.layout, self._picture.modes))
+        # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
+        leaving = self._picture.withheld_by(MIG)
+        specs = daemon_specs(self._picture.node, self._picture.layout, self._picture.modes)
+        self._daemons.want(tuple(spec for spec in specs if not leaving & {spec.device, spec.gpu}))
         self._planning = False
         self._withhold()
 

@@ -184,3 +184,17 @@ async def test_a_layout_that_fits_no_such_gpu_leaves_the_others_working(lab: Lab
     await lab.until(lambda: bool(lab.outlet.problems))
     assert any("4g.40gb, 3g.40gb, 1g.10gb do not fit together" in problem for problem in lab.outlet.problems)
     assert offered(lab).get(GPU, 0) >= 1
+
+
+async def test_an_mps_daemon_lets_go_of_an_instance_that_is_to_go(lab: Lab) -> None:
+    shared = f"{MIG}1g.10gb.shared"
+    cut_and_shared = "{gpus: [0], mode: mig, profiles: [%s], replicas: 2, sharing: mps}"
+    await lab.serve(fleet(1, H100), layout(cut_and_shared % "1g.10gb"), resource=shared)
+    await lab.until(lambda: len(lab.endpoint(shared).healthy) == 2, "a daemon that is ready")
+    (one,) = lab.simulation.hardware.gpus[0].mig.instances
+    lab.sim(gpu=0, load={"pid": 77, "gi": one.id, "ci": 0, "type": "mps"})
+    await reload(lab, layout(cut_and_shared % "7g.80gb"))
+    await lab.until(lambda: any("in use by process 77" in line for line in said(lab)))
+    await lab.until(lambda: not any(daemon.wanted for daemon in lab.agent.mps.states()), "a daemon that lets go")
+    lab.sim(gpu=0, end=77)
+    await offers(lab, {f"{MIG}7g.80gb.shared": 2})

@@ -123,8 +123,9 @@ class Placement(Protocol):
         """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
 
 
-def no_topology(flavor: ResourceFlavor) -> str:
-    return f"flavor {flavor.metadata.name} names no topology and the pod set asks for one"
+def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
+    wanted = "one" if asked == "a topology" else f"{asked}, which are chosen node by node"
+    return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
 
 
 class Everywhere:

@@ -107,7 +107,11 @@ def layers(asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
 
 def asks(pod_set: PodSet) -> bool:
     """Whether the set says where its pods are to be, or that only some GPUs will do."""
-    return level_label(pod_set.topology_request, ("any",)) is not None or asks_for_devices(pod_set)
+    return asks_for_places(pod_set) or asks_for_devices(pod_set)
+
+
+def asks_for_places(pod_set: PodSet) -> bool:
+    return level_label(pod_set.topology_request, ("any",)) is not None
 
 
 def asks_for_devices(pod_set: PodSet) -> bool:

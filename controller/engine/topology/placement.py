@@ -10,7 +10,7 @@ from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
 from controller.engine.resources import FlavorName, WorkloadKey
-from controller.engine.topology.ask import NO_REQUEST, asks, asks_for_devices, each_of, unknown_level
+from controller.engine.topology.ask import NO_REQUEST, asks, asks_for_devices, asks_for_places, each_of, unknown_level
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
@@ -149,7 +149,7 @@ class Topologies:
         if not asks(pod_set):
             return None
         if flavor.spec.topology_name is None:
-            return no_topology(flavor)
+            return no_topology(flavor, "a topology" if asks_for_places(pod_set) else "certain GPUs")
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"

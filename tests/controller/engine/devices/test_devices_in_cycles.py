@@ -11,6 +11,7 @@ from controller.engine.devices.mix import Mix, Shape
 from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.placement import PlacementRequest
 from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
+from controller.engine.sentences import details
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node
 from controller.objects.gpunode import GpuNode
@@ -18,7 +19,7 @@ from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, mesh, none, pairs, plan, pod_of, world_of
 from tests.controller.engine.topology.lab import HOST, node, pod
 from tests.controller.engine.topology.test_topology_in_cycles import lose
-from tests.controller.engine.world import World, cluster_queue, local_queue
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 
@@ -460,3 +461,13 @@ def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_
     placement.has_room((wanted,))
     placement.begin(world.now_s)
     assert not placement.has_room((wanted,))
+
+
+def test_a_flavor_without_a_topology_says_why_it_is_passed_over() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(flavor("default"), job("w", 4, asked=PodSetTopologyRequest(), link="nvlink"))
+    settled(world)
+    pending = world.engine.explain(WorkloadKey("ns/w"), world.now_s)
+    assert pending is not None
+    said = "flavor default names no topology and the pod set asks for certain GPUs, which are chosen node by node"
+    assert any(said in line for line in details(pending.record))

@@ -74,7 +74,8 @@ def test_templates_use_values_that_exist_and_every_value_is_used() -> None:
 def test_environment_variables_are_those_that_the_agent_reads() -> None:
     known = {name for option in OPTIONS for name in option.variables}
     # The nvidia container runtime reads these, not we.
-    runtime = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_MIG_MONITOR_DEVICES"}
+    runtime = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+    runtime |= {"NVIDIA_MIG_MONITOR_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES"}
     daemonset = (CHART / "templates" / "daemonset.yaml").read_text()
     named = set(re.findall(r'- name: ([A-Z_]+)|"name" "([A-Z_]+)"', daemonset))
     variables = {first or second for first, second in named}

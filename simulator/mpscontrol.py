@@ -74,6 +74,12 @@ class Daemon:
         self._privileged = _listen(pipe / "control_privileged", 0o700)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._privileged, selectors.EVENT_READ)
+        # A signal's handler alone does not end a select.
+        woken, wake = socket.socketpair()
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        self._woken, self._wake = woken, wake
+        self._selector.register(woken, selectors.EVENT_READ)
         self._fifo = _fifo(pipe / "log")
         (pipe / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}")
         self._buffers: dict[socket.socket, bytes] = {}
@@ -101,7 +107,9 @@ class Daemon:
             for key, _ in self._selector.select(wait_s):
                 peer = key.fileobj
                 assert isinstance(peer, socket.socket)
-                if peer in (self._listener, self._privileged):
+                if peer is self._woken:
+                    peer.recv(64)
+                elif peer in (self._listener, self._privileged):
                     self._accept(peer)
                 else:
                     self._receive(peer)

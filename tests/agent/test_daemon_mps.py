@@ -1,5 +1,6 @@
 """MPS on a node: nothing is given before its daemon serves clients, and a daemon that ends takes nobody else along."""
 
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
+from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from agent.mps.settings import MpsSettings
@@ -102,6 +104,22 @@ async def test_a_container_becomes_a_client_of_its_gpus_daemon_with_an_equal_sha
     assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_DEFAULT
 
 
+async def test_nothing_is_given_before_its_daemon_is_ready(lab: Lab) -> None:
+    lab.power_on(fleet(1))
+    paths = make(lab.state_dir / "mps", lab.uuid(0), SharedMemory.NONE, None)
+    await lab.kubelet.start()
+    with (paths.pipe / "control_lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a daemon does that runs here already
+        await lab.start(CONFIG)
+        await lab.listed(SHARED)
+        assert lab.down(SHARED) == lab.on(0, SHARED)
+        await lab.until(lambda: daemon(lab, 0).restarts > 0, "a start that failed")
+        assert daemon(lab, 0).reason.endswith("An instance of this daemon is already running")
+        assert lab.down(SHARED) == lab.on(0, SHARED)
+    await ready(lab)
+    assert not lab.outlet.warnings, "there were no clients to tell"
+
+
 async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: Lab) -> None:
     await served(lab, fleet(2))
     pods = {}
@@ -143,11 +161,15 @@ async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_
     with client(lab, 0) as held:
         assert held.stdout is not None
         held.stdout.readline()
+        log = device_paths(lab.state_dir / "mps", lab.uuid(0)).control_log
+        clients = log.read_text().count("NEW CLIENT")
         await lab.restart(CONFIG.replace("replicas: 4", "replicas: 2"))
         await lab.listed(SHARED)
         await ready(lab)
         assert pid(lab, 0) == running
         assert held.poll() is None
+        # Another user's would have to wait for those that are there.
+        assert log.read_text().count("NEW CLIENT") == clients, "a trial client was sent through"
         assert limits(lab, 0) == (50.0, 20480)
 
 

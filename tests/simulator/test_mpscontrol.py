@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -159,17 +160,18 @@ def test_clients_are_listed_and_cut_off_with_the_daemon(folder: Folder) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users take root")
 def test_another_user_waits_until_the_first_has_left(folder: Folder) -> None:
     folder.start()
-    with folder.hold() as first, folder.hold(OF_ANOTHER_USER) as second:
+    with folder.hold() as first:
         assert first.stdout is not None
-        assert second.stdout is not None
         servers = [json.loads(first.stdout.readline())["server"]]
-        while "from user 65534: Server is not ready" not in (folder.log / "control.log").read_text():
-            assert second.poll() is None
-            time.sleep(0.01)
-        first.kill()
-        servers.append(json.loads(second.stdout.readline())["server"])
-        assert servers[0] != servers[1]
-        assert f"Uid:\t{65534}" in Path(f"/proc/{servers[1]}/status").read_text()
+        with folder.hold(OF_ANOTHER_USER) as second:
+            assert second.stdout is not None
+            while "from user 65534: Server is not ready" not in (folder.log / "control.log").read_text():
+                assert second.poll() is None
+                time.sleep(0.01)
+            first.kill()
+            servers.append(json.loads(second.stdout.readline())["server"])
+            assert servers[0] != servers[1]
+            assert f"Uid:\t{65534}" in Path(f"/proc/{servers[1]}/status").read_text()
 
 
 def test_quit_waits_for_clients_unless_it_is_told_how_long(folder: Folder) -> None:
@@ -186,6 +188,15 @@ def test_quit_waits_for_clients_unless_it_is_told_how_long(folder: Folder) -> No
         client.stdout.readline()
         folder.say("quit -t 0")
         assert client.wait(WAIT_S) == 3
+
+
+def test_a_daemon_that_is_asked_to_end_by_a_signal_ends_and_takes_its_files_along(folder: Folder) -> None:
+    pid = folder.start()
+    watched = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGTERM)
+    assert select.select([watched], [], [], WAIT_S)[0]
+    os.close(watched)
+    assert [path.name for path in folder.pipe.iterdir()] == ["control_lock"]
 
 
 def test_a_command_nobody_knows_is_answered(folder: Folder) -> None:

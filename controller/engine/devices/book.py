@@ -39,6 +39,7 @@ from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 
 Place = tuple[FlavorName, TopologyUsage, Owner]
+_MOST_OVER: Final = 4096
 UNBOUNDED: Final = 1 << 30
 
 
@@ -66,8 +67,8 @@ class DeviceBook:
         self._held = held
         self._told = told
         self._pods: dict[str, PodFacts] = {}
-        self._over: set[str] = set()
-        """Pods that had a place and have ended, while their node's agent still reports what they held."""
+        self._over: dict[str, None] = {}
+        """Pods that had a place and have ended, the latest: their agent may report them still, or only then."""
         self._where: dict[str, str] = {}
         self._on_node: dict[str, dict[str, PodFacts]] = {}
         self._new: dict[str, None] = {}
@@ -99,16 +100,15 @@ class DeviceBook:
         board = known.board if same_hardware(known.given, status) else Board(given)
         now = self.nodes[name] = NodeDevices(name, board, status, known.grants)
         now.seen = known.seen
-        self._over -= known.reports.keys() - now.reports.keys()
+        for key in known.reports.keys() - now.reports.keys():
+            self._over.pop(key, None)
         self.drifted += self._count_drift(known, now)
         self._settle(now)
         return board is not known.board or self._both(known) != self._both(now)
 
     def remove_gpu_node(self, name: str) -> bool:
         self._new.pop(name, None)
-        known = self.nodes.pop(name, None)
-        self._over -= known.reports.keys() if known is not None else set()
-        return known is not None
+        return self.nodes.pop(name, None) is not None
 
     def set_pod(self, pod: Pod) -> tuple[str, ...]:
         """A pod of a placed workload, or one that has become something else. The nodes whose devices it changes."""
@@ -129,10 +129,12 @@ class DeviceBook:
             del self._pods[key], self._on_node[old][key]
             if not self._on_node[old]:
                 del self._on_node[old]
-            if now is None and old in self.nodes and key in self.nodes[old].reports:
-                self._over.add(key)
+            if now is None:
+                self._over[key] = None
+                if len(self._over) > _MOST_OVER:
+                    del self._over[next(iter(self._over))]
         if now is not None and new is not None:
-            self._over.discard(key)
+            self._over.pop(key, None)
             self._pods[key] = now
             self._where[key] = new
             self._on_node.setdefault(new, {})[key] = now

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from controller.engine.resources import WorkloadKey
 from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, PODS, TOPOLOGIES
 from kube.testing import eventually
@@ -96,7 +98,8 @@ async def test_a_pod_that_names_limits_alone_takes_as_much_of_its_node() -> None
             assert scene.condition("second", "QuotaReserved").startswith("False/"), "the node is full"
 
 
-async def test_what_a_pod_held_that_has_ended_is_free_though_its_agent_has_not_said_so_yet() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["reported-before-its-end", "reported-after-its-end"])
+async def test_what_a_pod_held_that_has_ended_is_free_whatever_its_agent_still_says(late: bool) -> None:
     async with stage() as scene:
         scene.queue()
         on_hosts(scene)
@@ -120,11 +123,16 @@ async def test_what_a_pod_held_that_has_ended_is_free_though_its_agent_has_not_s
                 "status": {"phase": "Running"},
             }
             scene.server.create(PODS, "p", body, namespace="team")
-            scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
             book = scene.core.engine.state.cluster.placement.devices  # type: ignore[attr-defined] # the live engine's
-            await eventually(lambda: bool(book.nodes["n1"].reports) and "team/p" in book._pods)
+            if not late:
+                scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
+                await eventually(lambda: bool(book.nodes["n1"].reports))
+            await eventually(lambda: "team/p" in book._pods)
             scene.server.merge(PODS, "p", {"status": {"phase": "Succeeded"}}, namespace="team")
             await eventually(lambda: "team/p" not in book._pods)
+            if late:
+                scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
+                await eventually(lambda: bool(book.nodes["n1"].reports))
             scene.finish("first")
             gpu_workload(scene, "second", 2)
             await scene.until_admitted("second")

@@ -1,6 +1,7 @@
 """An agent as a child process, with everything it needs in one folder: for the demos, the benchmark and the tests."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -24,6 +25,20 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def plain_kubeconfig(server: str) -> str:
+    """A kubeconfig for the fake API server, in JSON: the agent then needs no YAML parser, as in a cluster."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "bench",
+            "clusters": [{"name": "bench", "cluster": {"server": server}}],
+            "users": [{"name": "bench", "user": {"token": "bench"}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        }
+    )
 
 
 @dataclass
@@ -122,6 +137,12 @@ class AgentProcess:
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    def cpu_s(self) -> float:
+        """CPU time so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _end(self, number: int, timeout_s: float) -> int:
         if self.process is None:

@@ -4,8 +4,6 @@ Where the same run has something to compare with there is a ratio: Allocate agai
 """
 
 import asyncio
-import json
-import os
 import random
 import statistics
 import sys
@@ -216,39 +214,19 @@ async def _footprint(folder: Path, title: str, more: str, config: str | None) ->
         folder.mkdir(parents=True)
         kubeconfig = folder / "kubeconfig"
         api.create(NODES, "node-1")
-        kubeconfig.write_text(_kubeconfig(api.config.server))
+        kubeconfig.write_text(plain_kubeconfig(api.config.server))
         async with Bench(folder / "b", more=more, config=config, kubeconfig=str(kubeconfig)) as bench:
             bench.agent.get("/metrics")
             await asyncio.sleep(5)  # past its start, into its idling
-            before = _cpu_s(bench.agent)
+            before = bench.agent.cpu_s()
             await asyncio.sleep(IDLE_S)
-            share = (_cpu_s(bench.agent) - before) / IDLE_S
+            share = (bench.agent.cpu_s() - before) / IDLE_S
             bench.agent.get("/metrics")
             rss = bench.agent.rss_mib()
     return [
         Row(f"resident memory, {title} (API server and metrics on)", f"{rss:.1f} MiB", "64 MiB"),
         Row(f"CPU while idle, {title}", f"{share * 100:.2f} % of a core", "0.5 %"),
     ]
-
-
-def _kubeconfig(server: str) -> str:
-    """A kubeconfig for the fake API server, in JSON: the agent then needs no YAML parser, as in a cluster."""
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "bench",
-            "clusters": [{"name": "bench", "cluster": {"server": server}}],
-            "users": [{"name": "bench", "user": {"token": "bench"}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        }
-    )
-
-
-def _cpu_s(agent: AgentProcess) -> float:
-    assert agent.process is not None
-    fields = Path(f"/proc/{agent.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _latency(what: str, times: Sequence[float], target: str) -> Row:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.telemetry.exposition import Family, Writer, labels
-from hack.bench.metricsload import FullNode, cpu_s
+from hack.bench.metricsload import FullNode
 from hack.bench.table import Row, show
 
 SCRAPES = 500
@@ -35,11 +35,11 @@ async def _main(scrapes: int, idle_s: float) -> None:
             url = f"http://127.0.0.1:{node.agent.port}/metrics"
             async with aiohttp.ClientSession() as client:
                 times, text = await _scrape(client, url, scrapes)
-                cpu_before, scraped_before = cpu_s(node.agent), time.monotonic()
+                cpu_before, scraped_before = node.agent.cpu_s(), time.monotonic()
                 while time.monotonic() - scraped_before < idle_s:
                     await asyncio.sleep(SCRAPE_EVERY_S)
                     await _scrape(client, url, 1)
-                share = (cpu_s(node.agent) - cpu_before) / (time.monotonic() - scraped_before)
+                share = (node.agent.cpu_s() - cpu_before) / (time.monotonic() - scraped_before)
             rss = node.agent.rss_mib()
     series = sum(not line.startswith("#") for line in text.splitlines())
     ordered = sorted(times)

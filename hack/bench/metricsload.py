@@ -5,8 +5,6 @@ the pods; processes are files in a procfs of the load's own.
 """
 
 import asyncio
-import json
-import os
 import re
 import shutil
 from itertools import count
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from deviceplugin.testing import StandInKubelet
-from hack.agents import AgentProcess
+from hack.agents import AgentProcess, plain_kubeconfig
 from kube.resources import NODES, PODS
 from kube.testing.server import FakeApiServer
 
@@ -62,7 +60,7 @@ class FullNode:
     async def __aenter__(self) -> Self:
         await self._api.__aenter__()
         self._api.create(NODES, "node-1")
-        (self._folder / "kubeconfig").write_text(kubeconfig(self._api.config.server))
+        (self._folder / "kubeconfig").write_text(plain_kubeconfig(self._api.config.server))
         await self.kubelet.start()
         self.agent.start()
         await self.kubelet.wait_for(lambda: len(self._listed()) == 2 * INSTANCES, 60)
@@ -120,24 +118,3 @@ class FullNode:
             if asyncio.get_running_loop().time() > end:
                 raise TimeoutError(f"{len(shown)} of {PODS_ON_NODE} pods shown")
             await asyncio.sleep(1)
-
-
-def kubeconfig(server: str) -> str:
-    """A kubeconfig for the fake API server, in JSON: the agent then needs no YAML parser, as in a cluster."""
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "bench",
-            "clusters": [{"name": "bench", "cluster": {"server": server}}],
-            "users": [{"name": "bench", "user": {"token": "bench"}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        }
-    )
-
-
-def cpu_s(agent: AgentProcess) -> float:
-    """CPU time of the agent's process so far."""
-    assert agent.process is not None
-    fields = Path(f"/proc/{agent.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

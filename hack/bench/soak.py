@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 from msgspec import Struct
 
-from hack.bench.metricsload import FullNode, cpu_s
+from hack.bench.metricsload import FullNode
 from hack.bench.table import Row, show
 
 MINUTES = 30.0
@@ -69,7 +69,7 @@ async def soak(seconds: float) -> Soaked:
     with tempfile.TemporaryDirectory(prefix="tessera-soak-") as name:
         async with FullNode(Path(name) / "n", interval_s=1.0) as node, aiohttp.ClientSession() as client:
             url = f"http://127.0.0.1:{node.agent.port}/metrics"
-            start, cpu_before = time.monotonic(), cpu_s(node.agent)
+            start, cpu_before = time.monotonic(), node.agent.cpu_s()
             while time.monotonic() - start < seconds:
                 second = time.monotonic()
                 for _ in range(SCRAPES):
@@ -80,7 +80,7 @@ async def soak(seconds: float) -> Soaked:
                 pods += 1
                 rss.append(node.agent.rss_mib())
                 await asyncio.sleep(max(0.0, second + 1 - time.monotonic()))
-            share = (cpu_s(node.agent) - cpu_before) / (time.monotonic() - start)
+            share = (node.agent.cpu_s() - cpu_before) / (time.monotonic() - start)
     return Soaked(tuple(rss), scrapes, pods, share)
 
 

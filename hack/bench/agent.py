@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from deviceplugin.testing import StandInKubelet
-from hack.agents import AgentProcess
+from hack.agents import AgentProcess, plain_kubeconfig
 from hack.bench.table import Row, show
 from kube.resources import NODES
 from kube.testing.server import FakeApiServer

@@ -5,9 +5,11 @@ that waits is tried when the holders change and every few seconds; one that fail
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from agent.mig.change import GpuChange, Ground, Hands
@@ -57,8 +59,12 @@ class MigKeeper:
         self._wishes: dict[GpuUuid, Wish] = {}
         self._undone: set[GpuUuid] = set()
         self._poked = asyncio.Event()
-        self._passing = asyncio.Lock()
+        self._running: dict[GpuUuid, asyncio.Task[bool]] = {}
+        self._broken: BaseException | None = None
         self._tried_s: dict[GpuUuid, float] = {}
+        self._news = 0
+        self._heard: dict[GpuUuid, int] = {}
+        """The news that there were when a GPU was tried last."""
         self.statuses: dict[GpuUuid, MigStatus] = {}
 
     def want(self, wishes: Mapping[GpuUuid, Wish], *, again: bool = False) -> None:
@@ -66,23 +72,44 @@ class MigKeeper:
         for gpu in [gpu for gpu in self.statuses if again or self._wishes.get(gpu) != wishes.get(gpu)]:
             del self.statuses[gpu]
         self._wishes = dict(wishes)
-        self._poked.set()
+        self.poke()
 
     def poke(self) -> None:
         """Something that matters may have changed: holders, instances."""
+        self._news += 1
         self._poked.set()
 
     async def run(self) -> None:
-        """Keep until cancelled."""
-        while True:
-            self._poked.clear()
-            await self._pass(may_close=True)
-            waiting = [one.state for one in self.statuses.values() if one.state in (MigState.WAITING, MigState.FAILED)]
-            try:
-                async with asyncio.timeout(WAIT_POLL_S if waiting else None):
-                    await self._poked.wait()
-            except TimeoutError:
-                continue
+        """Keep until cancelled. A GPU whose change takes long, or hangs, holds up nobody else's."""
+        try:
+            while True:
+                self._poked.clear()
+                for gpu in self._due():
+                    work = self._one(gpu, self._wishes.get(gpu.uuid), may_close=True)
+                    self._running[gpu.uuid] = asyncio.create_task(work, name=f"mig-{gpu.index}")
+                    self._running[gpu.uuid].add_done_callback(partial(self._ended, gpu.uuid))
+                await self._rest()
+        finally:
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rest(self) -> None:
+        """Until something is to be done. Raises what a try raised: no outcome, so a mistake of our own."""
+        impatient = any(one.state in (MigState.WAITING, MigState.FAILED) for one in self.statuses.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_POLL_S if impatient else None):
+                await self._poked.wait()
+        if self._broken is not None:
+            raise self._broken
+
+    def _ended(self, gpu: GpuUuid, task: "asyncio.Task[bool]") -> None:
+        del self._running[gpu]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+        # A new wish came meanwhile, or this GPU is the first that waits: the turn's rest is another now.
+        self._poked.set()
 
     async def settle(self) -> bool:
         """At the start, before anything is advertised: GPUs without instances get theirs, and interrupted ones too.
@@ -108,19 +135,22 @@ class MigKeeper:
 
     async def _pass(self, *, may_close: bool, only: set[GpuUuid] | None = None) -> bool:
         """Try all that is due. True where something was changed: by then it is discovered anew, but for ``only``."""
-        async with self._passing:
-            due = [gpu for gpu in self._around.gpus() if (only is None or gpu.uuid in only) and self._is_due(gpu)]
-            wishes = [self._wishes.get(gpu.uuid) for gpu in due]
-            tries = zip(due, wishes, strict=True)
-            outcomes = await asyncio.gather(*(self._try(gpu, wish, may_close=may_close) for gpu, wish in tries))
-            changed = any(outcome.changed for outcome in outcomes)
-            if changed and only is None:
-                await self._around.rediscover()
-            for gpu, wish, outcome in zip(due, wishes, outcomes, strict=True):
-                self._note(gpu, wish, outcome)
-                await self._around.settle(gpu.uuid, outcome.going)
-            self._drain()
-            return changed
+        due = [gpu for gpu in self._due() if only is None or gpu.uuid in only]
+        tries = [self._one(gpu, self._wishes.get(gpu.uuid), may_close=may_close, discover=only is None) for gpu in due]
+        return any(await asyncio.gather(*tries))
+
+    def _due(self) -> list[Gpu]:
+        return [gpu for gpu in self._around.gpus() if gpu.uuid not in self._running and self._is_due(gpu)]
+
+    async def _one(self, gpu: Gpu, wish: Wish | None, *, may_close: bool, discover: bool = True) -> bool:
+        """One GPU's turn; whether anything of it was changed."""
+        outcome = await self._try(gpu, wish, may_close=may_close)
+        if outcome.changed and discover:
+            await self._around.rediscover()
+        self._note(gpu, wish, outcome)
+        await self._around.settle(gpu.uuid, outcome.going)
+        self._drain()
+        return outcome.changed
 
     def _is_due(self, gpu: Gpu) -> bool:
         wish, status = self._wishes.get(gpu.uuid), self.statuses.get(gpu.uuid)
@@ -135,10 +165,14 @@ class MigKeeper:
             return False
         if status.state is MigState.FAILED:
             return self._now() - self._tried_s[gpu.uuid] >= RETRY_S
-        return status.state is MigState.WAITING or not is_so(gpu, wish)
+        news = self._heard[gpu.uuid] < self._news
+        if status.state is MigState.WAITING:
+            return news or self._now() - self._tried_s[gpu.uuid] >= WAIT_POLL_S
+        # Without news it would be tried again and again where a wish is spelled otherwise than NVML spells it.
+        return news and not is_so(gpu, wish)
 
     async def _try(self, gpu: Gpu, wish: Wish | None, *, may_close: bool) -> Outcome:
-        self._tried_s[gpu.uuid] = self._now()
+        self._tried_s[gpu.uuid], self._heard[gpu.uuid] = self._now(), self._news
         hands = self._around.hands(gpu, may_close=may_close)
         change = GpuChange(gpu.uuid, f"GPU {gpu.index}", hands=hands, ground=self._around, journal=self._journal)
         if wish is None:

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from agent.mig import keeper
 from agent.mig.change import Hands
 from agent.mig.journal import Entry, Journal
-from agent.mig.keeper import DRAIN_S, RETRY_S, MigKeeper, is_so
+from agent.mig.keeper import DRAIN_S, RETRY_S, WAIT_POLL_S, MigKeeper, is_so
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from inventory.devices import Gpu
 from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
+from kube.testing import eventually
 from tests.inventory.builders import gpu
 
 ONE, TWO = Wish(("1g.10gb",), WhenBusy.WAIT), Wish(("2g.20gb",), WhenBusy.WAIT)
@@ -39,6 +40,7 @@ class Around:
         self.settled: list[frozenset[str]] = []
         self.evicted: frozenset[str] = frozenset()
         self.rediscovered = 0
+        self.blocked: dict[int, asyncio.Event] = {}
         self.during: Callable[[], None] = lambda: None
         self.journal = Journal(folder)
         self.keeper = MigKeeper(self, self.journal, lambda: self.now_s)
@@ -101,6 +103,8 @@ def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Around:
 
         async def _end(self, wish: Wish | None) -> Outcome:
             made.tried.append((self._index, wish))
+            if self._index in made.blocked:
+                await made.blocked.pop(self._index).wait()
             await asyncio.sleep(0)
             made.during()
             return made.outcomes.pop(0)
@@ -114,6 +118,9 @@ async def test_what_waits_is_tried_again_and_what_is_refused_only_when_asked_ane
     around.keeper.want(wishes)
     assert await around.go(WAITING, REFUSED) == [ONE, TWO]
     assert around.settled == [WAITING.going, frozenset()]
+    assert await around.go(after_s=WAIT_POLL_S - 1) == []
+    assert await around.go(WAITING, after_s=1) == [ONE]
+    around.keeper.poke()
     assert await around.go(WAITING) == [ONE]
     around.keeper.want(wishes)
     assert await around.go(WAITING) == [ONE], "the same wish once more is no asking anew"
@@ -129,7 +136,9 @@ async def test_what_is_there_is_left_alone_until_it_is_gone(around: Around) -> N
     assert await around.go(Outcome(MigState.APPLIED)) == [Wish(None)]
     assert await around.go() == []
     around.machine = (replace(first, mig_enabled=True), around.machine[1])
+    around.keeper.poke()
     assert await around.go(APPLIED) == [Wish(None)]
+    assert await around.go() == [], "it was tried, and nothing was heard since"
 
 
 async def test_a_failure_is_tried_again_after_a_while(around: Around) -> None:
@@ -155,6 +164,30 @@ async def test_a_wish_that_changed_during_a_try_is_tried_itself(around: Around) 
     assert await around.go(WAITING) == [TWO]
 
 
+async def test_a_gpu_that_takes_its_time_holds_up_nobody_else(around: Around) -> None:
+    first, second = around.machine
+    let_go = asyncio.Event()
+    around.blocked = {0: let_go}
+    around.outcomes = [REFUSED] * 3
+    around.keeper.want({first.uuid: ONE, second.uuid: TWO})
+    task = asyncio.create_task(around.keeper.run())
+    await eventually(lambda: second.uuid in around.keeper.statuses)
+    around.keeper.want({first.uuid: ONE, second.uuid: ONE})
+    await eventually(lambda: around.states == [MigState.REFUSED])
+    assert around.tried == [(0, ONE), (1, TWO), (1, ONE)]
+    let_go.set()
+    await eventually(lambda: len(around.states) == 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_mistake_of_our_own_is_not_hidden(around: Around) -> None:
+    around.keeper.want({around.machine[0].uuid: ONE})
+    with pytest.raises(IndexError):
+        await around.keeper.run()
+
+
 async def test_changes_are_discovered_before_anything_is_given_again(around: Around) -> None:
     around.keeper.want({around.machine[0].uuid: ONE})
     await around.go(APPLIED)
@@ -165,6 +198,7 @@ async def test_changes_are_discovered_before_anything_is_given_again(around: Aro
 async def test_each_new_state_is_told_once(around: Around) -> None:
     around.keeper.want({around.machine[0].uuid: ONE})
     for outcome in (WAITING, WAITING, replace(WAITING, sentence="GPU 0: in use by ml/b"), APPLIED):
+        around.keeper.poke()
         await around.go(outcome, after_s=1)
     told = [(one.state, one.sentence, one.since_s) for one in around.said]
     assert told == [
@@ -180,6 +214,7 @@ async def test_pods_are_evicted_while_a_drain_waits_and_not_for_ever(around: Aro
     assert around.evicted == {"ml/a"}, "only where the layout says so"
     await around.go(WAITING, WAITING, after_s=DRAIN_S - 1)
     assert around.states == [MigState.WAITING, MigState.WAITING]
+    around.keeper.poke()
     await around.go(WAITING, WAITING, after_s=1)
     assert around.states == [MigState.FAILED, MigState.WAITING]
     assert around.said[-1].sentence == "GPU 0: ml/a did not go within 600 s of being evicted"

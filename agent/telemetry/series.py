@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from agent.telemetry.activity import Activity
-from agent.telemetry.allocation import Allocation, Place
+from agent.telemetry.allocation import NOBODY, Allocation, Place, Tenants, tenants
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import Account
 from agent.telemetry.exposition import Family, Writer, labels
@@ -89,8 +89,9 @@ def write(scene: Scene) -> Writer:
     for usage in scene.usages:
         _dcgm(writer, names, usage)
         _own(writer, names, usage, scene)
+    holding = tenants(scene.allocations)
     for gpu in scene.node.gpus:
-        _xid(writer, names, gpu, scene)
+        _xid(writer, names, gpu, holding.get(Place(gpu.uuid), NOBODY), scene)
         _board(writer, names, gpu, scene)
     for one in scene.allocations:
         found = scene.node.gpu(one.place.gpu)
@@ -233,14 +234,13 @@ def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodCo
         writer.add(POD_ENERGY, rest, account.unattributed_mj / 1000)
 
 
-def _xid(writer: Writer, names: _Names, gpu: Gpu, scene: Scene) -> None:
+def _xid(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
     """Known of every GPU, also of one that does not answer: it comes from its open faults."""
     if not writer.wants(XID_ERRORS):
         return
     place = Place(gpu.uuid)
-    alone = next((one for one in scene.usages if one.place == place and one.tenants.exclusive), None)
     base = names.dcgm(gpu, place)
-    text = base if alone is None else _with(base, _pod(alone.tenants.holders[0]))
+    text = _with(base, _pod(held.holders[0])) if held.exclusive else base
     writer.add(XID_ERRORS, text, scene.xids.get(gpu.uuid, 0))
 
 

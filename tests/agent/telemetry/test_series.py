@@ -231,9 +231,9 @@ def test_the_busy_ratio_survives_mig_where_gpm_is_there_and_is_absent_where_it_i
 
 
 def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:
-    one = scene(WHOLE, Layout(), {}, [], xids={GpuUuid("GPU-0"): 79})
-    assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 79}
-    assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS"}
+    one = scene(WHOLE, plan(WHOLE, LayoutSpec()), {"GPU-0": "train"}, [], xids={GpuUuid("GPU-0"): 79})
+    assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu", "pod") == {("0", "train"): 79}
+    assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_allocation"}
 
 
 def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:

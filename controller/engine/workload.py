@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from controller.engine.devices.request import DeviceAsk, device_ask
+from controller.engine.devices.request import DeviceAsk, devices_of
 from controller.engine.gates import FeatureGates
 from controller.engine.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
 from controller.engine.podrequests import RequestRules, amounts, defaulted, one_pod, pod_requests, scaled
@@ -156,7 +156,7 @@ def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: Featu
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
     single_pod = one_pod(pod_set.template.spec)
-    asked = device_ask(pod_set.template.metadata.annotations)
+    asked = devices_of(pod_set.template.metadata.annotations, single_pod)
     return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
 
 

@@ -11,6 +11,7 @@ from controller.engine.devices.kinds import Free, Kind, Make
 from controller.engine.devices.linkage import Linkage, linkage
 from controller.engine.resources import Amount, ResourceName
 from controller.objects.gpunode import Device, GpuNode, Offer
+from inventory.gpulayout import PERCENT_RESOURCE
 from inventory.links import Link as Pair
 from inventory.links import PcieLevel
 
@@ -29,14 +30,14 @@ class Unit(NamedTuple):
 
 
 class Pool:
-    """The units of one resource, in the order of their GPUs."""
+    """The units of one resource, in the order of their GPUs. ``alone``: each request lies on one of them."""
 
     __slots__ = ("_full", "kind", "place", "units")
 
-    def __init__(self, units: Sequence[Unit], links: Linkage) -> None:
+    def __init__(self, units: Sequence[Unit], links: Linkage, *, alone: bool = False) -> None:
         self.units = tuple(units)
         self.place = {unit.uuid: at for at, unit in enumerate(units)}
-        makes = tuple(Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib) for unit in units)
+        makes = tuple(Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib, alone) for unit in units)
         self.kind = Kind.of(makes, links)
         self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
 
@@ -61,7 +62,9 @@ class Board:
                 for offer in offers:
                     one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib)
                     units.setdefault(ResourceName(offer.resource), []).append(one)
-        self.pools = {name: Pool(_once(found), self.links) for name, found in units.items()}
+        self.pools = {
+            name: Pool(_once(found), self.links, alone=str(name) == PERCENT_RESOURCE) for name, found in units.items()
+        }
         self.order = {uuid: at for at, (uuid, *_) in enumerate(one for device in devices for one in _units(device))}
         """Of every device, GPU by GPU, each GPU before its MIG instances."""
         self.ceilings: dict[ResourceName, Amount] = {

@@ -16,12 +16,16 @@ _REMEMBERED: Final = 65_536
 
 
 class Make(NamedTuple):
-    """Of one unit: the place of its GPU on the board, and how many containers may hold it at once."""
+    """Of one unit: the place of its GPU on the board, and how many containers may hold it at once.
+
+    ``alone``: all devices of a request must be of one unit, as percents of a GPU are.
+    """
 
     gpu: int
     replicas: int
     product: str
     memory_mib: int
+    alone: bool = False
 
 
 class Kind:
@@ -32,6 +36,7 @@ class Kind:
         self.links = links
         self.whole = all(one.replicas == 1 for one in makes) and len({one.gpu for one in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
+        self.alone = any(one.alone for one in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None], int] = {}
         self._choices: dict[tuple[Free, int, Link | None], tuple[int, ...]] = {}
@@ -60,6 +65,8 @@ class Kind:
 
     def room(self, free: Free, size: int, link: Link | None) -> int:
         """How many pods of ``size`` devices each could be given theirs."""
+        if self.alone:
+            return sum(one // size for one in free)
         if link is None or size == 1:
             return sum(free) // size
         key = free, size, link
@@ -84,6 +91,9 @@ class Kind:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _chosen(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
+        if self.alone:
+            at = min((at for at, one in enumerate(free) if one >= size), key=lambda at: free[at], default=None)
+            return () if at is None else (at,) * size
         if self.whole:
             mask = self.links.choose(self._mask(free), size, link)
             return tuple(at for at, one in enumerate(self.makes) if mask >> one.gpu & 1)

@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from controller.engine.limitrange import ResourceProblem
+from controller.engine.resources import ResourceName
 from controller.objects.workload import Workload
+from inventory.gpulayout import PERCENT_RESOURCE
 
 REQUIRED_LINK: Final = "tessera.dev/required-gpu-link"
 PREFERRED_LINK: Final = "tessera.dev/preferred-gpu-link"
@@ -16,6 +18,7 @@ PRODUCT: Final = "tessera.dev/gpu-product"
 MIN_MEMORY: Final = "tessera.dev/min-gpu-memory-gib"
 ANNOTATIONS: Final = (REQUIRED_LINK, PREFERRED_LINK, PRODUCT, MIN_MEMORY)
 
+_PERCENT: Final = ResourceName(PERCENT_RESOURCE)
 _MOST_GIB: Final = 65_536
 _SHOWN: Final = 80
 _MIB_IN_GIB: Final = 1024
@@ -71,6 +74,11 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
         product=normal(product or ""),
         min_memory_mib=_gib(memory) * _MIB_IN_GIB,
     )
+
+
+def devices_of(annotations: Mapping[str, str], single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
+    """What a pod asks of its GPUs; percents are always placed by the device, since each request lies on one GPU."""
+    return device_ask(annotations) or (ANY if _PERCENT in single_pod else None)
 
 
 def normal(product: str) -> str:

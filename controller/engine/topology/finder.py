@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from controller.engine.devices.request import device_ask
+from controller.engine.devices.request import DeviceAsk, devices_of
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import PlacementRequest
 from controller.engine.topology.ask import (
@@ -114,8 +114,8 @@ class Finder:
             inner=inner,
             empty=empty,
             within=within,
-            devices=device_ask(workers.pod_set.template.metadata.annotations),
-            led=device_ask(leader.pod_set.template.metadata.annotations) if leader is not None else None,
+            devices=_devices(workers),
+            led=_devices(leader) if leader is not None else None,
         )
         required = asked is not None and asked.required is not None
         free = workers.implied or anywhere or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
@@ -173,8 +173,13 @@ class Finder:
         tree = self.tree
         taken = sorted((tree.path[leaf], leaf, count) for leaf, count in pods if count)
         domains = tuple(Domain(tree.values(leaf), count) for _, leaf, count in taken)
-        asked = device_ask(request.pod_set.template.metadata.annotations)
-        return TopologyUsage(levels=tree.shown_levels, domains=domains, single_pod=request.single_pod, devices=asked)
+        return TopologyUsage(
+            levels=tree.shown_levels, domains=domains, single_pod=request.single_pod, devices=_devices(request)
+        )
+
+
+def _devices(request: PlacementRequest) -> DeviceAsk | None:
+    return devices_of(request.pod_set.template.metadata.annotations, request.single_pod)
 
 
 def _wishes(shape: Shape) -> bool:

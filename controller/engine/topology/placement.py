@@ -98,9 +98,10 @@ class Topologies:
 
     def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
         name = gpu_node.metadata.name
-        changed = self.devices.set_gpu_node(gpu_node)
+        if not self.devices.set_gpu_node(gpu_node):
+            return frozenset()
         self._nodes.set_ceilings(name, self.devices.nodes[name].board.ceilings)
-        return self._refresh((name,)) | (self._touch((name,)) if changed else frozenset())
+        return self._refresh((name,)) | self._touch((name,))
 
     def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:
         known = self.devices.remove_gpu_node(name)

@@ -13,7 +13,7 @@ from controller.engine.placement import PlacementRequest
 from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.sentences import details
 from controller.engine.topology.placement import Topologies
-from controller.objects.core import Node
+from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, mesh, none, pairs, plan, pod_of, world_of
@@ -471,3 +471,27 @@ def test_a_flavor_without_a_topology_says_why_it_is_passed_over() -> None:
     assert pending is not None
     said = "flavor default names no topology and the pod set asks for certain GPUs, which are chosen node by node"
     assert any(said in line for line in details(pending.record))
+
+
+def test_a_victim_whose_pod_is_gone_and_still_reported_costs_nobody_else() -> None:
+    """Agents report a moment later: who was evicted for has its room meanwhile, and nobody more has to go."""
+    world = world_of([gpu_node("a", 4, pairs)], preemption=LOWER)
+    for at in range(2):
+        world.put(job(f"low{at}", 2, link="nvlink", created_s=at))
+        settled(world)
+    for at, held in enumerate(("a-0,a-1", "a-2,a-3")):
+        world.put(pod_of(f"low{at}-0", f"low{at}", "a", held, 2))
+    world.put(gpu_node("a", 4, pairs, holders={"low0-0": (0, 1), "low1-0": (2, 3)}))
+    world.put(job("in", 2, link="nvlink", priority=10, created_s=60))
+    settled(world)
+    assert world.stop_evicted() == 1
+    (stays,) = (name for name in ("low0", "low1") if name in world.running())
+    gone = "low0" if stays == "low1" else "low1"
+    world.engine.drop(Pod, "ns", f"{gone}-0", world.now_s)
+    settled(world)
+    assert world.stop_evicted() == 0
+    assert stays in world.running()
+    (got,) = plan(world, "in", "a")
+    world.put(gpu_node("a", 4, pairs, holders={f"{stays}-0": (2, 3) if stays == "low1" else (0, 1)}))
+    settled(world)
+    assert plan(world, "in", "a") == [got]

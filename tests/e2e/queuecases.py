@@ -16,6 +16,7 @@ EXAMPLE_FILES: Final = (
     "job-four-workers.yaml",
     "job-with-priority.yaml",
     "kubeflow-jobs.yaml",
+    "honest-units.yaml",
 )
 """In the order in which they build on each other."""
 DROP: Final = object()

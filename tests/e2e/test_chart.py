@@ -125,9 +125,9 @@ def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:
 
 def test_the_agent_may_do_what_it_does_and_nothing_else(cluster: Cluster) -> None:
     wanted = {("get", "nodes"), ("patch", "nodes"), ("get", "gpunodes"), ("create", "gpunodes"), ("patch", "gpunodes")}
-    wanted |= {("list", "pods"), ("watch", "pods")}
+    wanted |= {(verb, kind) for verb in ("list", "watch") for kind in ("pods", "nodes", "gpulayouts")}
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
-    for resource in ("nodes", "gpunodes", "pods", "secrets", "nodes --subresource=status"):
+    for resource in ("nodes", "gpunodes", "gpulayouts", "pods", "secrets", "nodes --subresource=status"):
         for verb in verbs:
             question = ("auth", "can-i", verb, *resource.split(), f"--as={AGENT}", "--all-namespaces")
             command, environment = cluster.kubectl_command(*question)

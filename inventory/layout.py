@@ -377,33 +377,3 @@ def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
             name = shared_name(name)
         share = Share(mode.sharing, alone=mode.sharing is SharingMode.MPS)
         yield from ((name, one) for one in _replicas(device, (share,) * mode.replicas))
-
-
-class MpsUse(Struct, frozen=True):
-    """A GPU or MIG instance that needs an MPS control daemon. ``device`` is its physical id.
-
-    ``clients`` is how many containers may be on it at once, at most; ``equal``: each gets ``1/clients`` by the daemon's
-    own defaults. Otherwise the limits are in the containers' environments.
-    """
-
-    device: str
-    gpu: GpuUuid
-    clients: int
-    equal: bool
-
-
-def mps_uses(layout: Layout) -> tuple[MpsUse, ...]:
-    """Everything advertised that is shared through MPS, in the layout's order."""
-    shared: dict[str, list[LogicalDevice]] = {}
-    for resource in layout.resources:
-        for device in resource.devices:
-            if device.share is not None and device.share.sharing.needs_mps:
-                shared.setdefault(device.physical_id, []).append(device)
-    return tuple(_use(physical, devices) for physical, devices in shared.items())
-
-
-def _use(physical: str, devices: list[LogicalDevice]) -> MpsUse:
-    share = devices[0].share
-    assert share is not None, "a device shared through MPS has a share"
-    equal = all(one.share and one.share.memory_mib is None and one.share.threads is None for one in devices)
-    return MpsUse(physical, devices[0].gpu, len(devices) // share.granularity, equal)

@@ -58,7 +58,7 @@ def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -
         device.physical_id
         for resource in layout.resources
         for device in resource.devices
-        if resource.sharing is SharingMode.MPS and device.replica is not None
+        if device.share is not None and device.share.sharing is SharingMode.MPS
     )
     found: list[DaemonSpec] = []
     for gpu in node.gpus:

@@ -4,7 +4,8 @@ from msgspec import structs
 
 from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
 from inventory.devices import Node
-from inventory.gpulayout import Fractional, Mps, MpsClient
+from inventory.gpulayout import Fractional, GpuMode, Mps, MpsClient, TimeSliced
+from inventory.ids import GpuUuid
 from inventory.layout import Layout, plan
 from inventory.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
 from tests.agent.test_gpunode import gpu, instance, node
@@ -57,3 +58,12 @@ def test_a_gpu_serves_as_many_clients_as_its_driver_can() -> None:
     assert "found 60 MPS clients, expected 48 at most" in specs_of(old, shared(60))[0][-1]
     assert specs_of(new, shared(60))[0][-1] == ""
     assert "expected 60 at most" in specs_of(new, shared(61))[0][-1]
+
+
+def test_behind_one_name_only_what_mps_shares_has_a_daemon() -> None:
+    found = node(gpu(0), gpu(1))
+    first, second = (one.uuid for one in found.gpus)
+    modes: dict[GpuUuid, GpuMode] = {first: Mps((MpsClient(),) * 2, equal=True), second: TimeSliced(3)}
+    layout = plan(found, LayoutSpec(), modes)
+    assert [resource.name for resource in layout.resources] == ["nvidia.com/gpu.shared"]
+    assert [(one.device, one.clients) for one in daemon_specs(found, layout, modes)] == [(first, 2)]

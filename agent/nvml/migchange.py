@@ -96,13 +96,17 @@ def read_mig(handle: Any) -> GpuMig:
         for profile in profiles
         for gi in _list(pynvml.nvmlDeviceGetGpuInstances, handle, profile.profile_id, pynvml.c_nvmlGpuInstance_t)
     )
+    uuids = dict(_uuids(handle))
+    if not {gi for gi, _ in uuids} <= {one.gi_id for one in instances}:
+        # Without the right to look at them, instances look like none: nothing may be planned from that.
+        raise CallFailed("NVML shows MIG devices whose GPU instances may not be looked at: is the agent root?")
     return GpuMig(
         capable=True,
         enabled=True,
         pending=pending,
         profiles=profiles,
         instances=tuple(sorted(instances, key=lambda one: one.start)),
-        uuids=dict(_uuids(handle)),
+        uuids=uuids,
         processes=processes,
     )
 

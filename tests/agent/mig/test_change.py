@@ -159,6 +159,23 @@ async def test_what_the_driver_refuses_is_undone(tmp_path: Path, monkeypatch: py
         assert entry.done
 
 
+async def test_instances_that_may_not_be_looked_at_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(tmp_path, more="  mig: {0: [2g.10gb]}\n") as b:
+
+        def refused(*_: object) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+        before = b.mig()
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetGpuInstances", refused)
+        outcome = await b.bring("1g.5gb")
+        assert outcome.state is MigState.FAILED
+        assert "is the agent root?" in outcome.sentence
+        monkeypatch.undo()
+        assert b.mig() == before
+
+
 async def test_what_fits_on_no_such_gpu_is_refused_with_the_profiles_there_are(tmp_path: Path) -> None:
     with bench(tmp_path, A30) as b:
         outcome = await b.bring("3g.20gb")

@@ -1,11 +1,13 @@
 """One pass over one simulated GPU: what NVML gives is there, what it does not give is absent."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 
 from agent.nvml.errors import GpuLost
+from agent.telemetry import processes
 from agent.telemetry.fields import FIELDS, Kind
 from tests.agent.telemetry.conftest import Board
 
@@ -101,6 +103,30 @@ def test_mig_instances_have_their_own_memory_and_activity(board: Boards) -> None
     assert by_id[gi]["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] == pytest.approx(0.25)
     assert not found.processes_sampled
     assert (8, gi, 1024) in {(process.pid, process.gi_id, process.memory_mib) for process in found.processes}
+
+
+def test_a_process_weighs_what_its_new_samples_sum_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(pid: int, stamp: int, sm: int) -> SimpleNamespace:
+        return SimpleNamespace(pid=pid, timeStamp=stamp, smUtil=sm, memUtil=0, encUtil=0, decUtil=0)
+
+    given = [sample(1, 10, 90), sample(1, 20, 30), sample(1, 30, 10), sample(2, 30, 40)]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", lambda *_: given)
+    found = processes.read_samples(None, 10)
+    assert found is not None
+    assert {pid: sm for pid, (sm, *_) in found.weights.items()} == {1: 40, 2: 40}
+    assert found.newest_us == 30
+
+
+def test_a_process_in_two_lists_has_its_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(*mib: int | None) -> Callable[[object], list[SimpleNamespace]]:
+        gi = processes.NO_INSTANCE
+        return lambda _: [
+            SimpleNamespace(pid=7, gpuInstanceId=gi, usedGpuMemory=None if one is None else one << 20) for one in mib
+        ]
+
+    monkeypatch.setattr(processes, "_LISTS", (listed(300), listed(None), listed(300)))
+    (found,) = processes.read(None, None)
+    assert found.memory_mib == 300
 
 
 def test_numbers_that_stand_for_nothing_are_nothing(board: Boards, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,14 @@ async def test_nothing_is_shown_while_nvml_is_let_go(lab: Lab) -> None:
     await lab.until(lambda: shown(lab, UTIL, "gpu") == {("0",): 60}, "read again by itself")
 
 
+async def test_nothing_is_shown_while_the_session_steps_aside(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100, BUSY))
+    await look(lab)
+    lab.agent.monitor.session_open = False
+    lab.agent.sampler.nudge()
+    await lab.until(lambda: shown(lab, UTIL, "gpu") == {})
+
+
 async def test_a_collectors_file_is_taken_up_when_it_changes_and_a_bad_one_changes_nothing(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -169,6 +177,10 @@ async def test_a_collectors_file_is_taken_up_when_it_changes_and_a_bad_one_chang
     path.write_text("DCGM_FI_DEV_GPU_UTIL, nonsense, x\n")
     lab.agent.sampler.nudge()
     await lab.until(lambda: any("counters.csv:1" in problem for problem in lab.outlet.problems))
+    before = shown(lab, "tessera_agent_gpu_samples_total", "result")["ok",]
+    lab.agent.sampler.nudge()
+    await lab.until(lambda: shown(lab, "tessera_agent_gpu_samples_total", "result")["ok",] > before)
+    assert sum("counters.csv" in problem for problem in lab.outlet.problems) == 1, "said once, not with each pass"
     assert names() == {UTIL}
     path.write_text("DCGM_FI_DEV_FB_USED, gauge, x\n\n")
     lab.agent.sampler.nudge()

@@ -213,8 +213,10 @@ def test_an_instances_share_is_of_the_whole_gpu() -> None:
 
 def test_power_under_mig_goes_by_slices_times_activity_else_by_slices() -> None:
     name = "tessera_pod_gpu_power_estimate_watts"
-    at_gpu_0 = {key[1:]: value for key, value in series(cut(), name, "gpu", "GPU_I_ID", "pod").items() if key[0] == "0"}
-    assert at_gpu_0 == {("1", "train"): 300, ("5", ""): 100, ("", ""): 0}
+    at_gpu_0 = {
+        key[1:]: value for key, value in series(cut(0.1, 0.9), name, "gpu", "GPU_I_ID", "pod").items() if key[0] == "0"
+    }
+    assert at_gpu_0 == {("1", "train"): 100, ("5", ""): 300, ("", ""): 0}
     blind = series(cut(None, None), name, "gpu", "GPU_I_ID", "pod")
     assert round(blind["0", "1", "train"], 6) == round(400 * 3 / 7, 6)
     assert round(blind["0", "", ""], 6) == round(400 * 3 / 7, 6)
@@ -248,6 +250,14 @@ def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:
     assert f"# HELP {UTIL} Busy.\n# TYPE {UTIL} counter\n" in text
     assert 'DCGM_FI_DEV_NAME="NVIDIA H100 80GB HBM3"' in text
     assert "DCGM_FI_DRIVER_VERSION" not in text
+
+
+def test_one_who_also_holds_a_share_does_not_have_the_device_alone() -> None:
+    who, place = PodContainer("team", "train", "main"), Place(GpuUuid("GPU-0"))
+    whole, share = (Allocation(place, who, GPU, mode, 0.5) for mode in ("whole", "time-slicing"))
+    assert tenants([whole])[place].exclusive
+    for both in ([whole, share], [share, whole]):
+        assert not tenants(both)[place].exclusive
 
 
 def test_a_device_whose_layout_changed_under_its_holder_counts_in_full() -> None:

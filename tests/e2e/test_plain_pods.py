@@ -207,8 +207,9 @@ async def test_an_uninstall_leaves_no_finalizer(cluster: Cluster, tmp_path: Path
         scene.config(tmp_path)
         await scene.queue("left", 2)
         with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
-            await scene.create(*Gang("runs", 2, 1, "left").bodies(), *Gang("waits", 2, 1, "left").bodies())
+            await scene.create(*Gang("runs", 2, 1, "left").bodies())
             await scene.until(lambda: scene.runs("runs-0", "runs-1"), "one group runs")
+            await scene.create(*Gang("waits", 2, 1, "left").bodies())
             await scene.until(lambda: bool(scene.workload("waits")), "the other waits")
             controller.stop()
         config = json.loads(cluster.kubeconfig.read_text())

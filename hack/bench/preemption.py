@@ -74,7 +74,7 @@ def scene(
         priority=priority,
         queued_at_s=NOW_S,
     )
-    room = Room(cluster, incoming.queue.node, {GPU: ask})
+    room = Room(incoming.queue.node, {GPU: ask})
     return lambda: len(preemption.targets_in(incoming, (GPU,), room, NOW_S))
 
 

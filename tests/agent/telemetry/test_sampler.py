@@ -146,7 +146,8 @@ async def test_the_xid_gauge_goes_back_when_the_fault_is_over(lab: Lab) -> None:
 
 async def test_nothing_is_shown_while_nvml_is_let_go(lab: Lab) -> None:
     await lab.serve(fleet(1, H100, BUSY))
-    await look(lab)
+    samples = "tessera_agent_gpu_samples_total"
+    await lab.until(lambda: shown(lab, samples, "result").get(("ok",), 0) >= 2, "both looks at the start are over")
     assert shown(lab, UTIL, "gpu") == {("0",): 60}
     lab.agent.monitor.release(1.5)
     await lab.until(lambda: shown(lab, UTIL, "gpu") == {}, "no figure of a moment that has passed")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.engine.planresults import Kind, PlanResults, Told
@@ -51,9 +51,31 @@ def test_a_pod_is_judged_once_and_its_successor_anew() -> None:
     core.set_pod("a", told("1", "g0"))
     assert len(core.set_node("n", {"a": ("g5",)})) == 1
     assert core.set_node("n", {"a": ("g5",)}) == []
-    assert len(core.set_pod("a", told("2", "g0"))) == 1
+    assert core.set_pod("a", told("2", "g0")) == []
+    assert len(core.set_node("n", {"a": ("g5",)})) == 1
 
 
+def test_what_was_reported_of_a_pod_that_is_gone_says_nothing_of_the_next_of_its_name() -> None:
+    core = PlanResults()
+    core.set_pod("a", told("1", "g0"))
+    core.set_node("n", {"a": ("g0",)})
+    core.set_pod("a", None)
+    assert core.set_pod("a", told("2", "g1")) == []
+    assert core.set_pod("a", told("3", "g2")) == []
+    (found,) = core.set_node("n", {"a": ("g2",)})
+    assert (found.uid, found.kind) == ("3", Kind.HONOURED)
+
+
+@example(
+    [
+        ("pod", "b", "2", "x"),
+        ("node", "n", {"b": ("x",)}),
+        ("node", "n", {}),
+        ("pod", "b", "1", "x"),
+        ("pod", "b", "2", "x"),
+        ("node", "n", {"a": ("x",), "b": ("x",)}),
+    ]
+)
 @given(
     st.lists(
         st.one_of(
@@ -64,17 +86,18 @@ def test_a_pod_is_judged_once_and_its_successor_anew() -> None:
     )
 )
 def test_nobody_is_judged_twice(steps: Any) -> None:
-    core, judged = PlanResults(), list[tuple[str, str]]()
+    core, judged = PlanResults(), list[tuple[str, int]]()
+    known: dict[str, tuple[str, int]] = {}
+    """By name the uid of the pod that has it, and which of its bearers that one is: a uid that is back is a new one."""
     for step in steps:
         match step:
-            case ("pod", pod, "", _):
-                found = core.set_pod(pod, None)
-                judged = [one for one in judged if one[0] != pod]
             case ("pod", pod, uid, device):
-                found = core.set_pod(pod, told(uid, device))
+                before, bearer = known.get(pod, ("", 0))
+                known[pod] = uid, bearer + (uid != before)
+                found = core.set_pod(pod, told(uid, device) if uid else None)
             case (_, node, held):
                 found = core.set_node(node, held)
         core.validate()
-        judged += [(one.pod, one.uid) for one in found]
-    # One of another uid took its place, and came back: then it is somebody new.
-    assert all(judged.count(one) == 1 or len({uid for pod, uid in judged if pod == one[0]}) > 1 for one in judged)
+        assert all(known[one.pod][0] == one.uid for one in found)
+        judged += [(one.pod, known[one.pod][1]) for one in found]
+    assert len(set(judged)) == len(judged)

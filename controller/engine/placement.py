@@ -111,10 +111,6 @@ class Placement(Protocol):
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were told."""
 
-    @property
-    def drifted(self) -> int:
-        """How often that has been found."""
-
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
@@ -198,10 +194,6 @@ class Everywhere:
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
         return ()
-
-    @property
-    def drifted(self) -> int:
-        return 0
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         """Nothing is counted."""

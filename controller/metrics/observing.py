@@ -22,13 +22,10 @@ class Counting:
         self._local_queues = local_queues
         self.engine: Engine | None = None
         self.skips: dict[ClusterQueueName, int] = {}
-        self._drift_of: Engine | None = None
-        self._device_drift = 0
 
     # -- cycles ------------------------------------------------------------------------------------------------------
 
     def cycled(self, decisions: Decisions, seconds: float) -> None:
-        self._count_device_drift()
         if not decisions.made:
             return
         book = self._book
@@ -53,16 +50,6 @@ class Counting:
         for name, results in decisions.recomputations.items():
             for kind, times in results.items():
                 book.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
-
-    def _count_device_drift(self) -> None:
-        engine = self.engine
-        if engine is None:
-            return
-        seen = self._device_drift if self._drift_of is engine else 0
-        now = engine.state.cluster.placement.drifted
-        if now > seen:
-            self._book.count("tessera_device_plan_drift_total", by=now - seen)
-        self._drift_of, self._device_drift = engine, now
 
     def drifted(self) -> None:
         self._book.count("tessera_drift_total")

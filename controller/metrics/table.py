@@ -101,9 +101,6 @@ COUNTED: Final = (
         "Pods that were told their nodes and let go, by what became of the patch",
     ),
     _counter(
-        "tessera_device_plan_drift_total", (), "Pods that were given other devices than planned for them or their like"
-    ),
-    _counter(
         "tessera_device_plans_total",
         ("result",),
         "Pods with a device plan that got devices: honoured, swapped within the pod set, drifted",

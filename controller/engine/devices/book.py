@@ -61,8 +61,6 @@ class DeviceBook:
         """By hostname label the names of nodes that are called otherwise."""
         self._labels: dict[str, str] = {}
         self.mix = Mix()
-        self.drifted = 0
-        """How often a pod was reported to hold other devices than planned."""
         self._undo = undo
         self._held = held
         self._told = told
@@ -102,7 +100,6 @@ class DeviceBook:
         now.seen = known.seen
         for key in known.reports.keys() - now.reports.keys():
             self._over.pop(key, None)
-        self.drifted += self._count_drift(known, now)
         self._settle(now)
         return board is not known.board or self._both(known) != self._both(now)
 
@@ -393,19 +390,6 @@ class DeviceBook:
             if size > 0:
                 self.mix.note(Shape(name, size, grant.ask), grant.pods)
 
-    def _count_drift(self, before: NodeDevices, now: NodeDevices) -> int:
-        """Pods that have just been reported, and hold what was planned for none of their like."""
-        found = 0
-        for key, held in now.reports.items():
-            facts = self._pods.get(key)
-            if facts is None or before.reports.get(key) == held:
-                continue
-            mine = [grant for grant in before.grants if grant.owner == facts.owner]
-            planned = {_sorted(one) for grant in mine for one in grant.sets}
-            whole = any(len(held) == now.board.size(grant.single_pod) for grant in mine)
-            found += bool(planned and whole and _sorted(held) not in planned)
-        return found
-
     def _validate_owners(self) -> None:
         expected: Counter[tuple[str, Owner, int]] = Counter()
         for _, usage, owner in self._held():
@@ -446,7 +430,3 @@ def _picked(state: NodeDevices, grant: Grant, taken: Counter[str], missing: int)
     for one in found:
         taken.update(one)
     return found + chosen(state.board, grant, taken, missing - len(found))
-
-
-def _sorted(one: Set) -> Set:
-    return tuple(sorted(one))

@@ -132,10 +132,6 @@ class Topologies:
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))
 
-    @property
-    def drifted(self) -> int:
-        return self.devices.drifted
-
     def tree(self, flavor: FlavorName) -> Tree | None:
         """For reading; None where the flavor names no topology, or one that is not there."""
         finder = self._finders.get(flavor)

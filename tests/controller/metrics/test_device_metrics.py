@@ -1,16 +1,12 @@
 """What /metrics and explain tell of devices, from an engine that has some."""
 
 from controller.config.load import default
-from controller.engine.decisions import Decisions
 from controller.engine.resources import WorkloadKey
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
-from controller.metrics.observing import Counting
 from controller.runtime.explain import explained
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
 from tests.controller.engine.world import World
-
-NOTHING = Decisions((), 0, {}, {})
 
 
 def drifted() -> World:
@@ -19,17 +15,6 @@ def drifted() -> World:
     world.settle()
     world.put(pod_of("w-0", "w", "a", "a-0"), gpu_node("a", 4, full, holders={"w-0": (3,)}))
     return world
-
-
-def test_drift_is_counted_once_for_each_engine() -> None:
-    book = Book()
-    counting = Counting(book, local_queues=False)
-    for engine in (drifted().engine, drifted().engine):
-        counting.engine = engine
-        for _ in range(3):
-            counting.cycled(NOTHING, 0.0)
-    (line,) = [line for line in book.lines("leader") if line.startswith("tessera_device_plan_drift_total{")]
-    assert line.endswith(" 2")
 
 
 def test_drift_and_devices_are_explained() -> None:

@@ -176,7 +176,6 @@ def test_after_a_restart_devices_are_those_that_pods_were_told() -> None:
     again.put(first.workloads[WorkloadKey("ns/w")])
     settled(again)
     assert plan(again, "w", "a") == [("a-2",), ("a-3",)]
-    assert book(again).drifted == 0
 
 
 def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
@@ -201,7 +200,7 @@ def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
             assert [free for _, _, free in book(again).free("a")] == [(1, 1, 1, 1)], turn
 
 
-def test_other_devices_than_planned_are_the_truth_counted_and_told() -> None:
+def test_other_devices_than_planned_are_the_truth_and_told() -> None:
     world = world_of([gpu_node("a", 4, full)])
     world.put(job("w", 1, 2))
     settled(world)
@@ -210,10 +209,7 @@ def test_other_devices_than_planned_are_the_truth_counted_and_told() -> None:
     world.put(gpu_node("a", 4, full, holders={"w-0": (3,)}))
     settled(world)
     assert plan(world, "w", "a") == [("a-1",), ("a-3",)]
-    assert book(world).drifted == 1
     assert [(one.pod, one.planned, one.held) for one in book(world).drifts("ns/w")] == [("ns/w-0", ("a-0",), ("a-3",))]
-    world.put(gpu_node("a", 4, full, holders={"w-0": (3,), "w-1": (1,)}))
-    assert book(world).drifted == 1
 
 
 def test_two_pods_of_one_workload_may_swap() -> None:
@@ -223,7 +219,6 @@ def test_two_pods_of_one_workload_may_swap() -> None:
     world.put(pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-1"))
     world.put(gpu_node("a", 4, full, holders={"w-0": (1,), "w-1": (0,)}))
     settled(world)
-    assert book(world).drifted == 0
     assert not list(book(world).drifts("ns/w"))
 
 

@@ -1,0 +1,273 @@
+"""Devices that the controller planned, given by a real kubelet; and what becomes of pods whose GPU fails.
+
+Each container writes down what it was given (its termination message), and when it ran: that is held against the plan.
+"""
+
+import asyncio
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
+from hack.cluster import binaries
+from hack.cluster.cluster import Cluster
+from hack.cluster.render import TEST_IMAGE
+from hack.cluster.state import Spec
+from kube.backoff import Backoff
+from kube.clock import SystemClock
+from kube.reflector import Added, Change, Changed, Reflector, Removed
+from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet
+from tests.e2e.queuelab import QUEUE, Json, QueueLab, _json, install, lab, until
+
+pytestmark = pytest.mark.e2e
+
+GPUS, PODS_IN_BURSTS = 32, 200
+SHAPES = ((8, 1), (4, 2), (6, 2), (4, 4), (2, 8))
+"""Pods and GPUs of each: jobs of these shapes come one after the other."""
+PLAN, ON_FAILURE = "tessera.dev/devices", "tessera.dev/on-gpu-failure"
+TEAM = "team"
+SAY = 'echo -n "$NVIDIA_VISIBLE_DEVICES" > /dev/termination-log; '
+BRIEF, LONG = SAY + "sleep 0.5", "trap 'exit 143' TERM; sleep 86400 & wait"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "containerd", "helm"):
+        binaries.build(program)
+    # Beyond the default of 110: pods that have ended stay until their job is deleted, and do not count.
+    with Cluster.up(f"devices-{os.getpid()}", Spec(kubelet_config={"maxPods": 250})) as cluster:
+        install(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    node = fleet(
+        tmp_path_factory.mktemp("fleet") / "fleet.yaml",
+        gpus=GPUS,
+        product="NVIDIA H100 80GB HBM3",
+        nvlink="pairs",
+        pcie=[list(range(16)), list(range(16, 32))],
+    )
+    bench = Lab(cluster, cluster.node("node-1"))
+    with bench.agent(node, f"version: v1\nhealth: {FAST}\n") as agent:
+        bench.await_amounts({GPU: GPUS})
+        yield agent
+
+
+@dataclass
+class Scene:
+    """Jobs of one queue, and every pod there ever was, as it was last seen."""
+
+    queues: QueueLab
+    agent: Agent
+    bench: Lab
+    pods: dict[str, Json] = field(default_factory=dict)
+    """By uid."""
+
+    def hear(self, change: Change[Json]) -> None:
+        match change:
+            case Added(new=entry) | Changed(new=entry) | Removed(old=entry):
+                self.pods[entry.uid] = entry.object
+                self._note(entry.uid, gone=isinstance(change, Removed))
+
+    def _note(self, uid: str, *, gone: bool) -> None:
+        if gone:
+            self.pods[uid]["metadata"].setdefault("deletionTimestamp", "gone")
+
+    async def job(self, name: str, pods: int, gpus: int, *, script: str = BRIEF, **notes: str) -> None:
+        container = {
+            "name": "main",
+            "image": TEST_IMAGE,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", script],
+            "resources": {"limits": {GPU: str(gpus)}},
+        }
+        template = {
+            "metadata": {"annotations": {"kueue.x-k8s.io/podset-unconstrained-topology": "true", **notes}},
+            "spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+            },
+        }
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": {QUEUE: "gpus"}},
+            "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+        }
+        await self.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
+
+    def of(self, job: str) -> list[Json]:
+        """Its pods that run or may run, and those that have ended well."""
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod["metadata"]["labels"].get("batch.kubernetes.io/job-name") == job
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def running(self, job: str) -> list[Json]:
+        return [pod for pod in self.of(job) if pod["status"].get("phase") == "Running"]
+
+    def held(self, pod: Json) -> set[str]:
+        """What the kubelet says, by way of the agent."""
+        name = pod["metadata"]["name"]
+        return {one.device for one in self.agent.report().holders if one.holder.pod == name}
+
+    def notes(self, pod: Json) -> list[str]:
+        """Events of its GPU's failure."""
+        found = self.bench.get("/apis/events.k8s.io/v1/events")["items"]
+        mine = [one for one in found if one["regarding"].get("uid") == pod["metadata"]["uid"]]
+        return [one["note"] for one in mine if one["reason"] == "GpuFailed"]
+
+    def index(self, device: str) -> int:
+        return next(gpu.index for gpu in self.agent.report().node.gpus if gpu.uuid == device)
+
+    async def delete(self, *jobs: str) -> None:
+        chosen = ("-n", TEAM, *jobs, "--cascade=foreground", "--timeout=100s")
+        await asyncio.to_thread(self.queues.cluster.kubectl, "delete", "job", *chosen)
+
+
+@asynccontextmanager
+async def scene(cluster: Cluster, agent: Agent, folder: Path) -> AsyncIterator[Scene]:
+    async with lab(cluster, {}) as queues:
+        await queues.make(NAMESPACES, TEAM)
+        await queues.make(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+        chosen = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "hosts"}
+        await queues.make(FLAVORS, "gpus", spec=chosen)
+        quota = {"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(GPUS)}]}
+        groups = [{"coveredResources": [GPU], "flavors": [quota]}]
+        await queues.make(CLUSTER_QUEUES, "gpus", spec={"namespaceSelector": {}, "resourceGroups": groups})
+        await queues.make(LOCAL_QUEUES, "gpus", namespace=TEAM, spec={"clusterQueue": "gpus"})
+        found = Scene(queues, agent, Lab(cluster, cluster.node("node-1")))
+        backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
+        pods = Reflector(queues.client, PODS, _json, found.hear, clock=SystemClock(), backoff=backoff)
+        task = asyncio.create_task(pods.run())
+        await pods.wait_synced()
+        try:
+            with queues.controllers(folder, "one"):
+                yield found
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def shapes() -> Iterator[tuple[str, int, int]]:
+    """Jobs of ``PODS_IN_BURSTS`` pods in all."""
+    left, number = PODS_IN_BURSTS, 0
+    while left:
+        pods, gpus = SHAPES[number % len(SHAPES)]
+        pods = min(pods, left)
+        yield f"burst-{number}", pods, gpus
+        left, number = left - pods, number + 1
+
+
+def given(pod: Json) -> tuple[str, ...]:
+    (status,) = pod["status"]["containerStatuses"]
+    return tuple(sorted(status["state"]["terminated"]["message"].split(",")))
+
+
+def planned(pod: Json) -> tuple[str, ...]:
+    return tuple(sorted(filter(None, pod["metadata"]["annotations"].get(PLAN, "").split(","))))
+
+
+def times(pod: Json) -> tuple[str, str]:
+    (status,) = pod["status"]["containerStatuses"]
+    ended = status["state"]["terminated"]
+    return ended["startedAt"], ended["finishedAt"]
+
+
+async def test_bursts_of_pods_get_what_was_planned_and_no_device_twice(
+    cluster: Cluster, agent: Agent, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with scene(cluster, agent, tmp_path) as stage:
+        jobs = list(shapes())
+        for name, pods, gpus in jobs:
+            await stage.job(name, pods, gpus)
+        await until(
+            lambda: all(stage.queues.complete(name) for name, _, _ in jobs), "all bursts are over", timeout_s=300.0
+        )
+        over = [pod for name, _, _ in jobs for pod in stage.of(name)]
+        assert len(over) == PODS_IN_BURSTS
+        for name, pods, gpus in jobs:
+            assert [len(given(pod)) for pod in stage.of(name)] == [gpus] * pods
+        twice = [
+            (one["metadata"]["name"], other["metadata"]["name"])
+            for number, one in enumerate(over)
+            for other in over[:number]
+            if set(given(one)) & set(given(other))
+            # Whole seconds, cut off: who began in the second in which another ended came after it.
+            and times(one)[0] < times(other)[1]
+            and times(other)[0] < times(one)[1]
+        ]
+        assert not twice, f"a device was given twice: {twice}"
+        results: Counter[str] = Counter()
+        strays: list[str] = []
+        for name, _, _ in jobs:
+            plans = Counter(map(planned, stage.of(name)))
+            for pod in stage.of(name):
+                mine = planned(pod)
+                swapped = plans[given(pod)] > 0
+                kind = "none" if not mine else "planned" if mine == given(pod) else "swapped" if swapped else "other"
+                results[kind] += 1
+                if kind in ("none", "other"):
+                    strays.append(f"{pod['metadata']['name']}: planned {mine}, given {given(pod)}")
+        kept = (results["planned"] + results["swapped"]) / PODS_IN_BURSTS
+        with capsys.disabled():
+            found = f"{dict(results)}, kept {kept:.1%}"
+            sys.stdout.write(f"\ndevice plans of {PODS_IN_BURSTS} pods in {len(jobs)} jobs: {found}\n")
+        assert kept >= 0.99, strays
+        await stage.delete(*(name for name, _, _ in jobs))
+
+
+async def test_a_linked_pair_is_planned_and_given(cluster: Cluster, agent: Agent, tmp_path: Path) -> None:
+    async with scene(cluster, agent, tmp_path) as stage:
+        await stage.job("pair", 3, 2, **{"tessera.dev/required-gpu-link": "nvlink"})
+        await until(lambda: stage.queues.complete("pair"), "the job is over", timeout_s=60.0)
+        for pod in stage.of("pair"):
+            low, high = sorted(map(stage.index, given(pod)))
+            assert (low % 2, high) == (0, low + 1), "no NVLink joins them"
+        await stage.delete("pair")
+
+
+@pytest.mark.parametrize("policy", ["notify", "evict", "requeue-gang"])
+async def test_a_gpu_that_fails_under_a_running_pod(
+    cluster: Cluster, agent: Agent, tmp_path: Path, policy: str
+) -> None:
+    async with scene(cluster, agent, tmp_path) as stage:
+        name = f"long-{policy}"
+        await stage.job(name, 2, 2, script=LONG, **{ON_FAILURE: policy})
+        await until(lambda: len(stage.running(name)) == 2, "both pods run", timeout_s=60.0)
+        await until(lambda: all(len(stage.held(pod)) == 2 for pod in stage.running(name)), "they hold their GPUs")
+        before = {pod["metadata"]["uid"]: pod for pod in stage.running(name)}
+        victim = next(iter(before.values()))
+        device = min(stage.held(victim))
+        agent.sim(gpu=stage.index(device), xid=79)
+
+        def others() -> list[Json]:
+            return [pod for pod in stage.running(name) if pod["metadata"]["uid"] not in before]
+
+        wanted = {"notify": 0, "evict": 1, "requeue-gang": 2}[policy]
+        await until(lambda: any(device in note for note in stage.notes(victim)), "people are told", timeout_s=60.0)
+        await until(lambda: len(others()) == wanted and len(stage.running(name)) == 2, "they run", timeout_s=60.0)
+        await until(lambda: all(len(stage.held(pod)) == 2 for pod in stage.running(name)), "they hold GPUs again")
+        if wanted:
+            assert all(device not in stage.held(pod) for pod in stage.running(name)), "the failed GPU was given again"
+        else:
+            assert {pod["metadata"]["uid"] for pod in stage.running(name)} == before.keys()
+        evicted = "True/NodeFailures" if policy == "requeue-gang" else ""
+        history = stage.queues.watcher.of_job(name)["status"].get("schedulingStats", {}).get("evictions", [])
+        assert bool([one for one in history if one["reason"] == "NodeFailures"]) == bool(evicted)
+        agent.sim(gpu=stage.index(device), reset=True)
+        await stage.delete(name)
+        agent.until(lambda report: all(one.state == "Healthy" for one in report.health), "all GPUs are well again")

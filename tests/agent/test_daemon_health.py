@@ -39,7 +39,7 @@ async def test_xid_31_is_the_programs_own_fault_and_takes_out_nobody(lab: Lab) -
     lists = endpoint.lists
     lab.sim(gpu=0, xid=31)
     lab.sim(gpu=1, xid=43)
-    await lab.until(lambda: b"xid_total" in lab.agent.metrics.exposition())
+    await lab.until(lambda: b"xid_errors_total" in lab.agent.metrics.exposition())
     lab.sim(gpu=1, xid=79)  # after which the kubelet is sure to have heard of the others
     await lab.until(lambda: endpoint.lists > lists)
     assert lab.down() == {lab.uuid(1)}

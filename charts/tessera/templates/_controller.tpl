@@ -14,6 +14,10 @@
   "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)
   "tessera" (dict "policy" .Values.controller.policy)
 -}}
+{{- if or .Values.metrics.rules.prometheusRule .Values.metrics.rules.configMap .Values.metrics.dashboards.enabled -}}
+{{- /* GPU-hours of queues and their quota are made of these series. */ -}}
+{{- $_ := set $own "metrics" (dict "enableClusterQueueResources" true) -}}
+{{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
 {{- end -}}
 

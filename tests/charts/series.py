@@ -1,0 +1,33 @@
+"""Every series that exists: what the agent and the controller serve, and what the rules record."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.metrics import HEALTH, AgentMetrics
+from agent.telemetry.fields import FIELDS
+from agent.telemetry.series import OWN
+from controller.metrics.table import COUNTED, READ
+
+RULES = Path(__file__).parents[2] / "charts/tessera/files/rules.yaml"
+_NAME = re.compile(r"\b(?:DCGM_|tessera|kueue_)[A-Za-z0-9_:]+")
+
+
+def rules() -> list[dict[str, Any]]:
+    return [one for group in yaml.safe_load(RULES.read_text())["groups"] for one in group["rules"]]
+
+
+def known(*, usual: bool = False) -> set[str]:
+    """``usual``: of DCGM's fields only those that are exported without a collectors file."""
+    agents = {name for family in AgentMetrics().registry.collect() for name in (family.name, f"{family.name}_total")}
+    families = {family.name for family in (*OWN, HEALTH)} | {family.name for family in (*COUNTED, *READ)}
+    records = {one["record"] for one in rules() if "record" in one}
+    fields = {field.name for field in FIELDS if field.usual or not usual}
+    return agents | families | fields | records | {f"{name}_bucket" for name in agents | families}
+
+
+def named(expression: str) -> set[str]:
+    """The series in an expression."""
+    return set(_NAME.findall(re.sub(r'"[^"]*"', '""', expression)))

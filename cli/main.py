@@ -9,6 +9,7 @@ import click
 from inventory import __version__
 
 COMMANDS: Final = {
+    "advise": "cli.advise:advise",
     "doctor": "cli.doctor:doctor",
     "explain": "cli.explain:explain",
     "layout": "cli.layout:layout",
@@ -49,6 +50,7 @@ def tessera() -> None:
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
       tessera simulate --fleet f.yaml .  who would run when, from files alone
+      tessera advise --prometheus URL    which pods could ask for less GPU
     """
 
 

@@ -1,0 +1,168 @@
+"""What ``tessera advise`` asks Prometheus, and its answers as Requests.
+
+Series of one device and container are joined by the labels that name them, not by the agent's address, which an agent's
+restart changes.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import click
+
+from cli.advice import Product, Request, Used
+from inventory.devices import MigProfile
+from simulator import products
+
+TIMEOUT_S = 120.0
+"""A week's percentiles of a large fleet take Prometheus a while."""
+STEPS = 200
+_OK = 200
+_PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
+_CONTAINER = ("namespace", "pod", "container")
+_DEVICE = (*_PLACE, *_CONTAINER)
+_BY = ", ".join(_DEVICE)
+
+Labels = Mapping[str, str]
+Vector = list[tuple[Labels, float]]
+
+
+class Prometheus:
+    """One Prometheus' HTTP API. Failures are click.ClickException with one line."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
+        """The instant vectors of the queries, by their names. One after the other: each is work enough for it."""
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as session:
+            return {name: await self._query(session, query) for name, query in queries.items()}
+
+    async def _query(self, session: aiohttp.ClientSession, query: str) -> Vector:
+        try:
+            async with session.post(f"{self.url}/api/v1/query", data={"query": query}) as answer:
+                body: Any = await answer.json(content_type=None)
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, ValueError) as failed:
+            if isinstance(failed, ValueError) and not isinstance(failed, aiohttp.ClientError):
+                raise click.ClickException(f"{self.url}: found no JSON, expected Prometheus' HTTP API") from None
+            raise click.ClickException(f"{self.url}: cannot be reached: {failed or 'no answer in time'}") from None
+        if not isinstance(body, dict) or status != _OK or body.get("status") != "success":
+            said = body.get("error") if isinstance(body, dict) else None
+            raise click.ClickException(f"{self.url}: answered {status}: {said or 'not what Prometheus says'}")
+        try:
+            return [(dict(one["metric"]), float(one["value"][1])) for one in body["data"]["result"]]
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise click.ClickException(f"{self.url}: found another answer, expected an instant vector") from None
+
+
+def queries(window_s: float, namespace: str | None) -> dict[str, str]:
+    """By name; ``allocation`` is of now, the others of the window."""
+    window = f"{max(1, round(window_s))}s"
+    step = f"{max(1, round(window_s / STEPS))}s"
+    mine = f'namespace="{_quoted(namespace)}"' if namespace else ""
+    pods = f'{{{mine + ", " if mine else ""}owner="pod"}}'
+    ours = f"{{{mine}}}" if mine else ""
+    models = "DCGM_FI_DEV_XID_ERRORS|DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_FB_USED"
+    device = "Hostname, hostname, UUID"
+    return {
+        "there": "count(tessera_gpu_busy_ratio) or count(tessera_agent_info)",
+        "renamed": 'count(tessera_gpu_allocation{exported_pod!=""})',
+        "allocation": f"max by ({_BY}, resource, mode) (tessera_gpu_allocation{ours})",
+        "age": f"time() - min by ({_BY}, resource, mode)"
+        f" (min_over_time(timestamp(tessera_gpu_allocation{ours})[{window}:{step}]))",
+        "busy": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_busy_ratio{pods}[{window}]))",
+        "memory": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
+        "most": f"max by ({_BY}) (max_over_time(tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
+        "models": f'group by ({device}, modelName) ({{__name__=~"{models}", modelName!=""}})',
+        "sizes": f'sum by ({device}, modelName) (DCGM_FI_DEV_FB_USED{{GPU_I_ID=""}})'
+        f' + on ({device}, modelName) max by ({device}, modelName) (DCGM_FI_DEV_FB_FREE{{GPU_I_ID=""}})',
+    }
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def check(url: str, found: Mapping[str, Vector]) -> None:
+    """Raises click.ClickException where the series are not there, or not as they should be."""
+    if not found["there"]:
+        raise click.ClickException(
+            f"{url}: found neither tessera_gpu_busy_ratio nor tessera_agent_info, expected a Prometheus that scrapes"
+            " Tessera's agents"
+        )
+    if found["renamed"]:
+        raise click.ClickException(
+            f"{url}: found the label exported_pod on tessera_gpu_allocation, expected agents scraped with honor_labels"
+        )
+
+
+def requests(found: Mapping[str, Vector]) -> list[Request]:
+    """From the answers to ``queries``: one for each container, resource and mode."""
+    figures = {name: {_key(labels): value for labels, value in found[name]} for name in ("busy", "memory", "most")}
+    models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
+    ages = {(_key(labels), labels.get("resource"), labels.get("mode")): age for labels, age in found["age"]}
+    devices: dict[tuple[str, ...], list[tuple[Used, float]]] = {}
+    for labels, share in sorted(found["allocation"], key=lambda one: sorted(one[0].items())):
+        key, resource, mode = _key(labels), labels.get("resource", ""), labels.get("mode", "")
+        used = Used(
+            share=share,
+            profile=labels.get("GPU_I_PROFILE", ""),
+            busy_p95=_figure(figures["busy"], key),
+            memory_p95_mib=_mib(_figure(figures["memory"], key)),
+            memory_max_mib=_mib(_figure(figures["most"], key)),
+        )
+        whose = tuple(labels.get(name, "") for name in _CONTAINER)
+        group = (*whose, resource, mode, models.get(_gpu(labels), ""))
+        devices.setdefault(group, []).append((used, ages.get((key, resource, mode), 0.0)))
+    return [
+        Request(
+            namespace=namespace,
+            pod=pod,
+            container=container,
+            resource=resource,
+            mode=mode,
+            product=product,
+            devices=tuple(used for used, _ in each),
+            age_s=min(age for _, age in each),
+        )
+        for (namespace, pod, container, resource, mode, product), each in devices.items()
+    ]
+
+
+def known_products(found: Mapping[str, Vector]) -> dict[str, Product]:
+    """By model name: geometry from the product where it is known, else the memory as it is measured, without MIG."""
+    measured = {labels["modelName"]: size for labels, size in found["sizes"]}
+    names = {labels["modelName"] for labels, _ in found["models"]}
+    return {name: _product(name) or Product(name, measured.get(name, 0.0)) for name in names}
+
+
+def _product(name: str) -> Product | None:
+    one = products.PRODUCTS.get(name)
+    if one is None:
+        return None
+    profiles = tuple(
+        MigProfile(each.name, each.id, each.slices, each.size, each.starts, each.count, each.memory_mib, each.sms)
+        for each in one.mig
+    )
+    return Product(name, float(one.memory_mib), profiles)
+
+
+def _key(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in _DEVICE)
+
+
+def _gpu(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("Hostname", "hostname", "UUID"))
+
+
+def _figure(figures: Mapping[tuple[str, ...], float], key: tuple[str, ...]) -> float | None:
+    value = figures.get(key)
+    return None if value is None or math.isnan(value) else value
+
+
+def _mib(size_bytes: float | None) -> float | None:
+    return None if size_bytes is None else size_bytes / (1 << 20)

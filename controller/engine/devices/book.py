@@ -273,6 +273,8 @@ class DeviceBook:
             state.put((*before, self._filled(state, grant, last or (), empty=empty)))
             if not assumed:
                 self._undo.record(state.put, before)
+            if not recording and not assumed and self._short(state, state.grants[-1]):
+                self._settle(state)
 
     def remove(self, usage: TopologyUsage, owner: Owner, *, assumed: bool = False) -> None:
         """The reverse of ``add``."""
@@ -331,6 +333,11 @@ class DeviceBook:
         """What pods were told that hold something by now, that or other devices."""
         return Counter(facts.told for key, facts in self._known_pods(state, owner) if key in state.reports)
 
+    def _short(self, state: NodeDevices, grant: Grant) -> bool:
+        """Whether others have what would be needed for it, or what its pods were told."""
+        told = (facts.told for key, facts in self._known_pods(state, grant.owner) if key not in state.reports)
+        return len(grant.sets) < grant.pods or bool(Counter(filter(None, told)) - Counter(grant.sets))
+
     def _told_of(self, state: NodeDevices, owner: Owner) -> bool:
         """Whether the owner was there before this controller began."""
         return bool(self._known_pods(state, owner))
@@ -338,21 +345,29 @@ class DeviceBook:
     def _filled(self, state: NodeDevices, grant: Grant, last: Sequence[Set], *, empty: bool) -> Grant:
         """The grant with a set for each pod, as far as there are any."""
         taken = Counter(self._taken(state, empty=empty))
-        sets = self._backed(state, grant, taken) if state.name in self._on_node else []
+        sets: list[Set] = []
+        if state.name in self._on_node:
+            sets = self._holding(state, grant, taken)
+            sets += self._promised(state, grant, taken, grant.pods - len(sets))
         if last:
             sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
         sets += _picked(state, grant, taken, grant.pods - len(sets))
         return grant._replace(sets=tuple(sets))
 
-    def _backed(self, state: NodeDevices, grant: Grant, taken: Counter[str]) -> list[Set]:
-        """What its pods hold, and what those that hold nothing yet were told; taken from then on."""
+    def _holding(self, state: NodeDevices, grant: Grant, taken: Counter[str]) -> list[Set]:
+        """What its pods hold; taken from then on."""
         pods = self._known_pods(state, grant.owner)
         size = state.board.size(grant.single_pod)
         held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
         for one in held:
             taken.update(one)
-        told = [facts.told for key, facts in pods if key not in state.reports and len(facts.told) == size]
-        return held + still_free(state.board, grant, told, taken, grant.pods - len(held))
+        return held
+
+    def _promised(self, state: NodeDevices, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
+        """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
+        pods = self._known_pods(state, grant.owner)
+        told = [facts.told for key, facts in pods if key not in state.reports and facts.told]
+        return still_free(state.board, grant, told, taken, missing)
 
     def _settle(self, state: NodeDevices) -> None:
         """Grants anew, after an object has changed: first what pods hold, then what they were told, then the rest."""
@@ -360,13 +375,27 @@ class DeviceBook:
         state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there})
         state.forget()
         taken = Counter(self._foreign(state))
-        backed = [self._backed(state, grant, taken) for grant in state.grants]
+        backed = [self._holding(state, grant, taken) for grant in state.grants]
         for at, grant in enumerate(state.grants):
-            mine = Counter(grant.sets) - Counter(backed[at]) - self._superseded(state, grant.owner)
-            backed[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(backed[at]))
-        for at, grant in enumerate(state.grants):
-            backed[at] += _picked(state, grant, taken, grant.pods - len(backed[at]))
-        state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, backed, strict=True)))
+            backed[at] += self._promised(state, grant, taken, grant.pods - len(backed[at]))
+        found = self._completed(state, backed, Counter(taken), keeping=True)
+        if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
+            # What nobody was told yet may move where that makes room for one more.
+            anew = self._completed(state, backed, taken, keeping=False)
+            found = max(found, anew, key=lambda one: sum(map(len, one)))
+        state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
+
+    def _completed(
+        self, state: NodeDevices, backed: Sequence[Sequence[Set]], taken: Counter[str], *, keeping: bool
+    ) -> list[list[Set]]:
+        """By grant its sets, as many as there are. ``keeping``: those planned before, as far as they are free."""
+        found = [list(sets) for sets in backed]
+        for at, grant in enumerate(state.grants if keeping else ()):
+            mine = Counter(grant.sets) - Counter(found[at]) - self._superseded(state, grant.owner)
+            found[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(found[at]))
+        for at in sorted(range(len(found)), key=lambda at: _ease(state, state.grants[at])):
+            found[at] += _picked(state, state.grants[at], taken, state.grants[at].pods - len(found[at]))
+        return found
 
     def _catch_up(self) -> None:
         new, self._new = self._new, {}
@@ -411,15 +440,21 @@ class DeviceBook:
                 if self._taken(state, empty=empty) != taken:
                     raise AssertionError(f"{name}: kept {taken}, given away {state.taken[empty]}")
             replicas = {unit.uuid: unit.replicas for pool in state.board.pools.values() for unit in pool.units}
-            reported = {uuid for devices in state.reports.values() for uuid in devices}
+            held = Counter(state.reports.values())
+            planned = {uuid for grant in state.grants for one in Counter(grant.sets) - held for uuid in one}
             for uuid, times in self._taken(state, empty=False).items():
-                if uuid not in reported and times > replicas.get(uuid, 0):
+                if uuid in planned and times > replicas.get(uuid, 0):
                     raise AssertionError(f"{name}: {uuid} is given {times} times")
             for grant in state.grants:
                 if grant.assumed:
                     raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")
                 if len(grant.sets) > grant.pods:
                     raise AssertionError(f"{name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:
+    """Who finds devices almost anywhere comes last."""
+    return not grant.ask.binding, grant.ask.link is None, -state.board.size(grant.single_pod)
 
 
 def _picked(state: NodeDevices, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:

@@ -200,6 +200,57 @@ def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
             assert [free for _, _, free in book(again).free("a")] == [(1, 1, 1, 1)], turn
 
 
+def test_after_a_restart_everybody_whose_pods_were_told_nothing_yet_has_devices_again() -> None:
+    """On a mesh of which five GPUs are free, two linked ones can be chosen so that no linked three are left."""
+    hardware = gpu_node("a", 8, mesh, holders={"x": (5, 6, 7)})
+    first = world_of([hardware])
+    for name, gpus in (("w", 3), ("v", 2)):
+        first.put(job(name, gpus, link="nvlink"))
+        settled(first)
+    admitted = [first.workloads[WorkloadKey(f"ns/{name}")] for name in ("w", "v")]
+    for objects in (admitted, admitted[::-1]):
+        again = world_of([hardware])
+        again.put(*objects)
+        settled(again)
+        assert [len(plan(again, name, "a")) for name in ("w", "v")] == [1, 1]
+
+
+def test_after_a_restart_nobody_is_given_what_the_pod_of_a_workload_told_of_later_was_told() -> None:
+    first = world_of([gpu_node("a", 4, full)])
+    for name in ("w", "v"):
+        first.put(job(name, 1))
+        settled(first)
+    again = world_of([gpu_node("a", 4, full)])
+    again.put(pod_of("v-0", "v", "a", "a-0"))
+    again.put(*(first.workloads[WorkloadKey(f"ns/{name}")] for name in ("w", "v")))
+    assert (plan(again, "v", "a"), len(plan(again, "w", "a"))) == ([("a-0",)], 1)
+
+
+def test_what_somebody_holds_is_no_longer_promised_to_a_pod_on_its_way() -> None:
+    for names in (("w", "v"), ("v", "w")):
+        world = world_of([gpu_node("a", 4, full)])
+        for name in names:
+            world.put(job(name, 2))
+            settled(world)
+        first, second = (",".join(*plan(world, name, "a")) for name in names)
+        world.put(pod_of("one", names[0], "a", first, 2), pod_of("two", names[1], "a", second, 2))
+        world.put(gpu_node("a", 4, full, holders={"two": (0, 1)}))
+        assert [plan(world, name, "a") for name in names] == [[("a-2", "a-3")], [("a-0", "a-1")]]
+
+
+def test_what_nobody_was_told_yet_moves_where_that_gives_somebody_else_devices() -> None:
+    world = world_of([gpu_node("a", 4, pairs)])
+    for name in ("w", "v"):
+        world.put(job(name, 1))
+        settled(world)
+    world.put(job("pair", 2, link="nvlink"))
+    settled(world)
+    assert [plan(world, name, "a") for name in ("w", "v", "pair")] == [[("a-0",)], [("a-1",)], [("a-2", "a-3")]]
+    world.put(pod_of("w-0", "w", "a", "a-0"), gpu_node("a", 4, pairs, holders={"w-0": (3,)}))
+    settled(world)
+    assert [plan(world, name, "a") for name in ("w", "v", "pair")] == [[("a-3",)], [("a-2",)], [("a-0", "a-1")]]
+
+
 def test_other_devices_than_planned_are_the_truth_and_told() -> None:
     world = world_of([gpu_node("a", 4, full)])
     world.put(job("w", 1, 2))

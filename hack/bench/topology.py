@@ -83,9 +83,9 @@ def nodes(topologies: Placement, fans: Sequence[int]) -> list[str]:
     return hosts
 
 
-def cluster(*, known: bool = False) -> tuple[Topologies, list[str]]:
+def cluster(*, known: bool = False, undo: UndoLog | None = None) -> tuple[Topologies, list[str]]:
     """``known``: the agents of all nodes have told their GPUs, eight behind switches each."""
-    topologies = Topologies(UndoLog(), FeatureGates(), packs=known)
+    topologies = Topologies(undo or UndoLog(), FeatureGates(), packs=known)
     dc, flavor = topology()
     topologies.set_topology(dc)
     topologies.set_flavor(flavor)
@@ -166,7 +166,8 @@ def timed(
 def with_devices(rounds: int) -> list[Row]:
     rows = []
     for state, link in (("half full", "nvlink"), ("fragmented", "")):
-        topologies, hosts = cluster(known=True)
+        undo = UndoLog()
+        topologies, hosts = cluster(known=True, undo=undo)
         fill(topologies, hosts, state, random.Random(1))
         for pods, goal_ms in GOALS_MS.items():
             wanted = request(pods, GPUS if link else 1, link)
@@ -179,11 +180,20 @@ def with_devices(rounds: int) -> list[Row]:
         if link:
             found = topologies.place((request(1024, GPUS, link),), on_empty=False)
             assert isinstance(found, Placed)
-            began = time.thread_time()
-            topologies.add(FLAVOR, found.topologies["main"])
-            spent = (time.thread_time() - began) * 1000
-            rows.append(Row("the devices of 1,024 pods chosen and charged", f"{spent:.1f} ms", ""))
+            mark = undo.mark()
+            first_ms = _charged(topologies, found.topologies["main"])
+            undo.rollback(mark)
+            again_ms = _charged(topologies, found.topologies["main"])
+            measured = f"{first_ms:.1f} ms in the cycle, {again_ms:.1f} ms at admission"
+            rows.append(Row("the devices of 1,024 pods chosen and charged", measured, ""))
     return rows
+
+
+def _charged(topologies: Topologies, place: TopologyUsage) -> float:
+    """Milliseconds."""
+    began = time.thread_time()
+    topologies.add(FLAVOR, place)
+    return (time.thread_time() - began) * 1000
 
 
 def full(fans: Sequence[int]) -> tuple[Cluster, Preemption]:

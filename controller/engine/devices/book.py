@@ -269,7 +269,8 @@ class DeviceBook:
             before = state.grants
             if not recording and not assumed and owner not in state.seen:
                 state.seen.add(owner)
-                state.forget()
+                if self._known_pods(state, owner):
+                    state.forget()
             state.put((*before, self._filled(state, grant, last or (), empty=empty)))
             if not assumed:
                 self._undo.record(state.put, before)
@@ -335,15 +336,32 @@ class DeviceBook:
 
     def _short(self, state: NodeDevices, grant: Grant) -> bool:
         """Whether others have what would be needed for it, or what its pods were told."""
-        told = (facts.told for key, facts in self._known_pods(state, grant.owner) if key not in state.reports)
-        return len(grant.sets) < grant.pods or bool(Counter(filter(None, told)) - Counter(grant.sets))
+        if len(grant.sets) < grant.pods:
+            return True
+        pods = self._known_pods(state, grant.owner)
+        told = Counter(facts.told for key, facts in pods if facts.told and key not in state.reports) if pods else None
+        return told is not None and bool(told - Counter(grant.sets))
 
     def _told_of(self, state: NodeDevices, owner: Owner) -> bool:
         """Whether the owner was there before this controller began."""
         return bool(self._known_pods(state, owner))
 
     def _filled(self, state: NodeDevices, grant: Grant, last: Sequence[Set], *, empty: bool) -> Grant:
-        """The grant with a set for each pod, as far as there are any."""
+        """The grant with a set for each pod, as far as there are any.
+
+        What was chosen for the like in the same state is chosen again: a cycle asks, tries and then admits.
+        """
+        plain = not last and not empty and not self._known_pods(state, grant.owner)
+        if plain and state.chosen is not None and state.chosen[0] == state.grants:
+            _, alike, sets = state.chosen
+            if alike == (grant.pods, grant.single_pod, grant.ask):
+                return grant._replace(sets=sets)
+        found = self._newly_filled(state, grant, last, empty=empty)
+        if plain:
+            state.chosen = state.grants, (grant.pods, grant.single_pod, grant.ask), found.sets
+        return found
+
+    def _newly_filled(self, state: NodeDevices, grant: Grant, last: Sequence[Set], *, empty: bool) -> Grant:
         taken = Counter(self._taken(state, empty=empty))
         sets: list[Set] = []
         if state.name in self._on_node:
@@ -445,6 +463,13 @@ class DeviceBook:
             for uuid, times in self._taken(state, empty=False).items():
                 if uuid in planned and times > replicas.get(uuid, 0):
                     raise AssertionError(f"{name}: {uuid} is given {times} times")
+            if state.chosen is not None and state.chosen[0] == state.grants:
+                pods, single_pod, ask = state.chosen[1]
+                anew = self._newly_filled(
+                    state, Grant(NOBODY, pods, single_pod, ask, (), assumed=False), (), empty=False
+                )
+                if anew.sets != state.chosen[2]:
+                    raise AssertionError(f"{name}: remembered {state.chosen[2]}, chosen {anew.sets}")
             for grant in state.grants:
                 if grant.assumed:
                     raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")

@@ -45,6 +45,9 @@ class Grant(NamedTuple):
     """For the while of a question only."""
 
 
+Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], DeviceAsk], tuple[Set, ...]]
+
+
 class PodFacts(NamedTuple):
     """A pod of a placed workload: where it runs or is to run, and what its annotation says."""
 
@@ -65,7 +68,19 @@ class Drift(NamedTuple):
 class NodeDevices:
     """One node with a GpuNode. ``put`` alone changes ``grants``."""
 
-    __slots__ = ("board", "free", "given", "grants", "measured", "name", "reported", "reports", "seen", "taken")
+    __slots__ = (
+        "board",
+        "chosen",
+        "free",
+        "given",
+        "grants",
+        "measured",
+        "name",
+        "reported",
+        "reports",
+        "seen",
+        "taken",
+    )
 
     def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
         self.name = name
@@ -81,15 +96,21 @@ class NodeDevices:
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
         """What is free by resource, as things are; remade when missing."""
+        self.chosen: Chosen | None = None
+        """What was chosen last: beside which grants, for which request, and the sets; None after any other change."""
         self.measured: dict[bool, tuple[int, int, float]] = {}
         """Likewise, by which version of the mix: devices free, and those expected to be of no use."""
 
     def put(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants
-        self.forget()
+        self._remake()
 
     def forget(self) -> None:
         """Pods or reports have changed."""
+        self.chosen = None
+        self._remake()
+
+    def _remake(self) -> None:
         self.taken.clear()
         self.free = None
         self.measured.clear()

@@ -7,19 +7,22 @@ import pytest
 
 from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.grants import Owner, chosen
 from controller.engine.devices.mix import Mix, Shape
 from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.placement import PlacementRequest
 from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.sentences import details
 from controller.engine.topology.placement import Topologies
+from controller.engine.topologyencoding import Domain
+from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, mesh, none, pairs, plan, pod_of, world_of
 from tests.controller.engine.topology.lab import HOST, node, pod
 from tests.controller.engine.topology.test_topology_in_cycles import lose
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue
+from tests.controller.engine.world import Admitted, World, cluster_queue, flavor, local_queue
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 
@@ -236,6 +239,52 @@ def test_what_somebody_holds_is_no_longer_promised_to_a_pod_on_its_way() -> None
         world.put(pod_of("one", names[0], "a", first, 2), pod_of("two", names[1], "a", second, 2))
         world.put(gpu_node("a", 4, full, holders={"two": (0, 1)}))
         assert [plan(world, name, "a") for name in names] == [[("a-2", "a-3")], [("a-0", "a-1")]]
+
+
+def test_what_a_cycle_chose_is_charged_and_not_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 2))
+    settled(world)
+    choices: list[int] = []
+
+    def counted(board: Any, grant: Any, taken: Any, missing: int) -> Any:
+        choices.append(missing)
+        return chosen(board, grant, taken, missing)
+
+    monkeypatch.setattr("controller.engine.devices.book.chosen", counted)
+    world.engine.put(job("v", 2, link="nvlink"), world.now_s)
+    (admitted,) = world.engine.cycle(world.now_s).made
+    assert isinstance(admitted, Admitted)
+    assert (choices, plan(world, "v", "a")) == ([1], [("a-2", "a-3")])
+
+
+def tried(world: World, name: str) -> tuple[tuple[str, ...], ...]:
+    """The device that a workload of one pod would have on node ``a``."""
+    place = TopologyUsage(levels=(HOST,), domains=(Domain(("a",), 1),), single_pod={ResourceName("gpu"): 1})
+    owner = Owner(WorkloadKey(f"ns/{name}"), "main")
+    with world.engine.state.cluster.trial():
+        book(world).add(place, owner)
+        return book(world).plan(owner, "a")
+
+
+def test_what_was_chosen_before_a_pod_or_an_agent_said_more_is_chosen_anew() -> None:
+    world = world_of([gpu_node("a", 2, full)])
+    world.put(job("w", 1))
+    settled(world)
+    world.put(pod_of("w-0", "w", "a", "a-0"), gpu_node("a", 2, full, holders={"w-0": (0,), "w-1": (1,)}))
+    assert tried(world, "in") == (), "nobody knows w-1"
+    world.put(pod_of("w-1", "w", "a"))
+    assert tried(world, "in") == (("a-1",),), "it is one too many, and on its way out"
+    world.put(gpu_node("a", 2, full, holders={"w-0": (0,), "stranger": (1,)}))
+    assert tried(world, "in") == ()
+
+
+def test_what_was_chosen_for_another_is_not_for_who_was_told_its_devices() -> None:
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(pod_of("w-0", "w", "a", "a-2"))
+    assert tried(world, "v") == (("a-0",),)
+    assert tried(world, "w") == (("a-2",),)
+    assert tried(world, "v") == (("a-0",),)
 
 
 def test_what_nobody_was_told_yet_moves_where_that_gives_somebody_else_devices() -> None:

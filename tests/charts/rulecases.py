@@ -84,6 +84,7 @@ def _sm(ratio: float, idle_s: int = 0) -> Series:
     return {
         f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': _steady("1"),
         f"tessera_pod_gpu_sm_utilization_ratio{{{POD},{OWN}}}": _steady(str(ratio)),
+        f'tessera_pod_gpu_sm_utilization_ratio{{{GPU},owner="unattributed"}}': _steady("0.01"),
         f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": _steady(str(idle_s)),
     }
 
@@ -94,6 +95,7 @@ def _shared(busy: float, other: bool = True) -> Series:
         f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="time-slicing"}}': _steady("0.25"),
         f'tessera_pod_gpu_busy_ratio{{{POD},{OWN},source="gpm"}}': _steady(str(busy)),
     }
+    found[f'tessera_pod_gpu_busy_ratio{{{GPU},owner="unattributed",source="gpm"}}'] = _steady("0.9")
     if other:
         rest = f'tessera_gpu_allocation{{{OTHER},resource="nvidia.com/gpu",mode="time-slicing"}}'
         found[rest] = _steady("0.25")
@@ -141,6 +143,7 @@ WASTE = (
         (Firing(OF_POD, "team/train holds memory of GPU 0 of n1 and did nothing for 1h 30m 0s"),),
     ),
     Fires("TesseraGpuIdleMemoryHeld", _idle("warm", 5400), "20m"),
+    Fires("TesseraGpuIdleMemoryHeld", _idle("held", 3000), "20m"),
     Fires("TesseraGpuIdleMemoryHeld", _idle("empty", 5400), "20m"),
     Fires(
         "TesseraGpuOversized",
@@ -158,6 +161,8 @@ WASTE = (
         (Firing(OF_POD, "team/train uses 25% of what it has of GPU 0 of n1"),),
     ),
     Fires("TesseraGpuUnderused", _sm(0.30), "8h"),
+    Fires("TesseraGpuUnderused", _sm(0.25, idle_s=3600), "8h"),
+    Fires("TesseraGpuUnderused", _sm(0.25), "5h"),
     Fires("TesseraGpuUnderused", _sm(0.05), "8h"),
     Fires(
         "TesseraGpuFragmentation",
@@ -231,6 +236,11 @@ HARDWARE = (
     ),
     Fires("TesseraGpuXidRepeated", _agent("tessera_gpu_xid_errors_total", "0x60 2x299", UUID="GPU-1", xid="13"), "5h"),
     Fires(
+        "TesseraGpuXidRepeated",
+        _agent("tessera_gpu_xid_errors_total", "0x60 0+1x4 4x294", UUID="GPU-1", xid="13"),
+        "5h",
+    ),
+    Fires(
         "TesseraGpuEccUncorrected",
         _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x30 2x90"),
         "60m",
@@ -261,7 +271,10 @@ HARDWARE = (
     Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
     Fires(
         "TesseraGpuThrottled",
-        {f'tessera_gpu_throttled{{{GPU},reason="hw_power_brake"}}': _steady("1")},
+        {
+            f'tessera_gpu_throttled{{{GPU},reason="hw_power_brake"}}': _steady("1"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0"),
+        },
         "20m",
         (
             Firing(
@@ -271,6 +284,7 @@ HARDWARE = (
         ),
     ),
     Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
+    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _throttled(0.2)}, "50m"),
     Fires(
         "TesseraGpuThrottled",
         {
@@ -286,6 +300,7 @@ HARDWARE = (
         (Firing(ON_GPU, "2 NVLinks of GPU 0 of n1 are down"),),
     ),
     Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="up"}}': _steady("18")}, "6m"),
+    Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("0")}, "6m"),
 )
 
 _DEVICES = "tessera_agent_devices"
@@ -323,6 +338,7 @@ AGENT = (
         (Firing(AT, "10.0.0.1:9400 has no NVIDIA driver now (sessions: 0); it had one within a day"),),
     ),
     Fires("TesseraDriverDown", _agent("tessera_agent_driver_up", "0x60"), "20m"),
+    Fires("TesseraDriverDown", _agent("tessera_agent_driver_up", "1x60"), "20m"),
     Fires(
         "TesseraSamplingStale",
         _samples("0+4x5 20x60", "0x65"),

@@ -8,13 +8,15 @@ cannot be had, that of a pod of the same workload and shape will do (the two swa
 planned for others are avoided as long as enough are left.
 
 What Allocate gave away is put down to a pod at once, so that a burst is served before pod resources shows any of it;
-pod resources has the last word.
+pod resources has the last word. What was given before the news of its pod came was that pod's, it is supposed: it asks
+last from then on, else everybody after it would be taken for the one before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from inventory.ids import DeviceId, ResourceName
 from inventory.layout import physical_id
@@ -48,7 +50,8 @@ class BoundPod(Struct, frozen=True, kw_only=True):
 class Choice(Struct, frozen=True):
     """``devices`` is empty where no plan decides; ``avoid`` is planned for others.
 
-    ``known``: a pod that may be the asker is known. Without one, its news may be on its way.
+    ``known``: a pod that may be the asker is known. Without one, its news may be on its way; one that is supposed to
+    have been served does not count, though its plan is better than none.
     """
 
     devices: tuple[DeviceId, ...] = ()
@@ -64,6 +67,12 @@ class _Waiting:
         self.open = list(pod.demands)
         self.plan = pod.plan
         self.taken: set[DeviceId] = set()
+        self.supposed = False
+        """Whether something was given before it was known that is supposed to be its."""
+
+    @property
+    def turn(self) -> tuple[bool, int, PodKey]:
+        return self.supposed, self.pod.age, self.pod.key
 
     def wants(self, demand: Demand) -> bool:
         return demand in self.open
@@ -75,11 +84,15 @@ class _Waiting:
 
 
 class _Given(Struct, frozen=True):
-    """An answer to Allocate that pod resources does not show yet, and the demand of the pod it is put down to."""
+    """An answer to Allocate that pod resources does not show yet, and the demand of the pod it is put down to.
+
+    ``supposed`` is a pod that was heard of only later, where it was put down to none.
+    """
 
     demand: Demand
     devices: frozenset[DeviceId]
     uid: str | None
+    supposed: str = ""
 
 
 class _Offer(Struct, frozen=True):
@@ -115,6 +128,7 @@ class Plans:
             self.unbound(pod.uid)
             if pod.demands:
                 self._waiting[pod.uid] = _Waiting(pod)
+                self._suppose(self._waiting[pod.uid])
             return
         if known.pod.plan != pod.plan:
             known.plan = pod.plan
@@ -134,6 +148,9 @@ class Plans:
             if None in found:
                 open_.append(given)
                 continue
+            late = self._waiting.get(given.supposed)
+            if late is not None and late.pod.key not in shown:
+                late.supposed = False
             wrong = self._entry(given.uid)
             if wrong is not None and wrong.pod.key not in found and wrong.pod.key not in shown:
                 self._reopen(wrong, given)
@@ -166,6 +183,7 @@ class Plans:
         """What to prefer out of ``available``, ``required`` among it; leave unhealthy devices out of ``available``."""
         demand = Demand(resource, size)
         asking = self._asking(demand)
+        known = asking is not None and not asking.supposed
         self._offers.pop(resource, None)
         free = _Free(available)
         if asking is not None:
@@ -173,8 +191,8 @@ class Plans:
                 devices = _planned(owner, free, frozenset(required), size)
                 if devices:
                     self._offers[resource] = _Offer(frozenset(devices), asking.pod.uid, owner.pod.uid)
-                    return Choice(devices=devices)
-        return Choice(avoid=self._reserved(asking, free), known=asking is not None)
+                    return Choice(devices=devices, known=known)
+        return Choice(avoid=self._reserved(asking, free), known=known)
 
     def validate(self) -> None:
         """Recompute what must hold: each pod in one place, open demands are its own, nothing is given twice."""
@@ -193,12 +211,12 @@ class Plans:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _ordered(self) -> list[_Waiting]:
-        return sorted(self._waiting.values(), key=lambda entry: (entry.pod.age, entry.pod.key))
+        return sorted(self._waiting.values(), key=lambda entry: entry.turn)
 
     def _asking(self, demand: Demand) -> _Waiting | None:
         return min(
             (entry for entry in self._waiting.values() if entry.wants(demand)),
-            key=lambda entry: (entry.pod.age, entry.pod.key),
+            key=lambda entry: entry.turn,
             default=None,
         )
 
@@ -236,6 +254,14 @@ class Plans:
             if entry.wants(demand) and set(_planned(entry, _Free(devices), frozenset(), demand.count)) == devices
         )
         return next(own, None) or self._asking(demand)
+
+    def _suppose(self, entry: _Waiting) -> None:
+        """It is new: the oldest answer of its size that was put down to nobody was its, as like as not."""
+        for at, given in enumerate(self._given):
+            if given.uid is None and not given.supposed and entry.wants(given.demand):
+                self._given[at] = replace(given, supposed=entry.pod.uid)
+                entry.supposed = True
+                return
 
     def _entry(self, uid: str | None) -> _Waiting | None:
         return None if uid is None else self._waiting.get(uid) or self._served.get(uid)

@@ -139,6 +139,32 @@ def test_what_was_put_down_to_the_wrong_pod_goes_back_to_it() -> None:
     assert ask(made, 2, ids(0, 1, 2, 3)) == ids(0, 1)
 
 
+def test_what_was_given_before_its_pod_was_heard_of_is_not_taken_for_the_next_ones() -> None:
+    """News came too late for the first two: the third is not mistaken for the first, nor the other for anybody."""
+    made = plans()
+    assert [serve(made, 1), serve(made, 1, ALL[1:])] == [ids(0), ids(1)]
+    for number, device in enumerate((4, 5, 6, 7)):
+        made.bound(pod(f"p{number}", number, 1, plan=ids(device)))
+    choice = made.choose(GPU, ALL[2:], (), 1)
+    assert (choice.devices, choice.known) == (ids(6), True)
+    made.given(GPU, choice.devices)
+    assert serve(made, 1, ALL[2:]) == ids(7)
+
+
+def test_a_guess_about_late_news_that_is_wrong_costs_nobody_its_plan() -> None:
+    for shown in (False, True):
+        made = plans()
+        made.given(GPU, ids(3))  # a static pod's
+        made.bound(pod("a", 1, 1, plan=ids(0)))
+        if shown:
+            made.held({ALL[3]: ("kube-system", "static")})
+        choice = made.choose(GPU, ids(0, 1, 2), (), 1)
+        assert (choice.devices, choice.known) == (ids(0), shown)
+        made.given(GPU, choice.devices)
+        made.validate()
+        assert len(made) == 0
+
+
 def test_nobody_known_may_mean_that_news_is_on_its_way() -> None:
     assert not plans(pod("a", 1, 4)).choose(GPU, ALL, (), 2).known
 

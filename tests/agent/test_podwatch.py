@@ -9,7 +9,7 @@ import pytest
 
 from agent.plans import BoundPod, Demand
 from agent.podresources import Holder
-from agent.podwatch import IDLE, PodWatch, read
+from agent.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
 from agent.telemetry.owners import PodContainer
 from inventory.ids import DeviceId, ResourceName
 from kube.client import Client
@@ -113,8 +113,29 @@ async def test_a_request_that_no_news_explains_waits_a_moment_and_no_longer() ->
         async with watching as watch:
             asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
             await eventually(lambda: watching.clock.next_wake_s is not None)
-            watching.clock.advance(0.2)
+            watching.clock.advance(NEWS_S + 0.1)
             assert (await asking).devices == ()
+
+
+async def test_after_a_wait_in_vain_the_next_one_is_brief_until_a_pod_is_heard_of() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            for wait_s in (NEWS_S, BRIEF_S, BRIEF_S):
+                began_s = watching.clock.monotonic()
+                asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+                await eventually(lambda: watching.clock.next_wake_s is not None)
+                while not asking.done():
+                    watching.clock.advance(0.05)
+                    await asyncio.sleep(0)
+                assert watching.clock.monotonic() - began_s == pytest.approx(wait_s, abs=0.3)
+            server.create(PODS, "other", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+            await eventually(lambda: len(watch.plans) == 1)
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S - 0.5)
+            server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+            assert (await asking).devices == ("GPU-1",)
 
 
 async def test_nothing_waits_where_there_is_no_api_server() -> None:
@@ -167,8 +188,8 @@ async def test_containers_are_known_by_their_ids_until_their_pod_is_gone() -> No
         await eventually(lambda: len(watch.containers) == 0)
 
 
-async def test_the_agent_prefers_what_was_planned(tmp_path: Path) -> None:
-    async with laboratory(tmp_path) as lab:
+async def test_the_agent_prefers_what_was_planned(short_folder: Path) -> None:
+    async with laboratory(short_folder) as lab:
         endpoint = await lab.serve(fleet(4))
         free = sorted(endpoint.devices)
         planned = (free[3], free[0])

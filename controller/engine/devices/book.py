@@ -24,6 +24,8 @@ from controller.engine.devices.grants import (
     PodFacts,
     Set,
     chosen,
+    host_of,
+    is_over,
     pod_facts,
     same_hardware,
     still_free,
@@ -109,10 +111,32 @@ class DeviceBook:
 
     def set_pod(self, pod: Pod) -> tuple[str, ...]:
         """A pod of a placed workload, or one that has become something else. The nodes whose devices it changes."""
-        return self._tell_pod(pod.key, pod_facts(pod))
+        facts = pod_facts(pod)
+        if facts is None and is_over(pod) and pod.key not in self._pods:
+            return self._ended_unseen(pod)
+        return self._tell_pod(pod.key, facts)
 
     def remove_pod(self, key: str) -> tuple[str, ...]:
         return self._tell_pod(key, None)
+
+    def _ended_unseen(self, pod: Pod) -> tuple[str, ...]:
+        """It had ended when this controller began: its agent may report it still."""
+        host = host_of(pod)
+        state = self.node(host)
+        if pod.key in self._over or not host or (state is not None and pod.key not in state.reports):
+            return ()
+        if state is None:
+            self._remember(pod.key)
+            return ()
+        before = self._both(state)
+        self._remember(pod.key)
+        self._settle(state)
+        return (state.name,) if self._both(state) != before else ()
+
+    def _remember(self, key: str) -> None:
+        self._over[key] = None
+        if len(self._over) > _MOST_OVER:
+            del self._over[next(iter(self._over))]
 
     def _tell_pod(self, key: str, now: PodFacts | None) -> tuple[str, ...]:
         before = self._pods.get(key)
@@ -127,9 +151,7 @@ class DeviceBook:
             if not self._on_node[old]:
                 del self._on_node[old]
             if now is None:
-                self._over[key] = None
-                if len(self._over) > _MOST_OVER:
-                    del self._over[next(iter(self._over))]
+                self._remember(key)
         if now is not None and new is not None:
             self._over.pop(key, None)
             self._pods[key] = now

@@ -128,12 +128,22 @@ def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
     return {pod: board.sorted(devices) for pod, devices in held.items()}
 
 
+def is_over(pod: Pod) -> bool:
+    """Whether its containers have ended for good."""
+    return pod.status.phase in _OVER
+
+
+def host_of(pod: Pod) -> str:
+    """Where it runs or is to run; empty where nobody has said yet."""
+    return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
+
+
 def pod_facts(pod: Pod) -> PodFacts | None:
     """None for a pod that is over, goes nowhere yet, or belongs to no workload that places its pods."""
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
-    node = pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
-    if not workload or pod_set is None or not node or pod.status.phase in _OVER:
+    node = host_of(pod)
+    if not workload or pod_set is None or not node or is_over(pod):
         return None
     told = annotations.get(DEVICES, "")
     devices = tuple(part for one in told.split(",") if (part := one.strip())) if len(told) < _MOST_TOLD else ()

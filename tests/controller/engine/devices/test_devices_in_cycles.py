@@ -454,6 +454,18 @@ def test_pods_of_a_queue_without_places_keep_what_they_hold() -> None:
     assert plan(world, "w", "a") == [("a-2",), ("a-3",)]
 
 
+def test_what_a_pod_held_that_had_ended_before_a_restart_is_free_though_it_is_reported_still() -> None:
+    ended, reported = pod_of("x-0", "x", "a", phase="Succeeded"), gpu_node("a", 4, full, holders={"x-0": (0, 1, 2)})
+    for objects in ((ended, reported), (reported, ended)):
+        world = world_of([], nodes={"a": 4})
+        world.put(*objects)
+        world.put(job("w", 1, 4))
+        settled(world)
+        assert len(plan(world, "w", "a")) == 4
+        world.put(gpu_node("a", 4, full), gpu_node("a", 4, full, holders={"x-0": (0,)}))
+        assert len(plan(world, "w", "a")) == 3, "a stranger of that name has come"
+
+
 def test_what_nobody_holds_is_planned_before_what_is_on_its_way_out() -> None:
     world = world_of([gpu_node("a", 4, full)])
     world.put(job("one", 1))

@@ -1,0 +1,87 @@
+"""What a GpuNode says, as units and links: MIG instances, replicas, switches, and agents that know little."""
+
+from typing import Any
+
+from controller.engine.devices.board import Board
+from controller.engine.devices.kinds import Free
+from controller.engine.devices.request import DeviceAsk, Link
+from controller.engine.resources import ResourceName
+from controller.objects.gpunode import GpuNode, read_gpu_node
+
+SLICE = ResourceName("mig-1g")
+SHARED = ResourceName("shared")
+
+
+def instance(uuid: str, memory_mib: int, health: str = "") -> dict[str, Any]:
+    told = {"health": {"state": health}} if health else {}
+    return {"uuid": uuid, "memoryMiB": memory_mib, "offers": [{"resource": SLICE}], **told}
+
+
+def gpu(index: int, *offers: dict[str, Any], health: str = "Healthy", **told: Any) -> dict[str, Any]:
+    return {
+        "uuid": f"g{index}",
+        "index": index,
+        "product": "P",
+        "memoryMiB": 40960,
+        "offers": list(offers),
+        "health": {"state": health},
+        **told,
+    }
+
+
+def board_of(*devices: dict[str, Any], links: list[dict[str, Any]] | None = None) -> Board:
+    found: GpuNode = read_gpu_node(
+        {"metadata": {"name": "n"}, "status": {"devices": list(devices), "links": links or []}}
+    )
+    return Board(found)
+
+
+def free(board: Board, resource: ResourceName, taken: dict[str, int] | None = None) -> Free:
+    return board.pools[resource].free(taken or {})
+
+
+def test_mig_instances_are_units_of_their_own_with_their_own_memory_and_health() -> None:
+    first = gpu(0, mig={"enabled": True, "instances": [instance("m0", 10240), instance("m1", 20480, "Unhealthy")]})
+    sick = gpu(1, health="Unhealthy", mig={"enabled": True, "instances": [instance("m2", 20480)]})
+    well = gpu(2, mig={"enabled": True, "instances": [instance("m3", 20480)]})
+    board = board_of(first, sick, well)
+    pool = board.pools[SLICE]
+    assert [unit.uuid for unit in pool.units] == ["m0", "m1", "m2", "m3"]
+    assert free(board, SLICE) == (1, 0, 0, 1), "one is not well itself, of another the GPU is not"
+    assert board.ceilings == {SLICE: 2}
+    large = pool.kind.open(free(board, SLICE), DeviceAsk(min_memory_mib=16384))
+    assert large == (0, 0, 0, 1), "the GPU of the first would be large enough"
+    assert free(board, SLICE, {"m3": 1}) == (1, 0, 0, 0)
+
+
+def test_linked_instances_are_of_one_gpu_or_of_gpus_that_are_linked() -> None:
+    two = gpu(0, mig={"enabled": True, "instances": [instance("m0", 1), instance("m1", 1)]})
+    one = gpu(1, mig={"enabled": True, "instances": [instance("m2", 1)]})
+    apart = board_of(two, one).pools[SLICE].kind
+    assert (apart.room((1, 1, 1), 2, Link.NVLINK), apart.room((1, 1, 1), 3, Link.NVLINK)) == (1, 0)
+    assert apart.choose((1, 1, 1), 2, Link.NVLINK) == (0, 1)
+    joined = board_of(two, one, links=[{"a": 0, "b": 1, "nvlinks": 2}]).pools[SLICE].kind
+    assert joined.room((1, 1, 1), 3, Link.NVLINK) == 1
+
+
+def test_replicas_are_taken_off_the_gpu_that_has_fewest_left_and_the_tightest_group() -> None:
+    shares = [gpu(index, {"resource": SHARED, "replicas": 4}, numaNode=index // 2) for index in range(4)]
+    kind = board_of(*shares).pools[SHARED].kind
+    assert kind.choose((4, 2, 4, 4), 2, None) == (1, 1)
+    assert kind.choose((4, 2, 4, 4), 3, None) == (0, 1, 1)
+    assert kind.choose((4, 4, 4, 2), 5, Link.NUMA) == (2, 2, 2, 3, 3)
+
+
+def test_a_device_that_is_offered_twice_under_one_name_counts_once() -> None:
+    board = board_of(gpu(0, {"resource": SHARED, "replicas": 4}, {"resource": SHARED, "replicas": 2}))
+    assert (free(board, SHARED), board.ceilings) == ((2,), {SHARED: 2})
+
+
+def test_a_switch_joins_as_direct_links_do_and_pcie_ends_at_the_host_bridge() -> None:
+    devices = [gpu(index, {"resource": SHARED}) for index in range(4)]
+    links = [{"a": 0, "b": 1, "nvswitch": 1, "pcie": "SYS"}, {"a": 1, "b": 2, "pcie": "NODE"}]
+    found = board_of(*devices, links=[*links, {"a": 2, "b": 3, "pcie": "PHB"}]).links
+    assert [found.joined(0b0011, link) for link in Link] == [True, False, False]
+    assert [found.joined(0b0110, link) for link in Link] == [False, False, True], "no agent said which NUMA nodes"
+    assert [found.joined(0b1100, link) for link in Link] == [False, True, True]
+    assert [found.joined(0b1001, link) for link in Link] == [False, False, False], "a pair that nobody told of"

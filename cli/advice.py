@@ -60,12 +60,13 @@ class Product(Struct, frozen=True):
 class Used(Struct, frozen=True):
     """One device of a container: a GPU, an instance, or a share. Figures that nobody knows are None.
 
-    ``share`` is what ``tessera_gpu_allocation`` says; ``busy_p95`` is of the GPU, on an instance of the instance.
+    ``share`` is what ``tessera_gpu_allocation`` says; ``activity_p95`` is a part of the GPU, of an instance
+    where it is one.
     """
 
     share: float
     profile: str = ""
-    busy_p95: float | None = None
+    activity_p95: float | None = None
     memory_p95_mib: float | None = None
     memory_max_mib: float | None = None
 
@@ -102,7 +103,7 @@ class Advice(Struct, frozen=True, kw_only=True, rename="camel"):
     mode: str
     asked: str
     asked_gpus: float
-    busy_p95: float | None
+    activity_p95: float | None
     memory_p95_mib: float | None
     memory_max_mib: float | None
     kind: Kind
@@ -173,7 +174,7 @@ def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
         mode=request.mode,
         asked=asked,
         asked_gpus=asked_gpus,
-        busy_p95=_busy(request),
+        activity_p95=_busy(request),
         memory_p95_mib=_sum([one.memory_p95_mib for one in request.devices]),
         memory_max_mib=_sum([one.memory_max_mib for one in request.devices]),
         kind=choice.kind,
@@ -202,7 +203,7 @@ def _asked(request: Request) -> str:
 
 def _busy(request: Request) -> float | None:
     """In GPUs; of instances the busiest one's ratio."""
-    ratios = [one.busy_p95 for one in request.devices]
+    ratios = [one.activity_p95 for one in request.devices]
     if request.mode == MIG:
         return None if None in ratios else max((ratio for ratio in ratios if ratio is not None), default=None)
     return _sum(ratios)
@@ -216,11 +217,11 @@ def _sum(values: list[float | None]) -> float | None:
 def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: float) -> _Choice:
     if request.age_s < wish.min_age_s:
         raise _Unknown(f"seen for {request.age_s:.0f} s, {wish.min_age_s:.0f} s are wanted")
-    if any(one.busy_p95 is None for one in request.devices):
+    if any(one.activity_p95 is None for one in request.devices):
         raise _Unknown("nothing tells how busy its devices are")
     if any(one.memory_max_mib is None for one in request.devices):
         raise _Unknown("nothing tells how much memory it holds")
-    if all(one.busy_p95 == 0 and (one.memory_max_mib or 0) < NOTHING_MIB for one in request.devices):
+    if all(one.activity_p95 == 0 and (one.memory_max_mib or 0) < NOTHING_MIB for one in request.devices):
         return _Choice(Kind.RELEASE, "nothing", 0.0, "never used")
     if product is None or product.memory_mib <= 0:
         raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")
@@ -243,7 +244,7 @@ def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: f
 def _needs(request: Request, wish: Wish) -> tuple[float, float]:
     """With headroom: activity (in devices) and memory (MiB) of all devices together."""
     more = 1 + wish.headroom
-    busy = math.fsum(one.busy_p95 or 0.0 for one in request.devices)
+    busy = math.fsum(one.activity_p95 or 0.0 for one in request.devices)
     # The 95th percentile cannot exceed the maximum; two queries a moment apart can say so.
     memory = math.fsum(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices)
     return busy * more, memory * more
@@ -277,7 +278,7 @@ def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
     if any(one.share < product.activity(profile) - _EPSILON for one in request.devices):
         raise _Unknown("a compute instance that shares its GPU instance")
     number, more = len(request.devices), 1 + wish.headroom
-    busiest = max(one.busy_p95 or 0.0 for one in request.devices) * product.activity(profile) * more
+    busiest = max(one.activity_p95 or 0.0 for one in request.devices) * product.activity(profile) * more
     largest = max(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices) * more
     found = [
         _Choice(Kind.MIG, f"{number} x {MIG_RESOURCE}{one.name}", number * product.share(one))

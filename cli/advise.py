@@ -116,7 +116,11 @@ def _table(found: list[Advice]) -> Table:
     for one in found:
         name = f"{one.namespace}/{one.pod}"
         used = (
-            "-" if one.busy_p95 is None else f"{one.busy_p95:.2f} GPU" if one.mode != "mig" else f"{one.busy_p95:.0%}"
+            "-"
+            if one.activity_p95 is None
+            else f"{one.activity_p95:.2f} GPU"
+            if one.mode != "mig"
+            else f"{one.activity_p95:.0%}"
         )
         memory = "-" if one.memory_max_mib is None else f"{one.memory_max_mib / 1024:.1f} GiB"
         table.add_row(name, one.asked, used, memory, one.do, f"{one.frees_gpus:.2f}")

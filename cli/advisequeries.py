@@ -23,6 +23,7 @@ _PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
 _CONTAINER = ("namespace", "pod", "container")
 _DEVICE = (*_PLACE, *_CONTAINER)
 _BY = ", ".join(_DEVICE)
+_FIGURES = ("sm", "dram", "busy", "memory", "most")
 
 Labels = Mapping[str, str]
 Vector = list[tuple[Labels, float]]
@@ -65,6 +66,7 @@ def queries(window_s: float, namespace: str | None) -> dict[str, str]:
     step = f"{max(1, round(window_s / STEPS))}s"
     mine = f'namespace="{_quoted(namespace)}"' if namespace else ""
     pods = f'{{{mine + ", " if mine else ""}owner="pod"}}'
+    alone = f'{{{mine + ", " if mine else ""}pod!=""}}'
     ours = f"{{{mine}}}" if mine else ""
     models = "DCGM_FI_DEV_XID_ERRORS|DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_FB_USED"
     device = "Hostname, hostname, UUID"
@@ -74,6 +76,9 @@ def queries(window_s: float, namespace: str | None) -> dict[str, str]:
         "allocation": f"max by ({_BY}, resource, mode) (tessera_gpu_allocation{ours})",
         "age": f"time() - min by ({_BY}, resource, mode)"
         f" (min_over_time(timestamp(tessera_gpu_allocation{ours})[{window}:{step}]))",
+        # GPM's, where the container is alone on the device: how many SMs, and how much of the memory's bandwidth.
+        "sm": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_SM_ACTIVE{alone}[{window}]))",
+        "dram": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_DRAM_ACTIVE{alone}[{window}]))",
         "busy": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_busy_ratio{pods}[{window}]))",
         "memory": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
         "most": f"max by ({_BY}) (max_over_time(tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
@@ -102,7 +107,7 @@ def check(url: str, found: Mapping[str, Vector]) -> None:
 
 def requests(found: Mapping[str, Vector]) -> list[Request]:
     """From the answers to ``queries``: one for each container, resource and mode."""
-    figures = {name: {_key(labels): value for labels, value in found[name]} for name in ("busy", "memory", "most")}
+    figures = {name: {_key(labels): value for labels, value in found[name]} for name in _FIGURES}
     models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
     ages = {(_key(labels), labels.get("resource"), labels.get("mode")): age for labels, age in found["age"]}
     devices: dict[tuple[str, ...], list[tuple[Used, float]]] = {}
@@ -111,7 +116,7 @@ def requests(found: Mapping[str, Vector]) -> list[Request]:
         used = Used(
             share=share,
             profile=labels.get("GPU_I_PROFILE", ""),
-            busy_p95=_figure(figures["busy"], key),
+            activity_p95=_activity(figures, key),
             memory_p95_mib=_mib(_figure(figures["memory"], key)),
             memory_max_mib=_mib(_figure(figures["most"], key)),
         )
@@ -162,6 +167,12 @@ def _gpu(labels: Labels) -> tuple[str, ...]:
 def _figure(figures: Mapping[tuple[str, ...], float], key: tuple[str, ...]) -> float | None:
     value = figures.get(key)
     return None if value is None or math.isnan(value) else value
+
+
+def _activity(figures: Mapping[str, Mapping[tuple[str, ...], float]], key: tuple[str, ...]) -> float | None:
+    """What a smaller device must have: SMs and bandwidth where GPM tells them, else the time that anything ran."""
+    sm = _figure(figures["sm"], key)
+    return _figure(figures["busy"], key) if sm is None else max(sm, _figure(figures["dram"], key) or 0.0)
 
 
 def _mib(size_bytes: float | None) -> float | None:

@@ -223,6 +223,13 @@ HARDWARE = (
         (Firing(ON_GPU, "XID 79 is open on GPU 0 of n1"),),
     ),
     Fires("TesseraGpuXid", _gpu("DCGM_FI_DEV_XID_ERRORS", "79 0 0"), "2m"),
+    # As the agent writes it with metrics.hostnameLabel: hostname.
+    Fires(
+        "TesseraGpuXid",
+        {'DCGM_FI_DEV_XID_ERRORS{hostname="n1",gpu="0",UUID="GPU-1"}': "79 79"},
+        "1m",
+        (Firing({"hostname": "n1", "gpu": "0", "UUID": "GPU-1"}, "XID 79 is open on GPU 0 of n1"),),
+    ),
     Fires(
         "TesseraGpuXidRepeated",
         _agent("tessera_gpu_xid_errors_total", "0x60 0+1x299", UUID="GPU-1", xid="13"),

@@ -158,7 +158,7 @@ def test_advice_is_never_below_the_use_with_headroom_and_never_above_what_was_as
         profile = product.named(asked.devices[0].profile)
         assert profile is not None
         unit = product.activity(profile)
-    busy = math.fsum(one.busy_p95 or 0 for one in asked.devices) * unit * (1 + wish.headroom)
+    busy = math.fsum(one.activity_p95 or 0 for one in asked.devices) * unit * (1 + wish.headroom)
     memory = math.fsum(one.memory_max_mib or 0 for one in asked.devices) * (1 + wish.headroom)
     if found.kind is Kind.RELEASE:
         assert busy == 0

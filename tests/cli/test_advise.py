@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 import click.testing
 import pytest
 
+from cli.advice import Kind
 from cli.advisequeries import queries
 from cli.main import tessera
 
@@ -103,7 +104,7 @@ def test_the_same_for_programs() -> None:
         "mode": "whole",
         "asked": "1 x nvidia.com/gpu",
         "askedGpus": 1.0,
-        "busyP95": 0.08,
+        "activityP95": 0.08,
         "memoryP95Mib": 4096.0,
         "memoryMaxMib": 5120.0,
         "kind": "fraction",
@@ -114,6 +115,23 @@ def test_the_same_for_programs() -> None:
     }
     assert (found["windowSeconds"], found["headroom"]) == (604800.0, 0.2)
     assert found["namespaces"]["team"]["askedGpus"] == found["askedGpus"] == 1.0
+
+
+@pytest.mark.parametrize(("sm", "dram", "shown"), [(0.02, 0.0, 0.02), (0.02, 0.3, 0.3)])
+def test_where_gpm_tells_them_sms_and_bandwidth_decide(sm: float, dram: float, shown: float) -> None:
+    stored = Stored({**FULL, "busy": [(POD, 1.0)], "sm": [(POD, sm)], "dram": [(POD, dram)]})
+    (one,) = json.loads(run(stored, "-o", "json"))["advice"]
+    assert one["activityP95"] == shown
+    assert one["kind"] == "mig"
+
+
+def test_the_page_shows_the_answer_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs/advise.md").read_text()
+    shown = json.loads(page.split("```json\n")[1].split("```")[0])
+    found = json.loads(run(Stored(FULL), "-o", "json"))
+    assert shown.keys() == found.keys()
+    assert shown["advice"][0].keys() == found["advice"][0].keys()
+    assert all(f"`{kind}`" in page for kind in Kind)
 
 
 def test_a_product_that_is_not_known_is_measured_and_has_no_mig() -> None:

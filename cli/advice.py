@@ -237,8 +237,8 @@ def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: f
     if not smaller:
         return _Choice(Kind.KEEP, _asked(request), asked_gpus)
     wanted = Kind.MIG if wish.prefer is Prefer.MIG else Kind.FRACTION
-    # A part of a GPU before whole ones, the preferred kind of part before the other, then the smallest.
-    return min(smaller, key=lambda one: (one.kind is Kind.COUNT, one.kind is not wanted, one.share))
+    # Of a whole GPU the kind of part that is preferred; else whatever frees most.
+    return min(smaller, key=lambda one: (request.mode == WHOLE and one.kind is not wanted, one.share))
 
 
 def _needs(request: Request, wish: Wish) -> tuple[float, float]:

@@ -71,6 +71,26 @@ def told(found: Advice) -> tuple[str, str, float]:
             ("count", f"2 x {MIG_RESOURCE}1g.10gb", 0.1429),
         ),
         (
+            request(
+                used(0.25, 5000, 3 / 7, "3g.40gb"),
+                *[used(0.1, 5000, 3 / 7, "3g.40gb")] * 2,
+                mode="mig",
+                resource=f"{MIG_RESOURCE}3g.40gb",
+            ),
+            Wish(),
+            ("mig", f"3 x {MIG_RESOURCE}1g.10gb", 1.0714),
+        ),
+        (
+            request(
+                used(0.5, 5000, 3 / 7, "3g.40gb"),
+                *[used(0.1, 5000, 3 / 7, "3g.40gb")] * 2,
+                mode="mig",
+                resource=f"{MIG_RESOURCE}3g.40gb",
+            ),
+            Wish(),
+            ("count", f"1 x {MIG_RESOURCE}3g.40gb", 1.0),
+        ),
+        (
             request(used(0.1, 5000, 0.5), mode="fractional", resource=PERCENT_RESOURCE),
             Wish(),
             ("fraction", f"12 x {PERCENT_RESOURCE}", 0.38),

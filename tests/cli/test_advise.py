@@ -1,6 +1,7 @@
 """``tessera advise`` as a person calls it, against a Prometheus whose series are written down here."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,10 +10,12 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs
 
+import click
 import click.testing
 import pytest
 
 from cli.advice import Kind
+from cli.advise import advise
 from cli.advisequeries import queries
 from cli.main import tessera
 
@@ -132,6 +135,18 @@ def test_the_page_shows_the_answer_as_it_is() -> None:
     assert shown.keys() == found.keys()
     assert shown["advice"][0].keys() == found["advice"][0].keys()
     assert all(f"`{kind}`" in page for kind in Kind)
+
+
+def test_the_page_lists_the_options_and_their_defaults() -> None:
+    page = (Path(__file__).parents[2] / "docs/advise.md").read_text()
+    listed = dict(re.findall(r"^\| `(--[a-z-]+)[^|]*\| *`?([^`|]*?)`? *\|", page, re.MULTILINE))
+    options = {one.opts[0]: one.default for one in advise.params if isinstance(one, click.Option)}
+    assert set(listed) == {name for name in options if name not in ("-n", "-o")}
+    assert {name: value for name, value in listed.items() if value.strip() and name != "--prometheus"} == {
+        name: str(value)
+        for name, value in options.items()
+        if name in ("--window", "--headroom", "--min-age", "--prefer", "--granularity")
+    }
 
 
 def test_a_product_that_is_not_known_is_measured_and_has_no_mig() -> None:

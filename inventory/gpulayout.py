@@ -19,7 +19,8 @@ from inventory.ids import GpuUuid, ResourceName
 from inventory.sharing import SharingMode
 
 PERCENT_RESOURCE = ResourceName("tessera.dev/gpu-percent")
-MAX_MPS_CLIENTS = 48
+MAX_MPS_CLIENTS = 60
+"""The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
 MAX_MPS_CLIENTS_BEFORE_VOLTA = 16
 """Source: NVIDIA's MPS documentation, "Limitations"."""
 _VOLTA = (7, 0)

@@ -64,7 +64,7 @@ def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -
     for gpu in node.gpus:
         mode = modes.get(gpu.uuid)
         if isinstance(mode, Fractional):
-            found.append(_spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False))
+            found.append(_spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False, counted=False))
         elif isinstance(mode, Mps):
             found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
         elif replicas[gpu.uuid]:
@@ -77,7 +77,8 @@ def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -
     return tuple(found)
 
 
-def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool) -> DaemonSpec:
+def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool, counted: bool = True) -> DaemonSpec:
+    """``counted``: whether that many clients may come; fractions are taken several at a time."""
     name = f"GPU {gpu.index}"
     return DaemonSpec(
         device=gpu.uuid,
@@ -88,7 +89,7 @@ def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool) -> DaemonSpec:
         memory_mib=gpu.memory_mib // clients if equal and gpu.memory_mib else None,
         # In MIG mode there is no exclusive compute mode, and a whole GPU has nothing for MPS to serve.
         exclusive=not gpu.mig_enabled,
-        refused="MIG mode is on" if gpu.mig_enabled else _refused(node, gpu, clients if equal else 1),
+        refused="MIG mode is on" if gpu.mig_enabled else _refused(node, gpu, clients if counted else 1),
     )
 
 

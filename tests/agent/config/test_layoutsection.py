@@ -114,7 +114,7 @@ def test_an_entry_means_what_it_says(tmp_path: Path, entry: str, meant: LayoutEn
         ("{gpus: [1], mode: timeSlicing, replicas: 1}", "layout[0].replicas: found 1"),
         ("{gpus: [1], mode: mps}", "layout[0]: found neither, expected either replicas"),
         ("{gpus: [1], mode: mps, replicas: 2, clients: [{threads: 1}]}", "layout[0]: found both"),
-        ("{gpus: [1], mode: mps, replicas: 49}", "layout[0].replicas: found 49"),
+        ("{gpus: [1], mode: mps, replicas: 61}", "layout[0].replicas: found 61"),
         ("{gpus: [1], mode: mps, clients: []}", "layout[0].clients: found 0 clients"),
         ("{gpus: [1], mode: mps, clients: [{}]}", "layout[0].clients[0]: found neither, expected memory, threads"),
         ("{gpus: [1], mode: mps, clients: [{threads: 101}]}", "layout[0].clients[0].threads: found 101"),

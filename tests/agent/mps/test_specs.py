@@ -67,3 +67,14 @@ def test_behind_one_name_only_what_mps_shares_has_a_daemon() -> None:
     layout = plan(found, LayoutSpec(), modes)
     assert [resource.name for resource in layout.resources] == ["nvidia.com/gpu.shared"]
     assert [(one.device, one.clients) for one in daemon_specs(found, layout, modes)] == [(first, 2)]
+
+
+def test_uneven_clients_are_counted_as_equal_ones_are_but_fractions_are_not() -> None:
+    many = Mps((MpsClient(100, 2),) * 59 + (MpsClient(200, 2),), equal=False)
+    old = structs.replace(node(gpu(0), gpu(1)), cuda_version=(12, 8))
+    new = structs.replace(old, cuda_version=(13, 1))
+    modes = {gpu(0).uuid: many, gpu(1).uuid: Fractional(granularity=1)}
+    refused = [one.refused for one in daemon_specs(old, Layout(), modes)]
+    assert "found 60 MPS clients, expected 48 at most" in refused[0]
+    assert refused[1] == ""
+    assert [one.refused for one in daemon_specs(new, Layout(), modes)] == ["", ""]

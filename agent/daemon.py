@@ -114,6 +114,8 @@ class Agent:
         self.watch.changed = self._node_changed
         self.renamed: Callable[[str | None], None] = lambda _: None
         """Called with the configuration that the node's label names, None for none."""
+        self.settled: Callable[[], None] = lambda: None
+        """Called once, when GPUs are advertised and have been read: the start is over."""
         outlet.follow(self.pods)
         outlet.follow(self.watch)
         self.sampler = Sampler(
@@ -124,7 +126,7 @@ class Agent:
             settings.metrics,
         )
         self.sampler.problem = outlet.problem
-        self.sampler.passed = self.metrics.sampled
+        self.sampler.passed = self._sampled
         observer = _Observer(self.metrics, self.holders.nudge)
         self.manager = PluginManager(
             settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
@@ -318,6 +320,12 @@ class Agent:
     def driver_swapped(self, old: Versions, new: Versions) -> None:
         log.warning("the driver was changed: starting anew", extra={"old": old.driver, "new": new.driver})
         self._restart.set()
+
+    def _sampled(self, read: int, failed: int, duration_s: float) -> None:
+        self.metrics.sampled(read, failed, duration_s)
+        if read and not self._held_back:
+            settled, self.settled = self.settled, lambda: None
+            settled()
 
     # Out
 

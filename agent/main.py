@@ -17,6 +17,7 @@ from typing import IO
 from msgspec import structs
 
 import agent.certificates  # noqa: F401 - before anything imports aiohttp
+from agent import heap
 from agent.clock import SteadyClock
 from agent.config import (
     ConfigError,
@@ -45,6 +46,7 @@ class StateDirInUse(OSError):  # noqa: N818 - a state, not a mistake
 
 def main() -> None:
     """The console script."""
+    heap.hold_little()
     # Whatever hangs in a driver call hangs in a daemon thread: leave without waiting for it.
     code = run(sys.argv[1:], os.environ)
     logging.shutdown()
@@ -124,6 +126,7 @@ class _Process:
         outlet = make_outlet(self._settings)
         agent = Agent(self._settings, outlet, SteadyClock())
         agent.renamed = self._on_name
+        agent.settled = heap.give_back
         if self._config.rejected is not None:
             log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
             outlet.problem(str(self._config.rejected))

@@ -1,6 +1,5 @@
 """One node of a config file's tree with its file and key path: what a message needs, and typed ways down."""
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -84,6 +83,8 @@ class Place:
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """A key nobody knows (this place's own): an error, or a warning where the document is lenient."""
+        import difflib  # for mistakes alone
+
         names = list(known)
         near = difflib.get_close_matches(key[:SHOWN], names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

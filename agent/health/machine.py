@@ -232,6 +232,8 @@ class HealthCore:
 
     def _settle(self, record: Record, now_s: float, why: _Why) -> tuple[Transition, ...]:
         """Bring each unit to the state that its faults, probes and the clock give."""
+        if record.quiet:
+            return ()
         changes = [self._step(record, unit, now_s, why) for unit in record.units]
         return tuple(change for change in changes if change is not None)
 

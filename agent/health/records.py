@@ -68,6 +68,11 @@ class Record(Struct, kw_only=True):
         faults = [fault for fault in self.open.values() if fault.hits(unit.mig, unit.gi, unit.ci)]
         return sorted(faults, key=lambda fault: (-_RANK[fault.fault_class], fault.since_s, fault.key))
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing is open and all are Healthy: neither a good probe nor the clock can change a state."""
+        return not self.open and all(unit.state is HealthState.HEALTHY for unit in self.units)
+
     def has(self, kinds: Iterable[FaultKind]) -> bool:
         wanted = set(kinds)
         return any(fault.kind in wanted for fault in self.open.values())

@@ -183,6 +183,6 @@ async def test_what_the_kubelet_may_hand_out_is_counted_beside_what_is_advertise
     lab.agent.holders.nudge()
 
     def counted(view: str) -> float | None:
-        return lab.agent.metrics.registry.get_sample_value("tessera_agent_devices", {"resource": GPU, "view": view})
+        return lab.agent.metrics.panel.value("tessera_agent_devices", {"resource": GPU, "view": view})
 
     await lab.until(lambda: counted("allocatable") == counted("advertised") == 2)

@@ -21,7 +21,7 @@ def rules() -> list[dict[str, Any]]:
 
 def known(*, usual: bool = False) -> set[str]:
     """``usual``: of DCGM's fields only those that are exported without a collectors file."""
-    agents = {name for family in AgentMetrics().registry.collect() for name in (family.name, f"{family.name}_total")}
+    agents = {one.family.name for one in AgentMetrics().panel.instruments}
     families = {family.name for family in (*OWN, HEALTH)} | {family.name for family in (*COUNTED, *READ)}
     records = {one["record"] for one in rules() if "record" in one}
     fields = {field.name for field in FIELDS if field.usual or not usual}

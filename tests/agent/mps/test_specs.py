@@ -73,7 +73,7 @@ def test_uneven_clients_are_counted_as_equal_ones_are_but_fractions_are_not() ->
     many = Mps((MpsClient(100, 2),) * 59 + (MpsClient(200, 2),), equal=False)
     old = structs.replace(node(gpu(0), gpu(1)), cuda_version=(12, 8))
     new = structs.replace(old, cuda_version=(13, 1))
-    modes = {gpu(0).uuid: many, gpu(1).uuid: Fractional(granularity=1)}
+    modes: dict[GpuUuid, GpuMode] = {gpu(0).uuid: many, gpu(1).uuid: Fractional(granularity=1)}
     refused = [one.refused for one in daemon_specs(old, Layout(), modes)]
     assert "found 60 MPS clients, expected 48 at most" in refused[0]
     assert refused[1] == ""

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.devices.linkage import Linkage
@@ -55,7 +55,12 @@ def test_as_many_sets_are_counted_as_there_are(wiring: tuple[int, set[tuple[int,
     assert linkage.room(free, size, Link.NVLINK) == (most(free, size, linked) if free.bit_count() >= size else 0)
 
 
+TORN = 6, {(0, 2), (0, 3), (0, 5), (1, 2), (1, 3), (1, 4), (2, 3), (2, 5), (3, 4), (3, 5), (4, 5)}
+"""Two linked threes, and a better linked third one that is in the way of both."""
+
+
 @SOME
+@example(TORN, 0b111111, 3)
 @given(wirings(), st.integers(0, 255), st.integers(1, 4))
 def test_what_is_counted_can_be_chosen_one_after_the_other(
     wiring: tuple[int, set[tuple[int, int]]], mask: int, size: int

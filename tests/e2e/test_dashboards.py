@@ -38,7 +38,7 @@ CONTROLLER = f"{CONFIG}metrics: {{enableClusterQueueResources: true}}\nfairShari
 QUIET = ("kueue_evicted_workloads_total",)
 """In this scene nobody is evicted."""
 WELL = {
-    *("TesseraGpuThermal", "TesseraGpuThrottled", "TesseraNvLinkDown", "TesseraAgentDown", "TesseraDriverDown"),
+    *("TesseraGpuThermal", "TesseraGpuThrottled", "TesseraNvLinkDown", "TesseraDriverDown"),
     *("TesseraGpuEccUncorrected", "TesseraGpuRowRemapPending", "TesseraGpuRowRemapFailed", "TesseraGpuXidRepeated"),
     *("TesseraNobodyLeads", "TesseraNamespaceHogsGpus", "TesseraGpuIdleMemoryHeld", "TesseraGpuNeverUsed"),
 }
@@ -131,7 +131,7 @@ def agent(bench: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agen
     mig = {"migEnabled": [3], "mig": {3: ["3g.40gb"]}}
     path = fleet(tmp_path_factory.mktemp("fleet") / "fleet.yaml", gpus=4, product=h100, **mig)
     with bench.agent(path, AGENT) as agent:
-        bench.await_amounts({GPU: 2, SHARED: 4, SLICE: 1})
+        bench.await_amounts({GPU: 2, SHARED: 4, SLICE: 1}, LATE_S)
         yield agent
 
 
@@ -146,12 +146,15 @@ def watching(bench: Lab, agent: Agent, tmp_path_factory: pytest.TempPathFactory)
         with Prometheus(folder, targets, rules=[_rules(folder)]).running(environment) as one:
             until(lambda: len(one.query("up == 1")) == len(targets), "agent and controller are scraped", LATE_S)
             cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(_queue()))
-            pods = {name: bench.run(name, {what: 1}) for name, what in {"a": SHARED, "b": SHARED, "c": SLICE}.items()}
+            pods = {
+                name: bench.run(name, {what: 1})
+                for name, what in {"a": SHARED, "b": SHARED, "c": SLICE, "idle": SHARED}.items()
+            }
             until(lambda: bool(one.query('kueue_cluster_queue_status{status="active"} == 1')), "a queue", LATE_S)
             for name, gpus in (("runs", 1), ("waits", 8)):
                 cluster.kubectl("create", "-f", "-", input=json.dumps(_job(name, gpus)))
             held = agent.until(
-                lambda report: any(each.holder.namespace == "team" for each in report.holders), "it runs"
+                lambda report: "team" in {one.holder.namespace for one in report.holders}, "it runs", LATE_S
             )
             device = next(each.device for each in held.holders if each.holder.namespace == "team")
             gpus_of = {gpu.uuid: gpu for gpu in held.node.gpus}
@@ -192,8 +195,7 @@ def _eventually(missing: Callable[[], list[str]], what: str) -> None:
 
 @pytest.mark.parametrize("name", ["fleet", "node", "gpu", "namespace", "queue"])
 def test_every_query_of_a_dashboard_is_answered_with_data(name: str, watching: Prometheus) -> None:
-    queries = [_asked(query) for _, query in _panels(name)]
-    assert queries
+    queries = [_asked(query) for query in (*(query for _, query in _panels(name)), *_variables(name))]
     for query in queries:
         watching.query(query)  # an error raises
 
@@ -201,23 +203,27 @@ def test_every_query_of_a_dashboard_is_answered_with_data(name: str, watching: P
         return [one for one in queries if not any(quiet in one for quiet in QUIET) and not watching.query(one)]
 
     _eventually(empty, f"{name}: every query has data")
-    for variable in _variables(name):
-        assert watching.query(_asked(variable)), variable
 
 
 def test_the_rules_see_who_holds_and_who_works(watching: Prometheus) -> None:
-    instance = round(0.5 * 3 / 7, 2)
-    wanted = {("a",): 0.4, ("b",): 0.24, ("c",): instance}
+    wanted = {
+        ("tessera:pod_gpus:busy{namespace='default'}", "pod"): {
+            "a": 0.4,
+            "b": 0.24,
+            "c": round(0.5 * 3 / 7, 2),
+            "idle": 0,
+        },
+        ("tessera:namespace_gpus:allocated", "namespace"): {"team": 1, "default": round(3 / 4 + 3 / 7, 2)},
+        ("tessera:cluster_queue_gpus:used", "cluster_queue"): {"gpus": 1},
+        ("tessera:fleet_gpus:count", ""): {"": 4},
+    }
 
     def off() -> list[str]:
-        busy = watching.values('tessera:pod_gpus:busy{namespace="default"}', "pod")
-        return [] if {key: round(value, 2) for key, value in busy.items()} == wanted else [str(busy)]
+        # All at once, again and again: on a busy machine a scrape may be missed now and then.
+        found = {key: {name: round(value, 2) for (name,), value in watching.values(*key).items()} for key in wanted}
+        return [f"{key}: {found[key]}" for key in wanted if found[key] != wanted[key]]
 
-    _eventually(off, "each pod's busy GPUs")
-    assert [value for _, value in watching.query("tessera:fleet_gpus:count")] == [4]
-    assert watching.values("tessera:cluster_queue_gpus:used", "cluster_queue") == {("gpus",): 1}
-    allocated = watching.values("tessera:namespace_gpus:allocated", "namespace")
-    assert {key: round(value, 2) for key, value in allocated.items()} == {("team",): 1, ("default",): 0.93}
+    _eventually(off, "each pod's and namespace's GPUs")
 
 
 def test_the_alerts_of_this_scene_fire_and_none_about_what_is_well(watching: Prometheus) -> None:
@@ -233,10 +239,11 @@ def test_the_alerts_of_this_scene_fire_and_none_about_what_is_well(watching: Pro
         return {name for (name,) in watching.values('ALERTS{alertstate="firing"}', "alertname")}
 
     _eventually(lambda: sorted(wanted - firing()), "alerts that fire")
-    # Others may flicker here: these rules wait for nothing.
-    assert not firing() & WELL
-    assert ("team",) in watching.values('ALERTS{alertname="TesseraGpuOversized"}', "namespace")
-    assert watching.values('ALERTS{alertname="TesseraNoisyNeighbour"}', "pod").keys() == {("a",)}
+    assert not firing() & WELL  # others may flicker here: these rules wait for nothing
+    noisy = 'last_over_time(ALERTS{alertname="TesseraNoisyNeighbour"}[1m])'
+    assert watching.values(noisy, "pod").keys() == {("a",)}
+    oversized = 'last_over_time(ALERTS{alertname="TesseraGpuOversized"}[1m])'
+    assert ("team",) in watching.values(oversized, "namespace")
 
 
 def test_advice_on_a_real_prometheus(watching: Prometheus) -> None:
@@ -249,7 +256,13 @@ def test_advice_on_a_real_prometheus(watching: Prometheus) -> None:
         return {one["namespace"] if one["namespace"] == "team" else one["pod"]: one for one in found}
 
     # With headroom b fills its share, and a exceeds it.
-    wanted = {"a": f"1 x {SHARED}", "b": f"1 x {SHARED}", "c": f"1 x {SLICE}", "team": "1 x nvidia.com/mig-1g.10gb"}
+    wanted = {
+        "idle": "nothing",
+        "a": f"1 x {SHARED}",
+        "b": f"1 x {SHARED}",
+        "c": f"1 x {SLICE}",
+        "team": "1 x nvidia.com/mig-1g.10gb",
+    }
 
     def unsettled() -> list[str]:
         found = advice()

@@ -352,10 +352,6 @@ class DeviceBook:
         there = self._on_node.get(state.name)
         return [] if there is None else [(key, there[key]) for key in sorted(there) if there[key].owner == owner]
 
-    def _superseded(self, state: NodeDevices, owner: Owner) -> Counter[Set]:
-        """What pods were told that hold something by now, that or other devices."""
-        return Counter(facts.told for key, facts in self._known_pods(state, owner) if key in state.reports)
-
     def _short(self, state: NodeDevices, grant: Grant) -> bool:
         """Whether others have what would be needed for it, or what its pods were told."""
         if len(grant.sets) < grant.pods:
@@ -387,27 +383,13 @@ class DeviceBook:
         taken = Counter(self._taken(state, empty=empty))
         sets: list[Set] = []
         if state.name in self._on_node:
-            sets = self._holding(state, grant, taken)
-            sets += self._promised(state, grant, taken, grant.pods - len(sets))
+            pods = self._known_pods(state, grant.owner)
+            sets = _holding(state, grant, pods, taken)
+            sets += _promised(state, grant, pods, taken, grant.pods - len(sets))
         if last:
             sets += still_free(state.board, grant, last, taken, grant.pods - len(sets))
         sets += _picked(state, grant, taken, grant.pods - len(sets))
         return grant._replace(sets=tuple(sets))
-
-    def _holding(self, state: NodeDevices, grant: Grant, taken: Counter[str]) -> list[Set]:
-        """What its pods hold; taken from then on."""
-        pods = self._known_pods(state, grant.owner)
-        size = state.board.size(grant.single_pod)
-        held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
-        for one in held:
-            taken.update(one)
-        return held
-
-    def _promised(self, state: NodeDevices, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
-        """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
-        pods = self._known_pods(state, grant.owner)
-        told = [facts.told for key, facts in pods if key not in state.reports and facts.told]
-        return still_free(state.board, grant, told, taken, missing)
 
     def _settle(self, state: NodeDevices) -> None:
         """Grants anew, after an object has changed: first what pods hold, then what they were told, then the rest."""
@@ -415,9 +397,14 @@ class DeviceBook:
         state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there})
         state.forget()
         taken = Counter(self._foreign(state))
-        backed = [self._holding(state, grant, taken) for grant in state.grants]
+        pods: dict[Owner, list[tuple[str, PodFacts]]] = {}
+        for key in sorted(self._on_node.get(state.name, ())):
+            facts = self._pods[key]
+            pods.setdefault(facts.owner, []).append((key, facts))
+        backed = [_holding(state, grant, pods.get(grant.owner, ()), taken) for grant in state.grants]
         for at, grant in enumerate(state.grants):
-            backed[at] += self._promised(state, grant, taken, grant.pods - len(backed[at]))
+            missing = grant.pods - len(backed[at])
+            backed[at] += _promised(state, grant, pods.get(grant.owner, ()), taken, missing)
         found = self._completed(state, backed, Counter(taken), keeping=True)
         if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
             # What nobody was told yet may move where that makes room for one more.
@@ -431,8 +418,13 @@ class DeviceBook:
         """By grant its sets, as many as there are. ``keeping``: those planned before, as far as they are free."""
         found = [list(sets) for sets in backed]
         for at, grant in enumerate(state.grants if keeping else ()):
-            mine = Counter(grant.sets) - Counter(found[at]) - self._superseded(state, grant.owner)
-            found[at] += still_free(state.board, grant, mine.elements(), taken, grant.pods - len(found[at]))
+            missing = grant.pods - len(found[at])
+            if missing <= 0:
+                continue
+            mine = Counter(grant.sets) - Counter(found[at])
+            # What pods were told that hold something by now, that or other devices.
+            mine -= Counter(facts.told for key, facts in self._known_pods(state, grant.owner) if key in state.reports)
+            found[at] += still_free(state.board, grant, mine.elements(), taken, missing)
         for at in sorted(range(len(found)), key=lambda at: _ease(state, state.grants[at])):
             found[at] += _picked(state, state.grants[at], taken, state.grants[at].pods - len(found[at]))
         return found
@@ -497,6 +489,23 @@ class DeviceBook:
                     raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")
                 if len(grant.sets) > grant.pods:
                     raise AssertionError(f"{name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _holding(state: NodeDevices, grant: Grant, pods: Sequence[tuple[str, PodFacts]], taken: Counter[str]) -> list[Set]:
+    """What its pods hold; taken from then on."""
+    size = state.board.size(grant.single_pod)
+    held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
+    for one in held:
+        taken.update(one)
+    return held
+
+
+def _promised(
+    state: NodeDevices, grant: Grant, pods: Sequence[tuple[str, PodFacts]], taken: Counter[str], missing: int
+) -> list[Set]:
+    """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
+    told = [facts.told for key, facts in pods if key not in state.reports and facts.told] if missing > 0 else ()
+    return still_free(state.board, grant, told, taken, missing)
 
 
 def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:

@@ -39,11 +39,12 @@ CASES = (
         "mig-layout.yaml",
         {"mig-instance": "pod-mig.yaml"},
     ),
+    Case("h100-8.yaml", {GPU: 2, SHARED: 4, MIG_3G: 4}, "layout.yaml", {"gpu-fraction": "pod-gpu-fraction.yaml"}),
     Case("mig-single.yaml", {GPU: 14}, "mig-single.yaml", ONE),
     Case("pairs.yaml", {GPU: 2, SHARED: 8}, "time-slicing-some.yaml", ONE | {"shared-gpu": "pod-shared-gpu.yaml"}),
     Case("dgx1.yaml", {GPU: 8}, None, FOUR),
 )
-ELSEWHERE = ("simulate", "configs/controller", "gangs", "metrics")
+ELSEWHERE = ("simulate", "configs/controller", "gangs", "layouts", "metrics")
 
 
 def test_every_example_is_used() -> None:
@@ -51,8 +52,8 @@ def test_every_example_is_used() -> None:
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
-    # tests/cli/test_simulate.py, tests/controller/config/test_file.py, test_plain_pods.py and test_metrics.py see to
-    # these, file by file.
+    # tests/cli/test_simulate.py, tests/controller/config/test_file.py, test_plain_pods.py, test_layouts.py and
+    # test_metrics.py see to these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
 

@@ -46,7 +46,7 @@ class Arrival(NamedTuple):
     queue: str
     name: str
     kind: Class
-    asks: dict[str, Any] | None
+    asks: dict[str, Any] | None = None
     """Its topology request; None: one pod, anywhere."""
 
 

@@ -57,7 +57,8 @@ class MpsNode:
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
         leaving = self._picture.withheld_by(MIG)
         specs = daemon_specs(self._picture.node, self._picture.layout, self._picture.modes)
-        self._daemons.want(tuple(spec for spec in specs if not leaving & {spec.device, spec.gpu}))
+        wanted = tuple(spec for spec in specs if not leaving & {spec.device, spec.gpu})
+        self._daemons.want(wanted, sweep=bool(self._picture.node.gpus))
         self._planning = False
         self._withhold()
 

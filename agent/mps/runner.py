@@ -103,10 +103,13 @@ class MpsDaemons:
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
-    def want(self, specs: Iterable[DaemonSpec]) -> None:
-        """These daemons from now on."""
+    def want(self, specs: Iterable[DaemonSpec], *, sweep: bool) -> None:
+        """These daemons from now on. ``sweep``: no others are wanted, so what an earlier agent left may be ended.
+
+        That is once, and not before the node's GPUs are known: an agent that knows none yet wants none.
+        """
         self._act(self._core.want(specs, self._clock()))
-        if not self._swept:
+        if sweep and not self._swept:
             # After the wanted ones: those are taken over in any case.
             self._swept = True
             self._act(self._core.leftover(map(_nameless, folders.leftovers(self.root)), self._clock()))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agent import checkpoint
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
@@ -138,8 +139,8 @@ async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: L
     text = f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: {whom}"
     assert told == ("MpsDaemonLost", "Restart", text)
     exposition = lab.agent.metrics.exposition().decode()
-    assert f'tessera_agent_mps_daemon_ready{{device="{lab.uuid(0)}"}} 1.0' in exposition
-    assert f'tessera_agent_mps_daemon_restarts{{device="{lab.uuid(0)}"}} 1.0' in exposition
+    assert f'tessera_agent_mps_daemon_ready{{device="{lab.uuid(0)}"}} 1' in exposition
+    assert f'tessera_agent_mps_daemon_restarts{{device="{lab.uuid(0)}"}} 1' in exposition
     assert (daemon(lab, 0).restarts, daemon(lab, 1).restarts) == (1, 0)
 
 
@@ -171,6 +172,21 @@ async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_
         # Another user's would have to wait for those that are there.
         assert log.read_text().count("NEW CLIENT") == clients, "a trial client was sent through"
         assert limits(lab, 0) == (50.0, 20480)
+
+
+async def test_an_agent_that_remembers_no_gpu_ends_no_daemon_before_it_has_looked(lab: Lab) -> None:
+    await served(lab, fleet(1))
+    running = pid(lab, 0)
+    with client(lab, 0) as held:
+        assert held.stdout is not None
+        held.stdout.readline()
+        await lab.stop()
+        (lab.state_dir / checkpoint.NAME).unlink()
+        await lab.start(CONFIG)
+        await lab.listed(SHARED)
+        await ready(lab)
+        assert pid(lab, 0) == running
+        assert held.poll() is None
 
 
 async def test_each_mig_instance_has_its_daemon_and_the_gpu_keeps_its_compute_mode(lab: Lab) -> None:

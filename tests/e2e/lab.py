@@ -7,6 +7,7 @@ cluster's mark, so that taking the cluster down ends them whatever happened to t
 import contextlib
 import json
 import os
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from typing import Any
 
 import click
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from agent.report import DeviceReport, NodeReport
 from hack.agents import AgentProcess
@@ -92,10 +94,13 @@ class Agent(AgentProcess):
         return int(self.metric(f'tessera_agent_registrations_total{{resource="{resource}",result="ok"}}'))
 
     def metric(self, series: str) -> float:
-        """The value of one series, written with its labels; 0 where there is none."""
+        """The value of one series, written with its labels in any order; 0 where there is none."""
         status, text = self.get("/metrics")
         assert status == 200
-        return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{series} ")), 0.0)
+        name, _, labels = series.partition("{")
+        wanted = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+        return next((sample.value for sample in samples if sample.name == name and sample.labels == wanted), 0.0)
 
 
 @dataclass(frozen=True)

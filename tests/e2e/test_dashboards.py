@@ -271,6 +271,6 @@ def test_advice_on_a_real_prometheus(watching: Prometheus) -> None:
     _eventually(unsettled, "the job could do with less, the others not")
     found = advice()
     assert found["team"]["product"] == "NVIDIA H100 80GB HBM3"
-    assert found["team"]["activityP95"] == pytest.approx(0.05)
+    assert found["team"]["activityP95"] == pytest.approx(0.05, abs=0.01)
     assert found["team"]["freesGpus"] == pytest.approx(6 / 7)
     assert {found[name]["kind"] for name in "abc"} == {"keep"}

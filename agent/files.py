@@ -20,3 +20,14 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def identity(path: Path | None) -> tuple[int, int, int] | None:
+    """Device, inode and time of change (ns): what differs once a file was replaced or written. None: no file."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns)

@@ -31,6 +31,7 @@ from agent.config import (
     remember,
 )
 from agent.daemon import Agent, Restart
+from agent.files import identity
 from agent.log import configure
 from agent.outlet import NoCluster, NoOutlet, Outlet
 
@@ -158,16 +159,16 @@ class _Process:
 
     async def _follow_config(self, agent: Agent, outlet: Outlet) -> None:
         """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled)."""
-        seen = self._identity()
+        seen = identity(self._path())
         while True:
             try:
                 async with asyncio.timeout(CONFIG_POLL_S):
                     await self._reload.wait()
             except TimeoutError:
-                if self._identity() == seen:
+                if identity(self._path()) == seen:
                     continue
             self._reload.clear()
-            seen = self._identity()
+            seen = identity(self._path())
             await self._take_up(agent, outlet)
 
     async def _take_up(self, agent: Agent, outlet: Outlet) -> None:
@@ -203,16 +204,6 @@ class _Process:
     def _path(self) -> Path | None:
         given = self._flags.get("--config") or self._env.get("TESSERA_CONFIG") or self._env.get("CONFIG_FILE")
         return self._names.path(self._settings.config_dir, Path(given) if given else None)
-
-    def _identity(self) -> tuple[int, int, int] | None:
-        path = self._path()
-        if path is None:
-            return None
-        try:
-            found = path.stat()
-        except OSError:
-            return None
-        return (found.st_dev, found.st_ino, found.st_mtime_ns)
 
 
 def make_outlet(settings: Settings) -> Outlet:

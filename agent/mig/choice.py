@@ -6,8 +6,8 @@ line says which GPU it is. Everything else of the configuration is carried out a
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
+from agent.files import identity
 from agent.mig import parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
@@ -43,10 +43,10 @@ class PartedChoice:
     def reread(self) -> bool:
         """Read the file if it is another one than before (a ConfigMap's files are swapped). True where it is."""
         path = self.settings.config_file
-        identity = (path, _identity(path))
-        if identity == self._seen:
+        seen = (path, identity(path))
+        if seen == self._seen:
             return False
-        self._seen = identity
+        self._seen = seen
         self._configurations, self._broken = {}, ""
         if path is not None:
             try:
@@ -93,13 +93,3 @@ def _same(wish: Wish, mode: GpuMode) -> bool:
     if isinstance(mode, Mig):
         return wish.profiles is not None and sorted(wish.profiles) == sorted(mode.profiles)
     return wish.profiles is None
-
-
-def _identity(path: Path | None) -> tuple[int, int, int] | None:
-    if path is None:
-        return None
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino, found.st_mtime_ns)

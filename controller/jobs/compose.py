@@ -3,6 +3,7 @@
 Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for the API.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from controller.jobs import marks, names
@@ -16,7 +17,6 @@ from controller.objects.workload import PodSet, Workload
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
-_SHORT: Final = 63
 
 
 class PriorityClassMissingError(JobError):
@@ -33,9 +33,7 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
     name, uid = text(job, "metadata", "name"), text(job, "metadata", "uid")
     generation = integer(job, "metadata", "generation", default=1) if elastic else None
     full = names.workload_name(kind.kind, kind.group, name, uid, generation=generation)
-    if settings.gates.on("ShortWorkloadNames") and len(full) > _SHORT:
-        return f"{full[:-6][: _SHORT - 6]}{full[-6:]}"
-    return full
+    return names.shortened(full) if settings.gates.on("ShortWorkloadNames") else full
 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
@@ -99,14 +97,15 @@ def workload_body(
     if replaces is not None:
         old = replaces.typed
         metadata["annotations"] |= {names.REPLACEMENT_FOR: old.key, names.SLICE_NAME: slice_name(old)}
-    spec: Json = {
-        "podSets": [one.as_json() for one in pod_sets(kind, job, settings)],
-        "active": True,
-        **priority(kind, job, settings, lookups),
-    }
-    if queue := marks.queue_name(job):
+    return document(metadata, pod_sets(kind, job, settings), priority(kind, job, settings, lookups), job)
+
+
+def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:
+    """A Workload as JSON. ``chosen``: the fields of its priority; ``marked``: whose labels name queue and time."""
+    spec: Json = {"podSets": [one.as_json() for one in sets], "active": True, **chosen}
+    if queue := marks.queue_name(marked):
         spec["queueName"] = queue
-    if (seconds := marks.max_exec_time_s(job)) is not None:
+    if (seconds := marks.max_exec_time_s(marked)) is not None:
         spec["maximumExecutionTimeSeconds"] = seconds
     return {
         "apiVersion": KUEUE,

@@ -35,6 +35,7 @@ PASSED_ON: Final = ("provreq.kueue.x-k8s.io/", "tessera.dev/")
 
 _MAX_NAME: Final = 253
 _HASH_LENGTH: Final = 5
+_MAX_LABEL_VALUE: Final = 63
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -46,6 +47,12 @@ def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int
     digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
     head = f"{kind.lower()}-{name}"[: _MAX_NAME - _HASH_LENGTH - 1]
     return f"{head}-{digest}"
+
+
+def shortened(name: str) -> str:
+    """A workload's name cut to what fits a label's value; the dash and the digits at its end stay."""
+    end = _HASH_LENGTH + 1
+    return f"{name[:-end][: _MAX_LABEL_VALUE - end]}{name[-end:]}" if len(name) > _MAX_LABEL_VALUE else name
 
 
 def is_label_value(value: str) -> bool:

@@ -14,19 +14,15 @@ from controller.jobs.podsets import JobPodSet, SeenWorkload, same_shape, typed_t
 from controller.jobs.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobs.raw import Json, shown, text
 from controller.jobs.settings import JobSettings, Lookups
-from controller.objects.decode import KUEUE
 
 FRAMEWORK: Final = "pod"
-_SHORT: Final = 63
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
     if group.name:
         return group.name
     full = names.workload_name("Pod", "", pod.name, pod.uid)
-    if gates.on("ShortWorkloadNames") and len(full) > _SHORT:
-        return f"{full[:-6][: _SHORT - 6]}{full[-6:]}"
-    return full
+    return names.shortened(full) if gates.on("ShortWorkloadNames") else full
 
 
 def workload_body(
@@ -42,21 +38,7 @@ def workload_body(
         "labels": _labels(group, oldest, settings),
         "annotations": _annotations(group, oldest, settings),
     }
-    spec: Json = {
-        "podSets": [one.as_json() for one in sets],
-        "active": True,
-        **priority(oldest, pods, settings, lookups),
-    }
-    if queue := marks.queue_name(oldest.raw):
-        spec["queueName"] = queue
-    if (seconds := marks.max_exec_time_s(oldest.raw)) is not None:
-        spec["maximumExecutionTimeSeconds"] = seconds
-    return {
-        "apiVersion": KUEUE,
-        "kind": "Workload",
-        "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": spec,
-    }
+    return compose.document(metadata, sets, priority(oldest, pods, settings, lookups), oldest.raw)
 
 
 def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:

@@ -2,7 +2,7 @@
 
 from agent.config.layoutsection import KEYS
 from agent.gpulayouts import GPU_LAYOUTS, Spec
-from hack.crds.gpunode import Schema, structural
+from hack.crds.gpunode import Schema, own_crd, structural
 from inventory.gpulayout import FractionPlacement, LayoutMode, WhenBusy
 
 SOURCE = "agent/gpulayouts.py"
@@ -56,44 +56,15 @@ def gpulayout_crd() -> Schema:
         {"rule": rule, "message": message} for rule, message in (*_RULES, *map(_only_with, keys))
     ]
     spec["properties"]["nodeSelector"]["maxProperties"] = 16
-    version = {
-        "name": GPU_LAYOUTS.version,
-        "served": True,
-        "storage": True,
-        "additionalPrinterColumns": [
-            {"name": "Selector", "type": "string", "jsonPath": ".spec.nodeSelector"},
-            {"name": "Modes", "type": "string", "jsonPath": ".spec.layout[*].mode"},
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        ],
-        "schema": {
-            "openAPIV3Schema": {
-                "description": "How the GPUs of some nodes are to be cut and shared, GPU by GPU. At most one may "
-                "select a node; what came of it is in each node's GpuNode.",
-                "type": "object",
-                "required": ["spec"],
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {"type": "object"},
-                    "spec": spec,
-                },
-            }
-        },
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{GPU_LAYOUTS.plural}.{GPU_LAYOUTS.group}"},
-        "spec": {
-            "group": GPU_LAYOUTS.group,
-            "scope": "Cluster",
-            "names": {
-                "kind": GPU_LAYOUTS.kind,
-                "listKind": f"{GPU_LAYOUTS.kind}List",
-                "plural": GPU_LAYOUTS.plural,
-                "singular": "gpulayout",
-                "shortNames": ["gl"],
-            },
-            "versions": [version],
-        },
-    }
+    return own_crd(
+        GPU_LAYOUTS,
+        short="gl",
+        columns=(
+            ("Selector", "string", ".spec.nodeSelector"),
+            ("Modes", "string", ".spec.layout[*].mode"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+        description="How the GPUs of some nodes are to be cut and shared, GPU by GPU. At most one may "
+        "select a node; what came of it is in each node's GpuNode.",
+        section=("spec", spec),
+    )

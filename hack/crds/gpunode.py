@@ -4,11 +4,13 @@ msgspec's JSON schema becomes a structural OpenAPI v3 schema: references are put
 optional field is one that is not required), defaults and titles go.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from agent.gpunode import GPU_NODES, GpuNodeStatus
+from kube.resources import Resource
 
 SOURCE = "agent/gpunode.py"
 Schema = dict[str, Any]
@@ -59,21 +61,43 @@ def gpunode_crd() -> Schema:
         ("Driver", "string", ".status.driver.version"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ]
+    return own_crd(
+        GPU_NODES,
+        short="gn",
+        columns=columns,
+        description="One node's GPUs, as its agent found them. Written by the agent, read by everyone.",
+        section=("status", status),
+    )
+
+
+def own_crd(
+    resource: Resource,
+    *,
+    short: str,
+    columns: Sequence[tuple[str, str, str]],
+    description: str,
+    section: tuple[str, Schema],
+) -> Schema:
+    """A cluster-scoped CRD of ours with one version and one section, ``spec`` or ``status``, which is required.
+
+    ``columns``: name, type and JSON path of what ``kubectl get`` shows.
+    """
+    name, schema = section
     version = {
-        "name": GPU_NODES.version,
+        "name": resource.version,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns],
+        "additionalPrinterColumns": [{"name": each, "type": kind, "jsonPath": path} for each, kind, path in columns],
         "schema": {
             "openAPIV3Schema": {
-                "description": "One node's GPUs, as its agent found them. Written by the agent, read by everyone.",
+                "description": description,
                 "type": "object",
-                "required": ["status"],
+                "required": [name],
                 "properties": {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
-                    "status": status,
+                    name: schema,
                 },
             }
         },
@@ -81,16 +105,16 @@ def gpunode_crd() -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{GPU_NODES.plural}.{GPU_NODES.group}"},
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
         "spec": {
-            "group": GPU_NODES.group,
+            "group": resource.group,
             "scope": "Cluster",
             "names": {
-                "kind": GPU_NODES.kind,
-                "listKind": f"{GPU_NODES.kind}List",
-                "plural": GPU_NODES.plural,
-                "singular": "gpunode",
-                "shortNames": ["gn"],
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": [short],
             },
             "versions": [version],
         },

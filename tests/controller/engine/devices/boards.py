@@ -14,23 +14,13 @@ from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode, read_gpu_node
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
+from simulator.topology import DGX1_LINKS
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 PRODUCT = "NVIDIA A100-SXM4-80GB"
 Links = Callable[[int, int], int]
-
-DGX1 = (
-    (0, 1, 1, 2, 2, 0, 0, 0),
-    (1, 0, 2, 1, 0, 2, 0, 0),
-    (1, 2, 0, 2, 0, 0, 1, 0),
-    (2, 1, 2, 0, 0, 0, 0, 1),
-    (2, 0, 0, 0, 0, 1, 1, 2),
-    (0, 2, 0, 0, 1, 0, 2, 1),
-    (0, 0, 1, 0, 1, 2, 0, 2),
-    (0, 0, 0, 1, 2, 1, 2, 0),
-)
 
 
 def pairs(a: int, b: int) -> int:
@@ -46,7 +36,7 @@ def none(_a: int, _b: int) -> int:
 
 
 def mesh(a: int, b: int) -> int:
-    return DGX1[a][b]
+    return DGX1_LINKS[a][b]
 
 
 def gpu_node(  # noqa: PLR0913

@@ -152,8 +152,7 @@ async def test_a_lost_pod_is_replaced_at_its_own_place_and_one_too_many_goes(
 @pytest.fixture
 def volcano(cluster: Cluster) -> None:
     crd = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "volcano" / VOLCANO
-    if not crd.exists():
-        pytest.skip(f"no CRD of Volcano's: {crd}")
+    assert crd.exists(), f"Volcano's CRDs not found: {crd} is no file; set TESSERA_SHARED"
     cluster.kubectl("apply", "--server-side", "-f", str(crd))
     cluster.kubectl("wait", "--for=condition=Established", "crd/podgroups.scheduling.volcano.sh", "--timeout=30s")
 

@@ -7,6 +7,7 @@ DCGM's that NVML does not give is no mistake: the file is the peer's, and the fi
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 
@@ -82,12 +83,33 @@ def parse(text: str, where: str) -> Collectors:
 
 
 def _rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and trimmed columns of each row."""
-    lines = text.splitlines()
-    reader = csv.reader(("" if line.lstrip().startswith("#") else line for line in lines), skipinitialspace=True)
+    """Number of the first line and trimmed columns of each row."""
+    source = _Lines(text)
+    reader = csv.reader(source, skipinitialspace=True, strict=True)
+    first = 1
     try:
         for row in reader:
             if any(column.strip() for column in row):
-                yield reader.line_num, [" ".join(column.split()) for column in row]
+                yield first, [column.strip() for column in row]
+            source.between, first = True, reader.line_num + 1
     except csv.Error as wrong:
-        raise ConfigError(f"{where}:{reader.line_num}", "", str(wrong), "FIELD, type, help") from None
+        raise ConfigError(f"{where}:{first}", "", str(wrong), "FIELD, type, help, every quote closed") from None
+
+
+class _Lines:
+    """The lines for the CSV reader, comments as blank ones; inside of quotes nothing is a comment."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = iter(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+        self.between = True
+        """Whether the next line begins a row."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        if self.between and line.lstrip().startswith("#"):
+            return "\n"
+        self.between = False
+        return f"{line}\n"

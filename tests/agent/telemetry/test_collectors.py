@@ -40,6 +40,13 @@ def test_a_file_of_the_peers_is_taken_as_it_is() -> None:
     ]
 
 
+def test_a_quoted_help_is_taken_as_it_stands() -> None:
+    text = (
+        'DCGM_FI_DEV_GPU_UTIL, gauge, "a  b, ""c""\n# no comment"\r\nDCGM_FI_DEV_FB_USED, gauge, d\u2028e\x0bf "g"\r\n'
+    )
+    assert [field.help for field in parse(text, "f").fields] == ['a  b, "c"\n# no comment', 'd\u2028e\x0bf "g"']
+
+
 def test_the_type_is_the_files_own() -> None:
     assert parse("DCGM_FI_DEV_GPU_UTIL, counter, odd\n", "f").series[0].kind is Kind.COUNTER
 
@@ -59,6 +66,12 @@ def test_the_type_is_the_files_own() -> None:
             "f:2: DCGM_FI_DEV_GPU_UTIL: found the field a second time",
         ),
         ("# nothing\n", "f: found no field that NVML gives"),
+        (
+            '\nDCGM_FI_DEV_GPU_UTIL, gauge, "open\nDCGM_FI_DEV_FB_USED, gauge, y\n',
+            "f:2: found unexpected end of data, expected FIELD, type, help, every quote closed",
+        ),
+        ('DCGM_FI_DEV_GPU_UTIL, gauge, "x" y\n', "f:1: found ',' expected after '\"'"),
+        ('DCGM_FI_DEV_GPU_UTIL, gauge, "a\nb"\nDCGM_FI_DEV_FB_USED, guage, y\n', "f:3: DCGM_FI_DEV_FB_USED: found"),
     ],
 )
 def test_a_mistake_names_its_line(text: str, message: str) -> None:

@@ -136,16 +136,6 @@ class Agent:
         self.endpoints = Endpoints(
             self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu
         )
-        self.mig = MigNode(
-            self.picture,
-            self.monitor,
-            settings,
-            boot_id=self._boot_id,
-            now=clock,
-            serve=self._serve,
-            say=outlet.problem,
-        )
-        outlet.follow(self.mig.evictor)
         self.mps = MpsNode(
             self.picture,
             settings,
@@ -154,6 +144,17 @@ class Agent:
             warn=outlet.warning,
             holders=lambda: self.holders.holders,
         )
+        self.mig = MigNode(
+            self.picture,
+            self.monitor,
+            settings,
+            boot_id=self._boot_id,
+            now=clock,
+            serve=self._serve,
+            say=outlet.problem,
+            daemons_ended=self.mps.ended,
+        )
+        outlet.follow(self.mig.evictor)
         self._dirty = asyncio.Event()
         self._dirty_links = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None

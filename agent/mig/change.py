@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 CHANGE_DEADLINE_S = 120.0
 NOBODY_KNOWS = "the kubelet does not say who holds its instances"
+NOT_QUIET = "the MPS daemon of what is to go has not ended yet"
 MAX_ROUNDS = 3
 """Plans that are made anew because a pod came in between."""
 
@@ -67,6 +68,12 @@ class Ground(Protocol):
         """No new container gets the GPU, or any MIG device of it that there is or will be, but ``keep`` (UUIDs).
 
         From the time this returns, until the caller of the change says otherwise.
+        """
+
+    async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
+        """Whether no MPS daemon of ours serves the GPU, or a MIG device of it but ``keep`` (UUIDs); waits a while.
+
+        After ``withhold``: those that nobody holds are ending by then, and give the GPU its compute mode back.
         """
 
     def tell(self, note: str) -> None:
@@ -187,8 +194,11 @@ class GpuChange:
         going = self._going(mig, found.steps)
         if going and not known:
             return self._end(MigState.WAITING, NOBODY_KNOWS)
-        await self._ground.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
+        keep = frozenset(mig.uuids.values()) - going
+        await self._ground.withhold(self._gpu, keep)
         if going:
+            if not await self._ground.quiet(self._gpu, keep):
+                return self._end(MigState.WAITING, NOT_QUIET)
             holders = await self._ground.holders()
             again = await self._hands.read()
             if holders is None:
@@ -288,7 +298,7 @@ class GpuChange:
         restored = on and entry is not None and entry.done and entry.boot_id != self._ground.boot_id
         if not restored:
             # A GPU that was cut when the machine went down is nobody's when it comes up, whatever the kubelet knows.
-            refused = await self._free(mig, wish)
+            refused = await self._free(wish)
             if refused is not None:
                 return refused
         word = "on" if on else "off"
@@ -307,7 +317,7 @@ class GpuChange:
         self._ground.tell(f"{self._name}: {sentence}")
         return self._end(MigState.WAITING, sentence)
 
-    async def _free(self, mig: GpuMig, wish: Wish) -> Outcome | None:
+    async def _free(self, wish: Wish) -> Outcome | None:
         """None where nobody has the whole GPU; after that nobody new gets it."""
         await self._ground.withhold(self._gpu, frozenset())
         holders = await self._ground.holders()
@@ -319,9 +329,12 @@ class GpuChange:
             if wish.when_busy is WhenBusy.REFUSE:
                 return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
             return structs.replace(self._end(MigState.WAITING, text, pods), going=frozenset({self._gpu}))
-        running = [f"process {process.pid}" for process in mig.processes]
+        # A daemon gives the compute mode back as it ends: not into MIG mode, in which a GPU has none.
+        if not await self._ground.quiet(self._gpu, frozenset()):
+            return self._end(MigState.WAITING, NOT_QUIET)
+        running = [f"process {process.pid}" for process in (await self._hands.read()).processes]
         if running:
-            # No pod's: a daemon of our own that is about to stop, or a person's. Neither is an answer to give for good.
+            # No pod's: a person's, or a server's that takes its time. Not an answer to give for good.
             return self._end(MigState.WAITING, f"it is in use by {', '.join(running)}")
         return None
 

@@ -7,7 +7,7 @@ what is being changed -> picture.withhold;  what is not as wished -> picture.rep
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import grpc
 import grpc.aio
@@ -37,6 +37,8 @@ RELEASED = "it is let go to be reset"
 GOING = "its MIG layout is being changed"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
+QUIET_WITHIN_S = 12.0
+"""A daemon is asked to quit, and killed after some seconds."""
 FILE_POLL_S = 2.0
 
 
@@ -53,6 +55,7 @@ class MigNode:
         now: Callable[[], float],
         serve: Callable[[], None],
         say: Callable[[str], None],
+        daemons_ended: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
         self.boot_id = boot_id
         self.evictor = Evictor(say)
@@ -64,6 +67,7 @@ class MigNode:
         self._process_root = settings.process_root
         self._serve = serve
         self._say = say
+        self._daemons_ended = daemons_ended
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
@@ -130,6 +134,8 @@ class MigNode:
         self._show()
         try:
             refused = None if forced else await self._refusal(gpu)
+            if refused is None and not await self.quiet(gpu.uuid, frozenset()) and not forced:
+                refused = f"the MPS daemon of GPU {index} has not ended yet"
         except BaseException:
             self._take_back(gpu.uuid)
             raise
@@ -213,6 +219,16 @@ class MigNode:
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep
         self._show()
+
+    async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
+        found = self._picture.node.gpu(gpu)
+        devices = {str(gpu), *(str(mig.uuid) for mig in found.mig_instances)} if found is not None else {str(gpu)}
+        try:
+            async with asyncio.timeout(QUIET_WITHIN_S):
+                await self._daemons_ended(frozenset(devices - keep))
+        except TimeoutError:
+            return False
+        return True
 
     async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
         self._changing.pop(gpu, None)

@@ -1,6 +1,6 @@
 """MPS on a real node: the picture's plan in, what cannot be given and who lost its daemon out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
@@ -76,6 +76,10 @@ class MpsNode:
 
     def states(self) -> tuple[DaemonState, ...]:
         return self._daemons.states()
+
+    async def ended(self, devices: Collection[str]) -> None:
+        """As ``MpsDaemons.ended``."""
+        await self._daemons.ended(devices)
 
     async def close(self) -> None:
         """As ``MpsDaemons.close``."""

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class MpsDaemons:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._unready: Mapping[str, str] = {}
+        self._acted = asyncio.Event()
         self._swept = False
         self._closing = False
 
@@ -122,6 +123,12 @@ class MpsDaemons:
         """The GPU was reset."""
         self._act(self._core.reset(gpu, self._clock()))
 
+    async def ended(self, devices: Collection[str]) -> None:
+        """Return once none of these devices has a daemon. The caller bounds it: one that pods hold goes on."""
+        while any(state.device in devices for state in self._core.states()):
+            self._acted.clear()
+            await self._acted.wait()
+
     async def close(self) -> None:
         """Leave those that serve clients running for the next agent; end the others and give their GPUs back."""
         self._closing = True
@@ -149,6 +156,7 @@ class MpsDaemons:
         if deadline_s is not None and not self._closing:
             delay_s = max(0.0, deadline_s - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+        self._acted.set()
         unready = dict(self._core.unready())
         if unready != self._unready:
             self._unready = unready

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from agent.clock import SteadyClock
 from agent.config import Settings, load
 from agent.daemon import Agent
 from agent.health.states import HealthState, Transition
+from agent.mps.paths import device_paths
+from agent.mps.runner import programs
+from agent.mps.settings import MpsSettings
 from agent.nvml.driver import Discovery
 from agent.outlet import NoOutlet, Outlet
 from agent.picture import Picture
@@ -33,6 +37,20 @@ EAGER = "version: v1\nhealth: {probationSeconds: 0.1, probeIntervalSeconds: 0.1,
 def fleet(gpus: int = 4, product: str = "NVIDIA A100-SXM4-40GB", more: str = "") -> str:
     """A fleet of one node."""
     return f"nodes:\n- name: node-1\n  gpus: {gpus}\n  product: {product}\n{more}"
+
+
+@contextmanager
+def mps_client(lab: "Lab", index: int) -> Iterator[tuple["subprocess.Popen[bytes]", bytes]]:
+    """A program in a pod that has a context on the GPU, and what it was given, as JSON."""
+    paths = device_paths(lab.state_dir / "mps", lab.uuid(index))
+    words = programs(MpsSettings(), simulated=True).canary
+    env = {"CUDA_MPS_PIPE_DIRECTORY": str(paths.pipe)}
+    with subprocess.Popen([*words, "--hold"], env=env, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
 
 
 class Notebook(NoOutlet):

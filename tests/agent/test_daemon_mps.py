@@ -4,9 +4,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pynvml
@@ -17,11 +14,9 @@ from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
-from agent.mps.runner import programs
-from agent.mps.settings import MpsSettings
 from deviceplugin.testing import Endpoint
 from tests.agent import lab as lab_module
-from tests.agent.lab import EAGER, Lab, fleet
+from tests.agent.lab import EAGER, Lab, fleet, mps_client
 
 SHARED = "nvidia.com/gpu.shared"
 MPS = EAGER + "mps: {probeIntervalSeconds: 0.2}\n"
@@ -42,24 +37,10 @@ def pid(lab: Lab, index: int) -> int:
     return int(device_paths(lab.state_dir / "mps", lab.uuid(index)).pid_file.read_text())
 
 
-@contextmanager
-def client(lab: Lab, index: int) -> "Iterator[subprocess.Popen[bytes]]":
-    """A program in a pod that has a context on the GPU; its first line says what it was given."""
-    paths = device_paths(lab.state_dir / "mps", lab.uuid(index))
-    words = programs(MpsSettings(), simulated=True).canary
-    env = {"CUDA_MPS_PIPE_DIRECTORY": str(paths.pipe)}
-    with subprocess.Popen([*words, "--hold"], env=env, stdout=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def limits(lab: Lab, index: int) -> tuple[float, int | None]:
     """What a client gets now: percent of the threads, MiB of memory."""
-    with client(lab, index) as one:
-        assert one.stdout is not None
-        found = json.loads(one.stdout.readline())
+    with mps_client(lab, index) as (_, given):
+        found = json.loads(given)
         return found["threads"], found["memoryMib"]
 
 
@@ -159,9 +140,7 @@ async def test_a_daemon_that_hangs_is_replaced(lab: Lab, monkeypatch: pytest.Mon
 async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_other_limits(lab: Lab) -> None:
     await served(lab, fleet(1))
     running = pid(lab, 0)
-    with client(lab, 0) as held:
-        assert held.stdout is not None
-        held.stdout.readline()
+    with mps_client(lab, 0) as (held, _):
         log = device_paths(lab.state_dir / "mps", lab.uuid(0)).control_log
         clients = log.read_text().count("NEW CLIENT")
         await lab.restart(CONFIG.replace("replicas: 4", "replicas: 2"))
@@ -177,9 +156,7 @@ async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_
 async def test_an_agent_that_remembers_no_gpu_ends_no_daemon_before_it_has_looked(lab: Lab) -> None:
     await served(lab, fleet(1))
     running = pid(lab, 0)
-    with client(lab, 0) as held:
-        assert held.stdout is not None
-        held.stdout.readline()
+    with mps_client(lab, 0) as (held, _):
         await lab.stop()
         (lab.state_dir / checkpoint.NAME).unlink()
         await lab.start(CONFIG)

@@ -32,6 +32,7 @@ class Bench:
         self.pods: dict[str, list[str]] = {}
         self.kubelet = True
         self.kept: list[frozenset[str]] = []
+        self.no_daemon = True
         self.told: list[str] = []
         self.steps: list[Step] = []
         self.at: Callable[[str], None] = lambda _: None
@@ -102,6 +103,11 @@ class Bench:
         assert gpu == self.uuid
         self.kept.append(keep)
         self.on_withhold()
+
+    async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
+        assert gpu == self.uuid
+        assert keep == self.kept[-1], "withheld first"
+        return self.no_daemon
 
     def tell(self, note: str) -> None:
         self.told.append(note)

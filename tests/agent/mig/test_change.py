@@ -5,6 +5,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agent.mig.change import NOT_QUIET
 from agent.mig.outcomes import MigState, Wish
 from agent.nvml.errors import CallFailed
 from agent.nvml.migchange import take
@@ -104,6 +105,19 @@ async def test_without_the_kubelet_nothing_is_taken_away_but_things_are_made(tmp
         )
         assert [profile for profile, _ in b.layout()] == ["1g.5gb"]
         assert len(b.kept) == 1, "nothing is withdrawn from pods for a change that cannot be"
+
+
+@pytest.mark.parametrize("more", ["", "  mig: {0: [2g.10gb]}\n"])
+async def test_nothing_goes_and_no_mode_is_switched_before_the_daemons_there_have_ended(
+    tmp_path: Path, more: str
+) -> None:
+    with bench(tmp_path, more=more) as b:
+        before, b.no_daemon = b.mig(), False
+        outcome = await b.bring("7g.40gb")
+        assert (outcome.state, outcome.sentence) == (MigState.WAITING, f"GPU 0: {NOT_QUIET}")
+        assert (b.mig(), b.steps, b.journal.read(b.uuid)) == (before, [], None)
+        b.no_daemon = True
+        assert (await b.bring("7g.40gb")).state is MigState.APPLIED
 
 
 async def test_what_nvml_shows_afterwards_is_what_counts(tmp_path: Path) -> None:

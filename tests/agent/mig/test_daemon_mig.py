@@ -2,14 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
+import pynvml
 import pytest
 
-from agent.mig import keeper
+from agent.mig import keeper, node
+from agent.mig.hands import NvmlHands
 from agent.mig.outcomes import MigState
+from agent.mps import runner
+from agent.mps.paths import device_paths
+from agent.nvml.migchange import ModeChange
 from deviceplugin.view import ResourceView
 from simulator.orders import Reboot
-from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.agent.lab import EAGER, GPU, Lab, fleet, mps_client
 
 MIG = "nvidia.com/mig-"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -198,3 +204,39 @@ async def test_an_mps_daemon_lets_go_of_an_instance_that_is_to_go(lab: Lab) -> N
     await lab.until(lambda: not any(daemon.wanted for daemon in lab.agent.mps.states()), "a daemon that lets go")
     lab.sim(gpu=0, end=77)
     await offers(lab, {f"{MIG}7g.80gb.shared": 2})
+
+
+async def test_a_gpu_leaves_mps_before_its_mode_is_switched_and_comes_back_after(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = f"{GPU}.shared"
+    in_shares, in_instances = layout("{gpus: [0], mode: mps, replicas: 2}"), layout(cut(0, "3g.20gb"))
+    seen: list[tuple[bool, bool, int]] = []
+    set_mode = NvmlHands.set_mode
+
+    async def watched(hands: NvmlHands, *, enabled: bool) -> ModeChange:
+        folders = list((lab.state_dir / "mps").glob("GPU-*"))
+        seen.append((enabled, bool(folders), lab.simulation.hardware.gpus[0].compute_mode))
+        return await set_mode(hands, enabled=enabled)
+
+    monkeypatch.setattr(NvmlHands, "set_mode", watched)
+    monkeypatch.setattr(runner, "QUIT_WITHIN_S", 1)
+    monkeypatch.setattr(node, "QUIET_WITHIN_S", 0.1)
+    await lab.serve(fleet(1), in_shares, resource=shared)
+    await lab.until(lambda: len(lab.endpoint(shared).healthy) == 2, "a daemon that is ready")
+    paths = device_paths(lab.state_dir / "mps", lab.uuid(0))
+    daemon = int(paths.pid_file.read_text())
+    # Nobody's: a daemon waits for its clients before it ends.
+    with mps_client(lab, 0) as (client, _):
+        await reload(lab, in_instances)
+        await lab.until(lambda: said(lab) == ["GPU 0: the MPS daemon of what is to go has not ended yet"])
+        await offers(lab, {f"{MIG}3g.20gb": 1})
+        assert client.wait(10) == 3, "cut off"
+    assert not Path(f"/proc/{daemon}").exists()
+    assert set(seen) == {(True, False, pynvml.NVML_COMPUTEMODE_DEFAULT)}, "a daemon beside the change"
+    seen.clear()
+    await reload(lab, in_shares)
+    await offers(lab, {shared: 2})
+    assert set(seen) == {(False, False, pynvml.NVML_COMPUTEMODE_DEFAULT)}
+    assert lab.simulation.hardware.gpus[0].compute_mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+    assert not lab.simulation.hardware.gpus[0].mig.enabled

@@ -70,6 +70,9 @@ class Around:
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:  # noqa: ARG002
         raise AssertionError
 
+    async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:  # noqa: ARG002
+        raise AssertionError
+
     def tell(self, note: str) -> None:  # noqa: ARG002
         raise AssertionError
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from controller.engine.cells import Quota
+import msgspec
+
+from controller.engine.cells import NO_QUOTA, Quota
 from controller.engine.nodes import NodeSpec
 from controller.engine.podrequests import amount_of
 from controller.engine.resources import Amount, CohortName, FlavorName, FlavorResource, ResourceName
@@ -11,9 +13,22 @@ from controller.objects.queues import ClusterQueue, Cohort, FairSharing, Resourc
 
 
 def cluster_queue_spec(cluster_queue: ClusterQueue) -> NodeSpec:
-    """What ``spec`` says; without a cohort there is no parent, and no weight means 1."""
+    """What ``spec`` says; without a cohort there is no parent, and no weight means 1.
+
+    A resource that the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, a
+    file may still hold one.
+    """
     spec = cluster_queue.spec
-    return _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
+    said = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
+    covered = {
+        FlavorResource(FlavorName(flavor.name), ResourceName(name)): NO_QUOTA
+        for group in spec.resource_groups
+        for flavor in group.flavors
+        for name in group.covered_resources
+    }
+    if covered.keys() <= said.quotas.keys():
+        return said
+    return msgspec.structs.replace(said, quotas={**covered, **said.quotas})
 
 
 def cohort_spec(cohort: Cohort) -> NodeSpec:

@@ -38,6 +38,16 @@ def test_a_workload_that_fits_is_reserved_and_admitted_in_one_decision() -> None
     assert [event.reason for event in made[0].events()] == ["QuotaReserved", "Admitted"]
 
 
+def test_a_resource_that_a_flavor_leaves_out_has_no_quota_there() -> None:
+    """The API refuses such a queue; a file may hold one, and an engine that raises serves nobody else either."""
+    groups = [{"coveredResources": ["gpu", "cpu"], "flavors": [{"name": "default", "resources": []}]}]
+    it = world(cluster_queue("a", resourceGroups=groups), cluster_queue("b", 4))
+    it.put(workload("w", "a", 1), workload("other", "b", 1))
+    it.cycle()
+    assert it.condition("w") == "False/ExceedsMaxQuota"
+    assert it.condition("other") == "True/QuotaReserved"
+
+
 def test_a_cycle_that_breaks_half_way_leaves_nothing_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     it = world(cluster_queue("a", 4), cluster_queue("b", 4))
     it.put(workload("first", "a", 4), workload("second", "b", 4, created_s=1))

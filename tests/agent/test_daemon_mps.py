@@ -159,7 +159,11 @@ async def test_an_agent_that_remembers_no_gpu_ends_no_daemon_before_it_has_looke
     with mps_client(lab, 0) as (held, _):
         await lab.stop()
         (lab.state_dir / checkpoint.NAME).unlink()
+        lab.sim(driver="down")
         await lab.start(CONFIG)
+        # The kubelet says that nobody holds anything, and only then does NVML say what there is.
+        await lab.until(lambda: lab.agent.holders.reachable)
+        lab.sim(driver="up")
         await lab.listed(SHARED)
         await ready(lab)
         assert pid(lab, 0) == running

@@ -198,7 +198,8 @@ class Backfill:
     def _fit_without(self, incoming: Incoming, gone: list[tuple[float, Holder]]) -> Assignment | None:
         with self._cluster.trial():
             for _, holder in gone:
-                self._cluster.release(holder)
+                # Their sums alone would not do: the assigner asks who may be made to go, and these have gone.
+                self._cluster.remove_holder(holder.key)
             found = self._assigner.assign(incoming)
         return found if found.mode is Mode.FIT else None
 

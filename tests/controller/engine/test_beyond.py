@@ -124,6 +124,20 @@ def test_the_head_starts_when_it_was_promised_and_those_held_back_follow() -> No
     assert world.running() == {"long"}
 
 
+def test_who_has_gone_by_the_promised_time_is_nobody_who_may_be_made_to_go() -> None:
+    """The head may evict one of two that run, and that is not enough: it is promised the time when both have ended."""
+    queue = cluster_queue("a", 4, preemption=WITHIN)
+    world = world_with(queue, local_queue("a"), backfill=Backfill.CONSERVATIVE)
+    world.put(workload("low", "a", 3, annotations=runs(10)), workload("high", "a", 1, priority=9, annotations=runs(20)))
+    world.settle()
+    world.put(workload("head", "a", 4, priority=5))
+    world.settle()
+    assert world.running() == {"low", "high"}
+    backfill = world.engine.beyond.backfill
+    assert backfill is not None
+    assert [(one.key, one.start_s) for one in backfill] == [("ns/head", world.now_s + 20)]
+
+
 def test_a_head_that_goes_away_holds_nobody_back() -> None:
     world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=Backfill.CONSERVATIVE)
     world.put(workload("r", "a", 4, annotations=runs(100)))

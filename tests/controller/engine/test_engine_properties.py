@@ -12,6 +12,7 @@ from controller.engine.decisions import Admitted, Evicted
 from controller.engine.engine import Engine
 from controller.engine.nodes import Node
 from controller.engine.resources import Amount, FlavorResource, WorkloadKey
+from controller.engine.runtimes import RUNTIME
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
 from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
@@ -63,7 +64,7 @@ def setups(draw: st.DrawFn) -> list[KubernetesObject]:
     return given
 
 
-def arrives(queue: str, gpus: int, priority: int, least: int | None) -> Act:
+def arrives(queue: str, gpus: int, priority: int, least: int | None, runtime_s: int | None) -> Act:
     def act(run: Run) -> None:
         run.number += 1
         count = 1 if least is None else 3
@@ -76,6 +77,7 @@ def arrives(queue: str, gpus: int, priority: int, least: int | None) -> Act:
                 count=count,
                 least=least,
                 created_s=run.number,
+                annotations={} if runtime_s is None else {RUNTIME: f"{runtime_s}s"},
             )
         )
 
@@ -111,8 +113,9 @@ def acts(draw: st.DrawFn) -> Act:
     )
     match kind:
         case "arrive":
-            least = draw(st.none() | st.integers(1, 3))
-            return arrives(draw(st.sampled_from(QUEUES)), draw(st.integers(1, 4)), draw(st.integers(0, 2)), least)
+            least, runtime_s = draw(st.none() | st.integers(1, 3)), draw(st.none() | st.sampled_from((10, 100)))
+            queue, gpus, priority = draw(st.sampled_from(QUEUES)), draw(st.integers(1, 4)), draw(st.integers(0, 2))
+            return arrives(queue, gpus, priority, least, runtime_s)
         case "finish":
             return with_one(World.finish, draw(st.integers(0, 9)), held=True)
         case "delete":

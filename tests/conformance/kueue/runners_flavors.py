@@ -20,6 +20,7 @@ from controller.engine.resources import (
     ResourceName,
 )
 from controller.engine.workload import PodSetRequests, WorkloadInfo, effective_priority
+from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Topology
@@ -29,6 +30,7 @@ from tests.conformance.kueue.runners_quota import amounts_of
 from tests.conformance.kueue.runners_workload import request_rules
 
 _REASONED = "(some reason)"
+_USUAL_QUEUE = "test-clusterqueue"
 
 
 class RecordedOracle:
@@ -59,6 +61,8 @@ def cluster_of(case: Case) -> Cluster:
         cluster.set_flavor(decode(data, ResourceFlavor))
     for data in case.input.get("topologies") or ():
         cluster.set_topology(decode(data, Topology))
+    for data in case.input.get("nodes") or ():
+        cluster.placement.set_node(decode(data, Node))
     for data in case.input.get("admissionChecks") or ():
         cluster.set_check(decode(data, AdmissionCheck))
     for data in case.input.get("cohorts") or ():
@@ -71,10 +75,11 @@ def cluster_of(case: Case) -> Cluster:
     return cluster
 
 
-def assignment_of(case: Case, queue: str = "") -> Assignment:
-    """The workload tried in the queue of that name, else in the case's first."""
+def assignment_of(case: Case) -> Assignment:
+    """The workload tried in the suites' usual queue; in the case's first where that is not there."""
     cluster = cluster_of(case)
-    state = cluster.queue(ClusterQueueName(queue or case.input["clusterQueues"][0]["metadata"]["name"]))
+    names = [one["metadata"]["name"] for one in case.input["clusterQueues"]]
+    state = cluster.queue(ClusterQueueName(_USUAL_QUEUE if _USUAL_QUEUE in names else names[0]))
     workload = decode(case.input["workload"], Workload)
     gates = cluster.config.gates
     incoming = Incoming(
@@ -215,7 +220,7 @@ def reason_of(reason: NoFitReason) -> str:
 @runner("flavorassigner-TestHierarchical")
 @runner("flavorassigner-TestReclaimBeforePriorityPreemption")
 def chosen_flavors(case: Case) -> Difference | None:
-    found = assignment_of(case, "test-clusterqueue")
+    found = assignment_of(case)
     flavors = {str(resource): choice.flavor for resource, choice in found.pod_sets[0].choices.items()}
     return first_difference(case.expect["wantMode"], str(found.representative), "wantMode") or first_difference(
         case.expect["wantAssigment"] or {}, flavors, "wantAssigment"

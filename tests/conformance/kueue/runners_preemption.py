@@ -129,7 +129,7 @@ def victims(case: Case) -> Difference | None:
 
 
 def listed(workloads: Iterable[Workload]) -> dict[str, Any]:
-    """By key; conditions by type, of a text only whether there is one."""
+    """By key; conditions by type, of a text only whether there is one. Resource versions mean nothing."""
     found = {}
     for workload in workloads:
         data = to_json(workload)
@@ -137,6 +137,7 @@ def listed(workloads: Iterable[Workload]) -> dict[str, Any]:
         for one in conditions.values():
             one["message"] = bool(one.get("message"))
         data.setdefault("status", {})["conditions"] = conditions
+        data.get("metadata", {}).pop("resourceVersion", None)
         found[workload.key] = data
     return found
 

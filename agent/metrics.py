@@ -15,6 +15,8 @@ from inventory.ids import ResourceName
 HEALTH = Family("tessera_gpu_device_health", "gauge", "1 for the state that the device is in.")
 MOST_XIDS = 64
 """Different XIDs of one GPU with a series of their own."""
+MOST_REASONS = 64
+"""Different reasons for a change of health with series of their own: most carry an XID."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
@@ -105,6 +107,7 @@ class AgentMetrics:
         self._states: dict[str, HealthState] = {}
         self._health = b""
         self._xids_seen: dict[str, set[int]] = {}
+        self._reasons: set[str] = set()
 
     # The plugin room's Observer.
 
@@ -136,7 +139,10 @@ class AgentMetrics:
         self._shown = shown
 
     def transition(self, change: Transition) -> None:
-        self._transitions.add(change.old.value, change.new.value, change.reason)
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons.add(change.reason)
+        reason = change.reason if change.reason in self._reasons else "other"
+        self._transitions.add(change.old.value, change.new.value, reason)
 
     def states(self, states: dict[str, HealthState]) -> None:
         """The state of every device, by UUID; devices that are gone lose their series.

@@ -61,7 +61,7 @@ class Used(Struct, frozen=True):
     """One device of a container: a GPU, an instance, or a share. Figures that nobody knows are None.
 
     ``share`` is what ``tessera_gpu_allocation`` says; ``activity_p95`` is a part of the GPU, of an instance
-    where it is one.
+    where it is one. ``empty``: its agent never saw it in use.
     """
 
     share: float
@@ -69,6 +69,12 @@ class Used(Struct, frozen=True):
     activity_p95: float | None = None
     memory_p95_mib: float | None = None
     memory_max_mib: float | None = None
+    empty: bool = False
+
+    @property
+    def untouched(self) -> bool:
+        """A device without processes may still show some of its memory as used: the driver's."""
+        return self.activity_p95 == 0 and (self.empty or (self.memory_max_mib or 0.0) < NOTHING_MIB)
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -221,7 +227,7 @@ def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: f
         raise _Unknown("nothing tells how busy its devices are")
     if any(one.memory_max_mib is None for one in request.devices):
         raise _Unknown("nothing tells how much memory it holds")
-    if all(one.activity_p95 == 0 and (one.memory_max_mib or 0) < NOTHING_MIB for one in request.devices):
+    if all(one.untouched for one in request.devices):
         return _Choice(Kind.RELEASE, "nothing", 0.0, "never used")
     if product is None or product.memory_mib <= 0:
         raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")

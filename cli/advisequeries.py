@@ -23,7 +23,7 @@ _PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
 _CONTAINER = ("namespace", "pod", "container")
 _DEVICE = (*_PLACE, *_CONTAINER)
 _BY = ", ".join(_DEVICE)
-_FIGURES = ("sm", "dram", "busy", "memory", "most")
+_FIGURES = ("sm", "dram", "busy", "memory", "most", "empty", "used")
 
 Labels = Mapping[str, str]
 Vector = list[tuple[Labels, float]]
@@ -66,6 +66,7 @@ def queries(window_s: float, namespace: str | None) -> dict[str, str]:
     step = f"{max(1, round(window_s / STEPS))}s"
     mine = f'namespace="{_quoted(namespace)}"' if namespace else ""
     pods = f'{{{mine + ", " if mine else ""}owner="pod"}}'
+    empty, used = (f'{pods[:-1]}, use{sign}"empty"}}' for sign in ("=", "!="))
     alone = f'{{{mine + ", " if mine else ""}pod!=""}}'
     ours = f"{{{mine}}}" if mine else ""
     models = "DCGM_FI_DEV_XID_ERRORS|DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_FB_USED"
@@ -82,6 +83,8 @@ def queries(window_s: float, namespace: str | None) -> dict[str, str]:
         "busy": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_busy_ratio{pods}[{window}]))",
         "memory": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
         "most": f"max by ({_BY}) (max_over_time(tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
+        "empty": f"sum by ({_BY}) (count_over_time(tessera_pod_gpu_use{empty}[{window}]))",
+        "used": f"sum by ({_BY}) (count_over_time(tessera_pod_gpu_use{used}[{window}]))",
         "models": f'group by ({device}, modelName) ({{__name__=~"{models}", modelName!=""}})',
         "sizes": f'sum by ({device}, modelName) (DCGM_FI_DEV_FB_USED{{GPU_I_ID=""}})'
         f' + on ({device}, modelName) max by ({device}, modelName) (DCGM_FI_DEV_FB_FREE{{GPU_I_ID=""}})',
@@ -119,6 +122,7 @@ def requests(found: Mapping[str, Vector]) -> list[Request]:
             activity_p95=_activity(figures, key),
             memory_p95_mib=_mib(_figure(figures["memory"], key)),
             memory_max_mib=_mib(_figure(figures["most"], key)),
+            empty=key in figures["empty"] and key not in figures["used"],
         )
         whose = tuple(labels.get(name, "") for name in _CONTAINER)
         group = (*whose, resource, mode, models.get(_gpu(labels), ""))

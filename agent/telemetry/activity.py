@@ -19,6 +19,8 @@ Device = TypeVar("Device", bound=Hashable)
 WARM_S = 1800.0
 """A server that nobody asked anything for half an hour is not warm any more."""
 EMPTY_MIB = 1.0
+DRIVER_MIB = 128.0
+"""Of a device without processes the driver itself shows some MiB as used, of a MIG instance tens."""
 
 
 class Use(StrEnum):
@@ -49,14 +51,23 @@ class ActivityLog(Generic[Device]):
     def __init__(self) -> None:
         self._records: dict[tuple[Device, PodContainer], _Record] = {}
 
-    def observe(self, device: Device, pod: PodContainer, *, active: bool, memory_mib: float, now_s: float) -> None:
-        """A pass over one pair."""
+    def observe(
+        self,
+        device: Device,
+        pod: PodContainer,
+        *,
+        active: bool,
+        memory_mib: float,
+        now_s: float,
+        occupied: bool = True,
+    ) -> None:
+        """A pass over one pair. ``occupied``: somebody's process is on the device."""
         record = self._records.get((device, pod))
         since_s = now_s if active or record is None else record.active_s
         idle_s = max(0.0, now_s - since_s)
         if active:
             use = Use.ACTIVE
-        elif memory_mib < EMPTY_MIB:
+        elif memory_mib < (EMPTY_MIB if occupied else DRIVER_MIB):
             use = Use.EMPTY
         else:
             use = Use.WARM if idle_s < WARM_S else Use.HELD

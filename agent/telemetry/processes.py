@@ -13,6 +13,7 @@ MIB = 1 << 20
 MOST = 512
 """Processes of one GPU that are told apart, those with the most memory first. The others' use is nobody's."""
 NO_INSTANCE = 0xFFFFFFFF
+MOST_PERCENT = 100
 
 _LISTS = (
     pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -65,7 +66,8 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
     weights: dict[int, tuple[float, float, float, float]] = {}
     newest_us = since_us
     for one in raw:
-        if one.timeStamp <= since_us:
+        # What a driver left unwritten is no sample, and its time stamp would hide those to come.
+        if one.timeStamp <= since_us or max(one.smUtil, one.memUtil, one.encUtil, one.decUtil) > MOST_PERCENT:
             continue
         newest_us = max(newest_us, int(one.timeStamp))
         sm, copy, encoder, decoder = weights.get(one.pid, (0.0, 0.0, 0.0, 0.0))

@@ -23,6 +23,7 @@ MIB = 1 << 20
 BLANK = 0x7FFFFFF0
 BLANK_64 = 0x7FFFFFFFFFFFFFF0
 """DCGM's "no value" and the like begin here; NVML's own are all ones."""
+WHOLE_PERCENT = 100
 ALL_LINKS = 0xFFFFFFFF
 NVLINK_TX_KIB, NVLINK_RX_KIB, NVLINK_STATE = 138, 139, 165
 
@@ -148,16 +149,17 @@ def _number(value: Any) -> float | None:
 
 def _rates(handle: Any) -> Iterator[tuple[str, float]]:
     rates = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    if rates is not None:
-        yield GPU_UTIL, float(rates.gpu)
-        yield MEM_COPY_UTIL, float(rates.memory)
+    found = [] if rates is None else [(GPU_UTIL, rates.gpu), (MEM_COPY_UTIL, rates.memory)]
     for name, function in (
         (ENC_UTIL, pynvml.nvmlDeviceGetEncoderUtilization),
         (DEC_UTIL, pynvml.nvmlDeviceGetDecoderUtilization),
     ):
-        found = _figure(function, handle)
-        if found is not None:
-            yield name, float(found[0])
+        engine = _figure(function, handle)
+        if engine is not None:
+            found.append((name, engine[0]))
+    for name, percent in found:
+        if 0 <= percent <= WHOLE_PERCENT:
+            yield name, float(percent)
 
 
 def _memory(handle: Any) -> Values:

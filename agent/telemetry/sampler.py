@@ -190,7 +190,14 @@ class Sampler:
                 if active is None or held_mib is None:
                     continue
                 now_s = self._pass.readings[one.gpu.uuid].at_s
-                self._activity.observe(one.place, pod, active=active, memory_mib=held_mib, now_s=now_s)
+                self._activity.observe(
+                    one.place,
+                    pod,
+                    active=active,
+                    memory_mib=held_mib,
+                    now_s=now_s,
+                    occupied=one.attribution.occupied,
+                )
                 pairs.add((one.place, pod))
         # One GPU that misses a pass must not make its pods' idle times begin anew.
         pairs |= {(a.place, a.holder) for a in scene.allocations if a.place.gpu not in self._pass.readings}

@@ -109,7 +109,7 @@ class _Names:
     def __init__(self, scene: Scene) -> None:
         self._host = (scene.host_label, scene.host)
         self._node = scene.node
-        self._wanted = scene.collectors.labels
+        self._wanted = sorted(scene.collectors.labels)  # dcgm-exporter's order, whatever that of the file
         self._dcgm: dict[Place, str] = {}
         self._short: dict[Place, str] = {}
         self._profiles = {

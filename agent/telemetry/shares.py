@@ -60,10 +60,14 @@ class DeviceUse(Struct, frozen=True):
 
 
 class Attribution(Struct, frozen=True):
-    """Every figure of a device by pod. ``active`` are the pods that did something; None where nobody can tell."""
+    """Every figure of a device by pod. ``active`` are the pods that did something; None where nobody can tell.
+
+    ``occupied``: NVML lists a process there.
+    """
 
     splits: dict[Figure, Split] = field(default_factory=dict)
     active: dict[PodContainer, bool | None] = field(default_factory=dict)
+    occupied: bool = False
 
     @property
     def pods(self) -> tuple[PodContainer, ...]:
@@ -104,12 +108,12 @@ def attribute(use: DeviceUse) -> Attribution:
         else:
             splits[figure] = Split(total=total, unattributed=total, known=False)
     active = {name: _ran(use, name) if use.sampled else None for name in names}
-    return Attribution(splits, active)
+    return Attribution(splits, active, occupied=bool(use.processes))
 
 
 def _exclusive(use: DeviceUse, holder: PodContainer) -> Attribution:
     splits = {figure: Split(total=total, pods={holder: total}) for figure, total in use.totals.items()}
-    return Attribution(splits, {holder: is_active(use.totals)})
+    return Attribution(splits, {holder: is_active(use.totals)}, occupied=bool(use.processes))
 
 
 def is_active(totals: Mapping[Figure, float]) -> bool | None:

@@ -156,6 +156,15 @@ def test_a_product_that_is_not_known_is_measured_and_has_no_mig() -> None:
     assert one["do"] == "12 x tessera.dev/gpu-percent"
 
 
+@pytest.mark.parametrize(("used", "kind"), [([], "release"), ([(POD, 3.0)], "mig")])
+def test_a_device_that_was_never_in_use_is_given_back_whatever_the_driver_holds_of_it(
+    used: list[tuple[dict[str, str], float]], kind: str
+) -> None:
+    idle = {"busy": [(POD, 0.0)], "memory": [(POD, 44 * MIB)], "most": [(POD, 44 * MIB)], "empty": [(POD, 40.0)]}
+    (one,) = json.loads(run(Stored({**FULL, **idle, "used": used}), "-o", "json"))["advice"]
+    assert one["kind"] == kind
+
+
 def test_a_device_without_figures_is_listed_with_the_reason() -> None:
     assert "no advice for team/train: nothing tells how busy" in run(Stored({**FULL, "busy": [(POD, float("nan"))]}))
 

@@ -35,6 +35,26 @@ def test_idle_in_four_ways(looks: list[tuple[float, bool, float]], use: Use, idl
     assert (found.use, found.idle_s) == (use, idle_s)
 
 
+@pytest.mark.parametrize(
+    ("memory_mib", "occupied", "use"),
+    [
+        (44, False, Use.EMPTY),
+        (127, False, Use.EMPTY),
+        (128, False, Use.WARM),
+        (44, True, Use.WARM),
+        (0, True, Use.EMPTY),
+    ],
+)
+def test_what_the_driver_itself_holds_of_a_device_is_not_a_programs(
+    memory_mib: float, occupied: bool, use: Use
+) -> None:
+    log: ActivityLog[str] = ActivityLog()
+    log.observe("gpu", A, active=False, memory_mib=memory_mib, now_s=1.0, occupied=occupied)
+    found = log.of("gpu", A)
+    assert found is not None
+    assert found.use is use
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e5), st.booleans(), st.floats(0, 1e5)), max_size=20))
 def test_what_was_seen_always_fits_together(looks: list[tuple[float, bool, float]]) -> None:
     watched(*sorted(looks))

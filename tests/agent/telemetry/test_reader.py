@@ -110,6 +110,7 @@ def test_a_process_weighs_what_its_new_samples_sum_to(monkeypatch: pytest.Monkey
         return SimpleNamespace(pid=pid, timeStamp=stamp, smUtil=sm, memUtil=0, encUtil=0, decUtil=0)
 
     given = [sample(1, 10, 90), sample(1, 20, 30), sample(1, 30, 10), sample(2, 30, 40)]
+    given += [sample(3, 2**62, 0xFFFFFFFF), sample(1, 2**62, 101)]  # memory that the driver did not write
     monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", lambda *_: given)
     found = processes.read_samples(None, 10)
     assert found is not None
@@ -133,8 +134,13 @@ def test_numbers_that_stand_for_nothing_are_nothing(board: Boards, monkeypatch: 
     one = board()
     monkeypatch.setattr(pynvml.nvmlLib, "nvmlDeviceGetPowerUsage", _says(0xFFFFFFFF))
     monkeypatch.setattr(pynvml.nvmlLib, "nvmlDeviceGetTemperature", _says(0x7FFFFFF0))
-    found = one.read()
-    assert found.values.keys().isdisjoint({"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"})
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=0xFFFFFFFF, memory=100))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetEncoderUtilization", lambda _: (101, 0))
+    values = one.read().values
+    assert values.keys().isdisjoint(
+        {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_ENC_UTIL"}
+    )
+    assert values["DCGM_FI_DEV_MEM_COPY_UTIL"] == 100
 
 
 def _says(number: int) -> Callable[..., int]:

@@ -132,6 +132,12 @@ def test_the_host_label_is_small_where_that_is_asked_for() -> None:
     assert series(one, UTIL, "hostname", "Hostname") == {("node-1", ""): 80}
 
 
+def test_fields_of_type_label_stand_in_the_peers_order_whatever_that_of_the_file() -> None:
+    chosen = parse(f"DCGM_FI_DRIVER_VERSION, label, x\nDCGM_FI_DEV_NAME, label, x\n{UTIL}, gauge, x\n", "f")
+    text = write(scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], collectors=chosen)).text()
+    assert b'Hostname="node-1",DCGM_FI_DEV_NAME="NVIDIA H100 80GB HBM3",DCGM_FI_DRIVER_VERSION="570.1"}' in text
+
+
 def test_a_device_of_ones_own_has_ones_name_on_everything() -> None:
     for name, value in VALUES.items():
         assert series(whole_held(), name, "pod") == {("train",): value}

@@ -27,12 +27,16 @@ class Firing:
 
 @dataclass(frozen=True)
 class Fires:
-    """After ``at`` of these series (a sample a minute) the alert fires so; without ``firing`` it does not."""
+    """After ``at`` of these series (a sample a minute) the alert fires so; without ``firing`` it does not.
+
+    At ``before`` it does not fire yet.
+    """
 
     alert: str
     series: Series
     at: str
     firing: tuple[Firing, ...] = ()
+    before: str = ""
 
     def test(self, rule: Mapping[str, Any]) -> dict[str, Any]:
         """The case in promtool's form; description and runbook are the rule's own."""
@@ -44,8 +48,10 @@ class Fires:
             }
             for one in self.firing
         ]
-        wanted = {"eval_time": self.at, "alertname": self.alert, "exp_alerts": expected}
-        return {"interval": "1m", "input_series": _input(self.series), "alert_rule_test": [wanted]}
+        wanted = [{"eval_time": self.at, "alertname": self.alert, "exp_alerts": expected}]
+        if self.before:
+            wanted.insert(0, {"eval_time": self.before, "alertname": self.alert, "exp_alerts": []})
+        return {"interval": "1m", "input_series": _input(self.series), "alert_rule_test": wanted}
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,18 @@ def _idle(use: str, seconds: int) -> Series:
     }
 
 
-def _sm(ratio: float, idle_s: int = 0) -> Series:
+def _turns(low: float, high: float) -> str:
+    """Half an hour each, for eight hours. Between them the mean: whether a window has its left edge does not matter."""
+    mean = round((low + high) / 2, 6)
+    return " ".join([f"{low}x28 {mean} {high}x28 {mean}"] * 8)
+
+
+def _sm(ratio: float | str, idle_s: int = 0) -> Series:
     """A pod with a GPU of its own."""
+    work = ratio if isinstance(ratio, str) else _steady(str(ratio))
     return {
         f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': _steady("1"),
-        f"tessera_pod_gpu_sm_utilization_ratio{{{POD},{OWN}}}": _steady(str(ratio)),
+        f"tessera_pod_gpu_sm_utilization_ratio{{{POD},{OWN}}}": work,
         f'tessera_pod_gpu_sm_utilization_ratio{{{GPU},owner="unattributed"}}': _steady("0.01"),
         f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": _steady(str(idle_s)),
     }
@@ -130,71 +143,88 @@ def _agent(name: str, value: str, **labels: str) -> Series:
 WASTE = (
     Fires(
         "TesseraGpuNeverUsed",
-        _idle("empty", 7200),
-        "20m",
-        (Firing(OF_POD, "team/train has GPU 0 of n1 and nothing on it for 2h 0m 0s"),),
+        _idle("empty", 1860),
+        "10m",
+        (Firing(OF_POD, "team/train has GPU 0 of n1 and nothing on it for 31m 0s"),),
+        before="9m",
     ),
-    Fires("TesseraGpuNeverUsed", _idle("empty", 600), "20m"),
+    Fires("TesseraGpuNeverUsed", _idle("empty", 1800), "20m"),
     Fires("TesseraGpuNeverUsed", _idle("held", 7200), "20m"),
     Fires(
         "TesseraGpuIdleMemoryHeld",
-        _idle("held", 5400),
-        "20m",
-        (Firing(OF_POD, "team/train holds memory of GPU 0 of n1 and did nothing for 1h 30m 0s"),),
+        _idle("held", 3660),
+        "10m",
+        (Firing(OF_POD, "team/train holds memory of GPU 0 of n1 and did nothing for 1h 1m 0s"),),
+        before="9m",
     ),
     Fires("TesseraGpuIdleMemoryHeld", _idle("warm", 5400), "20m"),
-    Fires("TesseraGpuIdleMemoryHeld", _idle("held", 3000), "20m"),
+    Fires("TesseraGpuIdleMemoryHeld", _idle("held", 3600), "20m"),
     Fires("TesseraGpuIdleMemoryHeld", _idle("empty", 5400), "20m"),
     Fires(
         "TesseraGpuOversized",
-        _sm(0.05),
-        "3h",
+        _sm(0.05, idle_s=1800),
+        "2h",
         (Firing(OF_POD, "team/train uses 5% of what it has of GPU 0 of n1"),),
+        before="119m",
     ),
-    Fires("TesseraGpuOversized", _sm(0.05), "1h"),
+    Fires(
+        "TesseraGpuOversized",
+        _sm(_turns(0, 0.18)),
+        "179m",
+        (Firing(OF_POD, "team/train uses 9% of what it has of GPU 0 of n1"),),
+    ),
     Fires("TesseraGpuOversized", _sm(0.10), "3h"),
-    Fires("TesseraGpuOversized", _sm(0.0, idle_s=3600), "3h"),
+    Fires("TesseraGpuOversized", _sm(0.0, idle_s=1801), "3h"),
     Fires(
         "TesseraGpuUnderused",
-        _sm(0.25),
-        "8h",
-        (Firing(OF_POD, "team/train uses 25% of what it has of GPU 0 of n1"),),
+        _sm(0.10, idle_s=1800),
+        "6h",
+        (Firing(OF_POD, "team/train uses 10% of what it has of GPU 0 of n1"),),
+        before="359m",
+    ),
+    Fires(
+        "TesseraGpuUnderused",
+        _sm(_turns(0.2, 0.36)),
+        "419m",
+        (Firing(OF_POD, "team/train uses 28% of what it has of GPU 0 of n1"),),
     ),
     Fires("TesseraGpuUnderused", _sm(0.30), "8h"),
-    Fires("TesseraGpuUnderused", _sm(0.25, idle_s=3600), "8h"),
-    Fires("TesseraGpuUnderused", _sm(0.25), "5h"),
+    Fires("TesseraGpuUnderused", _sm(0.25, idle_s=1801), "8h"),
     Fires("TesseraGpuUnderused", _sm(0.05), "8h"),
     Fires(
         "TesseraGpuFragmentation",
         {'tessera_gpu_fragmentation_ratio{flavor="h100",replica_role="leader"}': _steady("0.6")},
-        "40m",
+        "30m",
         (
             Firing(
                 {"flavor": "h100"}, "flavor h100: 60% of the free GPUs cannot be used by requests as they came of late"
             ),
         ),
+        before="29m",
     ),
     Fires("TesseraGpuFragmentation", {'tessera_gpu_fragmentation_ratio{flavor="h100"}': _steady("0.5")}, "40m"),
     Fires(
         "TesseraNamespaceHogsGpus",
-        _fleet(3, pending=2),
-        "70m",
+        _fleet(3, pending=1),
+        "60m",
         (Firing({"namespace": "team"}, "namespace team holds 75% of all GPUs while workloads wait"),),
+        before="59m",
     ),
     Fires("TesseraNamespaceHogsGpus", _fleet(3, pending=0), "70m"),
     Fires("TesseraNamespaceHogsGpus", _fleet(2, pending=2), "70m"),
     Fires(
         "TesseraNoisyNeighbour",
         _shared(0.5),
-        "20m",
+        "15m",
         (
             Firing(
                 {**ON_GPU, "namespace": "team", "pod": "train"},
                 "team/train uses 2.00 times its share of GPU 0 of n1, which others share",
             ),
         ),
+        before="14m",
     ),
-    Fires("TesseraNoisyNeighbour", _shared(0.3), "20m"),
+    Fires("TesseraNoisyNeighbour", _shared(0.3125), "20m"),
     Fires("TesseraNoisyNeighbour", _shared(0.5, other=False), "20m"),
 )
 
@@ -202,13 +232,14 @@ HARDWARE = (
     Fires(
         "TesseraGpuUnhealthy",
         _agent("tessera_gpu_device_health", _steady("1"), uuid="GPU-1", state="Unhealthy"),
-        "6m",
+        "5m",
         (
             Firing(
                 {"instance": AT["instance"], "uuid": "GPU-1"},
                 "GPU-1 at 10.0.0.1:9400 is Unhealthy and given to nobody (1 device)",
             ),
         ),
+        before="4m",
     ),
     Fires(
         "TesseraGpuUnhealthy",
@@ -218,9 +249,10 @@ HARDWARE = (
     ),
     Fires(
         "TesseraGpuXid",
-        _gpu("DCGM_FI_DEV_XID_ERRORS", "0 79 79"),
-        "2m",
-        (Firing(ON_GPU, "XID 79 is open on GPU 0 of n1"),),
+        _gpu("DCGM_FI_DEV_XID_ERRORS", "0 1 1"),
+        "1m",
+        (Firing(ON_GPU, "XID 1 is open on GPU 0 of n1"),),
+        before="0m",
     ),
     Fires("TesseraGpuXid", _gpu("DCGM_FI_DEV_XID_ERRORS", "79 0 0"), "2m"),
     # As the agent writes it with metrics.hostnameLabel: hostname.
@@ -241,24 +273,35 @@ HARDWARE = (
             ),
         ),
     ),
-    Fires("TesseraGpuXidRepeated", _agent("tessera_gpu_xid_errors_total", "0x60 2x299", UUID="GPU-1", xid="13"), "5h"),
-    Fires(
-        "TesseraGpuXidRepeated",
-        _agent("tessera_gpu_xid_errors_total", "0x60 0+1x4 4x294", UUID="GPU-1", xid="13"),
-        "5h",
+    *(
+        Fires(
+            "TesseraGpuXidRepeated",
+            _agent("tessera_gpu_xid_errors_total", f"0x60 0+1x{times} {times}x290", UUID="GPU-1", xid="13"),
+            "5h",
+            (
+                Firing(
+                    {"instance": AT["instance"], "UUID": "GPU-1", "xid": "13"},
+                    f"XID 13 came {times} times in 6 hours on GPU-1 at 10.0.0.1:9400",
+                ),
+            )
+            if times > 5
+            else (),
+        )
+        for times in (5, 6)
     ),
     Fires(
         "TesseraGpuEccUncorrected",
-        _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x30 2x90"),
+        _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x9 1x110"),
         "60m",
-        (Firing(ON_GPU, "2 uncorrected memory errors in an hour on GPU 0 of n1"),),
+        (Firing(ON_GPU, "1 uncorrected memory errors in an hour on GPU 0 of n1"),),
     ),
     Fires("TesseraGpuEccUncorrected", _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x120"), "60m"),
     Fires(
         "TesseraGpuRowRemapPending",
         _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", _steady("1")),
-        "15m",
+        "10m",
         (Firing(ON_GPU, "GPU 0 of n1 waits for a reset to remap memory rows (pending: 1)"),),
+        before="9m",
     ),
     Fires("TesseraGpuRowRemapPending", _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", _steady("0")), "15m"),
     Fires(
@@ -271,10 +314,18 @@ HARDWARE = (
     Fires(
         "TesseraGpuThermal",
         {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("1")},
-        "20m",
+        "5m",
         (Firing(ON_GPU, "GPU 0 of n1 was slowed down for heat during 100% of ten minutes"),),
+        before="4m",
     ),
-    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _throttled(0.2)}, "50m"),
+    Fires(
+        "TesseraGpuThermal",
+        {f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': _steady("0.3")},
+        "50m",
+        (Firing(ON_GPU, "GPU 0 of n1 was slowed down for heat during 30% of ten minutes"),),
+    ),
+    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0.25")}, "50m"),
+    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _throttled(0.1)}, "50m"),
     Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
     Fires(
         "TesseraGpuThrottled",
@@ -282,29 +333,46 @@ HARDWARE = (
             f'tessera_gpu_throttled{{{GPU},reason="hw_power_brake"}}': _steady("1"),
             f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0"),
         },
-        "20m",
+        "5m",
         (
             Firing(
                 {**ON_GPU, "reason": "hw_power_brake"},
                 "GPU 0 of n1: hw_power_brake held its clocks down during 100% of ten minutes",
             ),
         ),
+        before="4m",
+    ),
+    Fires(
+        "TesseraGpuThrottled",
+        {
+            f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("0.3"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0.25"),
+        },
+        "50m",
+        (
+            Firing(
+                {**ON_GPU, "reason": "hw_slowdown"},
+                "GPU 0 of n1: hw_slowdown held its clocks down during 30% of ten minutes",
+            ),
+        ),
     ),
     Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
-    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _throttled(0.2)}, "50m"),
+    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("0.25")}, "50m"),
+    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _throttled(0.1)}, "50m"),
     Fires(
         "TesseraGpuThrottled",
         {
             f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("1"),
-            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("1"),
+            f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': _steady("0.3"),
         },
-        "20m",
+        "50m",
     ),
     Fires(
         "TesseraNvLinkDown",
-        {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("2")},
-        "6m",
-        (Firing(ON_GPU, "2 NVLinks of GPU 0 of n1 are down"),),
+        {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("1")},
+        "5m",
+        (Firing(ON_GPU, "1 NVLinks of GPU 0 of n1 are down"),),
+        before="4m",
     ),
     Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="up"}}': _steady("18")}, "6m"),
     Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("0")}, "6m"),
@@ -333,54 +401,67 @@ AGENT = (
     Fires(
         "TesseraAgentDown",
         _agent("up", "1x10 0x60") | _agent("tessera_agent_info", "1x10 stale", version="1"),
-        "20m",
+        "60m",
         (Firing(AT, "the agent at 10.0.0.1:9400 cannot be scraped (up: 0)"),),
+        before="15m",
     ),
     Fires("TesseraAgentDown", _agent("up", "1x10 0x60"), "20m"),
     Fires("TesseraAgentDown", _agent("up", "1x60") | _agent("tessera_agent_info", "1x60", version="1"), "20m"),
     Fires(
         "TesseraDriverDown",
-        _agent("tessera_agent_driver_up", "1x10 0x60"),
-        "20m",
+        _agent("tessera_agent_driver_up", "1x10 0x1400"),
+        "20h",
         (Firing(AT, "10.0.0.1:9400 has no NVIDIA driver now (sessions: 0); it had one within a day"),),
+        before="15m",
     ),
     Fires("TesseraDriverDown", _agent("tessera_agent_driver_up", "0x60"), "20m"),
     Fires("TesseraDriverDown", _agent("tessera_agent_driver_up", "1x60"), "20m"),
     Fires(
         "TesseraSamplingStale",
         _samples("0+4x5 20x60", "0x65"),
-        "30m",
+        "15m",
         (Firing(AT, "10.0.0.1:9400: GPUs do not answer (0.00 failed looks a second; 0: no looks at all)"),),
+        before="14m",
     ),
     Fires(
         "TesseraSamplingStale",
-        _samples("0+4x60", "0+6x60"),
+        _samples("0+4x60", "0x20 0+6x60"),
         "30m",
         (Firing(AT, "10.0.0.1:9400: GPUs do not answer (0.10 failed looks a second; 0: no looks at all)"),),
+        before="26m",
+    ),
+    # Three of four looks fail: the last error is four minutes old at most.
+    Fires(
+        "TesseraSamplingStale",
+        _samples("0+4x60", " ".join(f"{n}x3" for n in range(15))),
+        "30m",
+        (Firing(AT, "10.0.0.1:9400: GPUs do not answer (0.00 failed looks a second; 0: no looks at all)"),),
     ),
     Fires("TesseraSamplingStale", _samples("0+4x60", "0x60"), "30m"),
     Fires("TesseraSamplingStale", _samples("20x60", "0x60", up="0"), "30m"),
     Fires(
         "TesseraKubeletDisagrees",
         _views("advertised", "8", "allocatable", "6"),
-        "5m",
+        "2m",
         (
             Firing(
                 {**AT, "resource": "nvidia.com/gpu"},
                 "10.0.0.1:9400: the kubelet's count of nvidia.com/gpu is 2 off from what the agent advertises",
             ),
         ),
+        before="1m",
     ),
     Fires("TesseraKubeletDisagrees", _views("advertised", "8", "allocatable", "8"), "5m"),
     Fires(
         "TesseraDevicesMissing",
         _views("inventory", "8", "advertised", "7"),
-        "15m",
+        "10m",
         (
             Firing(
                 {**AT, "resource": "nvidia.com/gpu"}, "10.0.0.1:9400: 1 devices of nvidia.com/gpu are not advertised"
             ),
         ),
+        before="9m",
     ),
     Fires("TesseraDevicesMissing", _views("inventory", "8", "advertised", "8"), "15m"),
 )
@@ -393,23 +474,34 @@ QUEUES = (
     Fires(
         "TesseraQueueStuck",
         {_PENDING % "active": _steady("1"), _PENDING % "inadmissible": _steady("2"), _ADMITTED: _steady("7")},
-        "2h",
+        "1h",
         (Firing({"cluster_queue": "q"}, "queue q: 3 workloads wait and none was admitted for an hour"),),
+        before="59m",
+    ),
+    # One was admitted after half an hour, and none since.
+    Fires(
+        "TesseraQueueStuck",
+        {_PENDING % "active": _steady("1"), _ADMITTED: "0x30 1x450"},
+        "152m",
+        (Firing({"cluster_queue": "q"}, "queue q: 1 workloads wait and none was admitted for an hour"),),
+        before="140m",
     ),
     Fires("TesseraQueueStuck", {_PENDING % "active": _steady("1"), _ADMITTED: "0+1x480"}, "2h"),
     Fires("TesseraQueueStuck", {_PENDING % "active": _steady("0"), _ADMITTED: _steady("7")}, "2h"),
     Fires(
         "TesseraQueueWaitLong",
-        {_WAIT % "3600": "0x480", _WAIT % "7200": "0+1x480", _WAIT % "+Inf": "0+1x480"},
-        "2h",
+        {_WAIT % "3600": "0x480", _WAIT % "7200": "0+1x10 10x480", _WAIT % "+Inf": "0+1x10 10x480"},
+        "50m",
         (Firing({"cluster_queue": "q"}, "queue q: one in twenty waits 1h 57m 0s or longer"),),
+        before="15m",
     ),
     Fires("TesseraQueueWaitLong", {_WAIT % "3600": "0+1x480", _WAIT % "+Inf": "0+1x480"}, "2h"),
     Fires(
         "TesseraNobodyLeads",
         {f'tessera_leading{{instance="{n}",replica_role="follower"}}': _steady("0") for n in "ab"},
-        "5m",
+        "2m",
         (Firing({}, "no replica of the controller leads (leading: 0)"),),
+        before="1m",
     ),
     Fires(
         "TesseraNobodyLeads",

@@ -160,8 +160,13 @@ def test_a_product_that_is_not_known_is_measured_and_has_no_mig() -> None:
 def test_a_device_that_was_never_in_use_is_given_back_whatever_the_driver_holds_of_it(
     used: list[tuple[dict[str, str], float]], kind: str
 ) -> None:
-    idle = {"busy": [(POD, 0.0)], "memory": [(POD, 44 * MIB)], "most": [(POD, 44 * MIB)], "empty": [(POD, 40.0)]}
-    (one,) = json.loads(run(Stored({**FULL, **idle, "used": used}), "-o", "json"))["advice"]
+    idle: dict[str, list[tuple[dict[str, str], float]]] = {
+        "busy": [(POD, 0.0)],
+        "memory": [(POD, 44 * MIB)],
+        "most": [(POD, 44 * MIB)],
+        "empty": [(POD, 40.0)],
+    }
+    (one,) = json.loads(run(Stored(FULL | idle | {"used": used}), "-o", "json"))["advice"]
     assert one["kind"] == kind
 
 

@@ -182,7 +182,7 @@ _CLAIMS: Final = (
     ),
 )
 
-_NO_PODS: Final = "plain pods are no job kind yet"
+_BY_QUEUE: Final = "which pods are managed is said by their queue label and managedJobsNamespaceSelector"
 _JOBS: Final = (
     _key(
         "integrations.frameworks[]",
@@ -196,14 +196,14 @@ _JOBS: Final = (
         "integrations.podOptions.namespaceSelector",
         "",
         "",
-        without_effect=_NO_PODS,
+        without_effect=_BY_QUEUE,
         instead="managedJobsNamespaceSelector",
     ),
     _selector(
         "integrations.podOptions.podSelector",
         "",
         "",
-        without_effect=_NO_PODS,
+        without_effect=_BY_QUEUE,
         instead="managedJobsNamespaceSelector",
     ),
     _key(

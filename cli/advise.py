@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.advice import Advice, Kind, Prefer, Report, Wish, report
 from cli.advisequeries import Prometheus, check, known_products, queries, requests
-from cli.local import output_option
+from cli.local import output_option, reason
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d+[wdhms])+")
@@ -33,6 +33,12 @@ class Duration(click.ParamType[float]):
         return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
 
 
+def _some(_: click.Context, __: click.Parameter, value: float) -> float:
+    if value <= 0:
+        raise click.BadParameter("found 0s, expected a duration above 0")
+    return value
+
+
 def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     if not re.match(r"https?://[^/]", value):
         raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
@@ -42,12 +48,20 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.command()
 @click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", required=True, callback=_url, help="Its URL.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for it.")
-@click.option("--window", type=Duration(), default="7d", show_default=True, help="How far back to look.")
+@click.option(
+    "--window", type=Duration(), default="7d", callback=_some, show_default=True, help="How far back to look."
+)
 @click.option("--min-age", type=Duration(), default="1h", show_default=True, help="Younger containers get no advice.")
 @click.option(
     "--headroom", type=click.FloatRange(0, 10), default=0.2, show_default=True, help="Added to the use: 0.2 is 20 %."
 )
-@click.option("--prefer", type=click.Choice([one.value for one in Prefer]), default="mig", show_default=True)
+@click.option(
+    "--prefer",
+    type=click.Choice([one.value for one in Prefer]),
+    default="mig",
+    show_default=True,
+    help="Where a MIG instance and a fraction would both do.",
+)
 @click.option(
     "--granularity", type=click.IntRange(1, 100), default=1, show_default=True, help="Of fractions, in percent."
 )
@@ -85,7 +99,7 @@ def _token(path: Path | None) -> str | None:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as failed:
-        raise click.ClickException(f"--token-file {path}: {failed}") from None
+        raise click.ClickException(f"--token-file: {path}: {reason(failed)}, expected a readable file") from None
 
 
 def _show(found: Report) -> None:

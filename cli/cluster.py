@@ -7,6 +7,7 @@ else the API server's proxy to the Service, and from a replica that does not lea
 import asyncio
 import functools
 import os
+import re
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,9 +18,9 @@ import aiohttp
 import click
 import msgspec
 
-from kube.client import Client
+from kube.client import Client, describe
 from kube.config import ClusterConfig, TokenSource, from_kubeconfig
-from kube.errors import ConfigError, KubeError, NotFoundError
+from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
 from kube.resources import PODS
 
 Json = dict[str, Any]
@@ -50,10 +51,26 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     def cluster(self) -> ClusterConfig:
         """Raises click.ClickException."""
+        if not self.kubeconfig.exists():
+            hint = "expected a kubeconfig file (--kubeconfig, or $KUBECONFIG)"
+            raise click.ClickException(f"{self.kubeconfig}: found no such file, {hint}")
         try:
             return from_kubeconfig(self.kubeconfig, context=self.context)
         except ConfigError as wrong:
             raise click.ClickException(str(wrong)) from None
+
+
+def _service(_: click.Context, __: click.Parameter, value: str) -> str:
+    namespace, slash, name = value.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise click.BadParameter(f"found {value!r}, expected NAMESPACE/SERVICE")
+    return value
+
+
+def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.match(r"https?://[^/]", value):
+        raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
+    return value
 
 
 def _default_kubeconfig() -> str:
@@ -67,9 +84,19 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--kubeconfig", type=click.Path(path_type=Path), default=_default_kubeconfig, help="The API server.")
     @click.option("--context", help="A context of the kubeconfig file; without it the current one.")
-    @click.option("--server", envvar="TESSERA_SERVER", help="URL of the controller's web address; else its Service.")
     @click.option(
-        "--controller", envvar="TESSERA_CONTROLLER", default=SERVICE, show_default=True, help="Its NAMESPACE/SERVICE."
+        "--server",
+        envvar="TESSERA_SERVER",
+        callback=_url,
+        help="URL of the controller's web address; else its Service.",
+    )
+    @click.option(
+        "--controller",
+        envvar="TESSERA_CONTROLLER",
+        default=SERVICE,
+        callback=_service,
+        show_default=True,
+        help="Its NAMESPACE/SERVICE.",
     )
     @click.option("--config", type=click.Path(path_type=Path), help="--offline: the configuration; else the cluster's.")
     @click.option("--offline", is_flag=True, help="Do not ask the controller: compute from the API server's objects.")
@@ -101,6 +128,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """The command's work, its failures as one line."""
     try:
         asyncio.run(work)
+    except UnavailableError as failed:
+        said = str(failed) if failed.status is not None else f"the API server cannot be reached: {failed}"
+        raise click.ClickException(said) from None
     except KubeError as failed:
         raise click.ClickException(str(failed)) from None
 
@@ -125,7 +155,7 @@ class Controller:
         if status == _MISSING and "error" in body:
             return None
         if status != _OK:
-            raise UnreachableError(f"it answered {status}: {str(body.get('error') or body.get('message'))[:120]}")
+            raise UnreachableError(f"it answered {status}: {str(body.get('error') or body.get('message'))[:240]}")
         return body
 
     def _first(self) -> str:
@@ -167,7 +197,7 @@ class Controller:
             ):
                 return answer.status, _object(await answer.read())
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failed:
-            raise UnreachableError(f"{base}: {str(failed) or type(failed).__name__}") from None
+            raise UnreachableError(f"{base}: {describe(failed)}") from None
 
 
 def _holder(said: str) -> str:

@@ -21,8 +21,14 @@ from kube.errors import NotFoundError
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
 
+def _workload_name(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
+        raise click.BadParameter(f"found {value!r}, expected NAME or NAMESPACE/NAME")
+    return value
+
+
 @click.command()
-@click.argument("name", metavar="WORKLOAD")
+@click.argument("name", metavar="WORKLOAD", callback=_workload_name)
 @click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
 @cluster_options
 @output_option

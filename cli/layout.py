@@ -24,7 +24,7 @@ from kube.errors import NotFoundError
 from kube.resources import NODES
 from simulator.fleetfile import load_fleet
 from simulator.reading import InputError
-from yamlfile import ConfigError, read_text
+from yamlfile import ConfigError, parse_text, read_text
 
 EXIT_REFUSED = 1
 MANAGER = "tessera-cli"
@@ -73,9 +73,9 @@ def layout() -> None:
 
     \b
     Examples:
-      tessera layout plan -f layout.yaml                    against the cluster, as its agents see it
-      tessera layout plan -f layout.yaml --fleet fleet.yaml from files alone
-      tessera layout apply -f layout.yaml                   plan, and write the GpuLayout if nobody is in the way
+      tessera layout plan -f layout.yaml                      against the cluster, as its agents see it
+      tessera layout plan -f layout.yaml --fleet fleet.yaml   from files alone
+      tessera layout apply -f layout.yaml                     plan, and write the GpuLayout if nobody is in the way
     """
 
 
@@ -89,6 +89,11 @@ def plan_command(file: Path, fleet: Path | None, nodes: tuple[str, ...], where: 
     """Print what would change and which pods are in the way.
 
     Exits with 0 where the layout would be applied, with 1 where it would be refused, with 2 where the file is wrong.
+
+    \b
+    Examples:
+      tessera layout plan -f layout.yaml --node gpu-7
+      tessera layout plan -f layout.yaml --fleet fleet.yaml -o json | jq '.nodes[] | select(.refused)'
     """
     wanted = _read(file)
     if fleet is not None:
@@ -103,7 +108,13 @@ def plan_command(file: Path, fleet: Path | None, nodes: tuple[str, ...], where: 
 @cluster_options
 @output_option
 def apply_command(file: Path, force: bool, where: Where, output: str) -> None:
-    """Plan, print, and write the GpuLayout. Exits with 1 and writes nothing where it would be refused."""
+    """Plan, print, and write the GpuLayout. Exits with 1 and writes nothing where it would be refused.
+
+    \b
+    Examples:
+      tessera layout apply -f layout.yaml
+      tessera layout apply -f layout.yaml --force      it comes into force once the pods in the way are gone
+    """
     wanted = _read(file)
     if wanted.manifest is None:
         raise WrongInputError(f"{file}: found an agent's configuration, expected a GpuLayout: its agents read the file")
@@ -114,8 +125,14 @@ def _read(file: Path) -> Wanted:
     """Raises WrongInputError with one line."""
     try:
         text = read_text(file)
+        parse_text(text, str(file))  # its mistakes have a line
         content = yaml.safe_load(text)
-        if isinstance(content, dict) and content.get("kind") == GPU_LAYOUTS.kind:
+        if content is None:
+            raise WrongInputError(f"{file}: found an empty file, expected a GpuLayout or an agent's configuration")
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if kind is not None and kind != GPU_LAYOUTS.kind:
+            raise WrongInputError(f"{file}: kind: found {kind}, expected GpuLayout, or an agent's configuration")
+        if kind is not None:
             found = gpulayouts.read(msgspec.json.encode(content))
             if found.problem:
                 raise WrongInputError(f"{file}: {found.problem}")
@@ -133,6 +150,10 @@ def _offline(wanted: Wanted, fleet: Path, names: tuple[str, ...]) -> list[NodePl
         found = load_fleet(fleet)
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
+    known = {one.name for one in found.nodes}
+    for name in names:
+        if name not in known:
+            raise WrongInputError(f"--node: found {name!r}, expected a node of {fleet}: {', '.join(sorted(known))}")
     specs = [one for one in found.nodes if one.name in names or not names]
     labelled = ((spec, {"kubernetes.io/hostname": spec.name, **spec.labels}) for spec in specs)
     chosen = [hardware(found, spec) for spec, labels in labelled if wanted.found.selects(labels)]
@@ -165,6 +186,10 @@ async def _online(client: Client, wanted: Wanted, names: tuple[str, ...]) -> lis
         _layouts(client),
     )
     labels = {node.metadata.name: node.metadata.labels for node in nodes.items}
+    told = {one.node.name for one in gpu_nodes.items}
+    for name in names:
+        if name not in told:
+            raise click.ClickException(f"--node: found {name!r}, expected a node whose agent has written a GpuNode")
     plans = []
     for found in sorted(gpu_nodes.items, key=lambda one: one.node.name):
         own = labels.get(found.node.name)

@@ -1,6 +1,7 @@
-"""Asking a process on this machine over its Unix socket."""
+"""Asking a process on this machine over its Unix socket, and the options of all who do."""
 
 import http.client
+import os
 import socket
 from pathlib import Path
 
@@ -17,9 +18,16 @@ state_dir_option = click.option(
     show_default=True,
     help="The agent's state folder.",
 )
+FORMATS = ("text", "json")
 output_option = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
+    "-o", "--output", type=click.Choice(FORMATS), default="text", help="For people, or for programs."
 )
+
+
+def reason(failed: Exception) -> str:
+    """``no such file or directory`` rather than ``[Errno 2] No such file ...``."""
+    number = failed.errno if isinstance(failed, OSError) else None
+    return os.strerror(number).lower() if number else str(failed) or type(failed).__name__
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -41,9 +49,13 @@ def fetch(path: Path, resource: str, method: str = "GET") -> bytes:
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as failed:
-        raise click.ClickException(f"{path}: {failed}: is the agent running there (see --state-dir)?") from None
+        why = reason(failed)
+        raise click.ClickException(f"{path}: {why}: is the agent running there (see --state-dir)?") from None
     finally:
         connection.close()
+    if answer.status == http.client.CONFLICT:
+        # The agent understood, and refuses for a reason of its own: one sentence.
+        raise click.ClickException(body.decode(errors="replace").strip())
     if answer.status != http.client.OK:
         raise click.ClickException(f"{path}: the agent answered {answer.status}: {body[:200].decode(errors='replace')}")
     return body

@@ -28,7 +28,8 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
 @click.command("release-nvml")
 @click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
 @state_dir_option
-def release_nvml(seconds: float, state_dir: Path) -> None:
+@output_option
+def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
     """Let the agent close its NVML session for a while: an open one blocks GPU resets and MIG mode changes.
 
     The kubelet is served from memory meanwhile, and health is looked at again afterwards.
@@ -38,7 +39,7 @@ def release_nvml(seconds: float, state_dir: Path) -> None:
       tessera release-nvml --for 30 && nvidia-smi --gpu-reset -i 3
     """
     fetch(state_dir / "agent.sock", f"/v1/release?seconds={seconds:g}", method="POST")
-    click.echo(f"NVML is let go for {seconds:g} s")
+    _say({"seconds": seconds, "message": f"NVML is let go for {seconds:g} s"}, output)
 
 
 @click.command()
@@ -46,7 +47,8 @@ def release_nvml(seconds: float, state_dir: Path) -> None:
 @click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
 @click.option("--force", is_flag=True, help="Though pods are on it: the reset ends what they run.")
 @state_dir_option
-def release(gpu: int, seconds: float, force: bool, state_dir: Path) -> None:
+@output_option
+def release(gpu: int, seconds: float, force: bool, state_dir: Path, output: str) -> None:
     """Let go of a GPU for a while, so that it can be reset or change its MIG mode.
 
     Refused while pods are on it. New pods do not get it meanwhile, the agent closes its NVML session, an Event tells
@@ -57,7 +59,12 @@ def release(gpu: int, seconds: float, force: bool, state_dir: Path) -> None:
       tessera node release --gpu 3 --for 30 && nvidia-smi --gpu-reset -i 3
     """
     words = f"/v1/release?gpu={gpu}&seconds={seconds:g}" + ("&force=true" if force else "")
-    click.echo(fetch(state_dir / "agent.sock", words, method="POST").decode().strip())
+    said = fetch(state_dir / "agent.sock", words, method="POST").decode().strip()
+    _say({"gpu": gpu, "seconds": seconds, "message": said}, output)
+
+
+def _say(done: dict[str, Any], output: str) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(done)).decode() if output == "json" else done["message"])
 
 
 class _Node(click.Command):
@@ -66,8 +73,10 @@ class _Node(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args[:1] == ["release"]:
-            return release.make_context(f"{info_name} release", args[1:], parent, **extra)
+        if "release" in args:
+            # It is no section, and no value that an option of either command takes: options may stand on both sides.
+            words = [word for word in args if word != "release"]
+            return release.make_context(f"{info_name} release", words, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -13,7 +13,7 @@ from cli.local import output_option
 from cli.offline import Offline
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
 from kube.client import Client, Selection
-from kube.errors import NotFoundError
+from kube.errors import KubeError, NotFoundError
 
 MANAGER = "tessera-cli"
 _MOST = 500
@@ -67,14 +67,26 @@ async def source(where: Where) -> AsyncIterator[Source]:
             try:
                 await controller.ask("queues")
             except UnreachableError as failed:
-                click.echo(f"note: the controller cannot be reached ({failed}): computed here", err=True)
-                offline = await Offline.load(client, where)
+                offline = await _instead(client, where, failed)
         for note in offline.notes if offline is not None else ():
             click.echo(f"note: {note}", err=True)
         try:
             yield Source(client, where, controller, offline)
         except UnreachableError as failed:
             raise click.ClickException(f"the controller no longer answers: {failed}") from None
+
+
+async def _instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
+    """The engine here. Where the API server does not answer either, that alone is worth telling."""
+    note = f"note: the controller cannot be reached ({failed}): computed here"
+    try:
+        made = await Offline.load(client, where)
+    except KubeError as wrong:
+        if wrong.status is not None:
+            click.echo(note, err=True)
+        raise
+    click.echo(note, err=True)
+    return made
 
 
 def printed(body: Any) -> None:
@@ -102,7 +114,13 @@ def queue() -> None:
 @cluster_options
 @output_option
 def list_(where: Where, output: str) -> None:
-    """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them."""
+    """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them.
+
+    \b
+    Examples:
+      tessera queue list
+      tessera queue list -o json | jq '.clusterQueues[].name'
+    """
 
     async def work() -> None:
         async with source(where) as asked:
@@ -129,7 +147,17 @@ def list_(where: Where, output: str) -> None:
 @cluster_options
 @output_option
 def pending(where: Where, name: str | None, local: str | None, limit: int, output: str) -> None:
-    """Who waits, in the order in which they are tried, and why."""
+    """Who waits, in the order in which they are tried, and why.
+
+    \b
+    Examples:
+      tessera queue pending                       in all ClusterQueues
+      tessera queue pending --queue research -o json | jq '.clusterQueues[].pending[].sentence'
+    """
+    if name is not None and local is not None:
+        raise click.UsageError("--queue and --local: found both, expected one")
+    if local is not None:
+        _door(local)
 
     async def work() -> None:
         async with source(where) as asked:
@@ -153,8 +181,6 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
 
 async def _chosen(asked: Source, name: str | None, local: str | None) -> list[str]:
     """ClusterQueues to look at. Raises click.ClickException."""
-    if name is not None and local is not None:
-        raise click.UsageError("--queue and --local: found both, expected one")
     if local is not None:
         return [str((await _local(asked.client, local))["spec"].get("clusterQueue", ""))]
     if name is not None:
@@ -163,31 +189,54 @@ async def _chosen(asked: Source, name: str | None, local: str | None) -> list[st
 
 
 async def _local(client: Client, local: str) -> Json:
-    namespace, slash, name = local.partition("/")
-    if not slash or not name:
-        raise click.UsageError(f"--local: found {local!r}, expected NAMESPACE/NAME")
+    namespace, name = _door(local)
     try:
         return await client.get(LOCAL_QUEUES, name, Json, namespace=namespace)
     except NotFoundError:
         raise click.ClickException(f"--local: found {local!r}, expected a LocalQueue that exists") from None
 
 
+def _door(local: str) -> tuple[str, str]:
+    """A LocalQueue's namespace and name. Raises click.UsageError."""
+    namespace, slash, name = local.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise click.UsageError(f"--local: found {local!r}, expected NAMESPACE/NAME")
+    return namespace, name
+
+
+def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
+        raise click.BadParameter(f"found {value!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue")
+    return value
+
+
 @queue.command()
-@click.argument("name")
+@click.argument("name", callback=_queue_name)
 @click.option("--drain", is_flag=True, help="Evict what runs, too.")
 @cluster_options
 @output_option
 def stop(where: Where, name: str, drain: bool, output: str) -> None:
-    """Admit nothing more from NAME: what runs goes on, what only holds quota gives it back."""
+    """Admit nothing more from NAME: what runs goes on, what only holds quota gives it back.
+
+    \b
+    Examples:
+      tessera queue stop research                 a ClusterQueue
+      tessera queue stop team-a/jobs --drain      a LocalQueue; what runs is evicted
+    """
     run(_set_policy(where, name, "HoldAndDrain" if drain else "Hold", output))
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", callback=_queue_name)
 @cluster_options
 @output_option
 def resume(where: Where, name: str, output: str) -> None:
-    """Let NAME admit again; what waited keeps its place."""
+    """Let NAME admit again; what waited keeps its place.
+
+    \b
+    Example:
+      tessera queue resume research
+    """
     run(_set_policy(where, name, "None", output))
 
 

@@ -1,12 +1,15 @@
 """``tessera sim``: orders to a running simulator, so that faults can be rehearsed by hand."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from cli.local import output_option, state_dir_option
+from cli.local import FORMATS, output_option, state_dir_option
+
+Order = Callable[..., None]
 
 gpu_option = click.option("--gpu", type=click.IntRange(0), required=True, help="Index of the GPU.")
 any_gpu_option = click.option("--gpu", type=click.IntRange(0), help="Index of the GPU; without it all of them.")
@@ -31,6 +34,40 @@ def sim(ctx: click.Context, state_dir: Path, output: str) -> None:
     ctx.obj = (state_dir, output)
 
 
+def _state_dir_here(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        ctx.obj = (value, ctx.obj[1])
+
+
+def _output_here(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.obj = (ctx.obj[0], value)
+
+
+def order_command(name: str) -> Callable[[Order], click.Command]:
+    """A command of ``sim``; its group's two options may stand behind it as well."""
+
+    def made(function: Order) -> click.Command:
+        inner = click.option(
+            "-o",
+            "--output",
+            type=click.Choice(FORMATS),
+            expose_value=False,
+            callback=_output_here,
+            help="For people, or for programs.",
+        )(click.pass_context(function))
+        inner = click.option(
+            "--state-dir",
+            type=click.Path(path_type=Path),
+            expose_value=False,
+            callback=_state_dir_here,
+            help="The agent's state folder.",
+        )(inner)
+        return sim.command(name)(inner)
+
+    return made
+
+
 def _send(ctx: click.Context, order: dict[str, Any]) -> None:
     from simulator import client
 
@@ -45,26 +82,30 @@ def _send(ctx: click.Context, order: dict[str, Any]) -> None:
         click.echo("done")
 
 
-@sim.command()
+@order_command("xid")
 @gpu_option
 @click.option("--gi", type=click.IntRange(0), help="GPU instance that it hits; without it the whole GPU.")
 @click.option("--ci", type=click.IntRange(0), help="Compute instance that it hits.")
 @click.argument("number", type=click.IntRange(1))
-@click.pass_context
 def xid(ctx: click.Context, gpu: int, gi: int | None, ci: int | None, number: int) -> None:
-    """Raise XID NUMBER, with what it does to real hardware."""
+    """Raise XID NUMBER, with what it does to real hardware.
+
+    \b
+    Examples:
+      tessera sim xid --gpu 3 79             it falls off the bus
+      tessera sim xid --gpu 0 --gi 2 94      a contained error in one MIG instance
+    """
     instance = {key: value for key, value in (("gi", gi), ("ci", ci)) if value is not None}
     _send(ctx, {"gpu": gpu, "xid": number, **instance})
 
 
-def _simple(name: str, kind: str, text: str) -> click.Command:
-    @click.command(name, help=text)
+def _simple(name: str, kind: str, text: str) -> None:
     @gpu_option
-    @click.pass_context
     def command(ctx: click.Context, gpu: int) -> None:
         _send(ctx, {"gpu": gpu, kind: True})
 
-    return command
+    command.__doc__ = f"{text}\n\n\b\nExample:\n  tessera sim {name} --gpu 3"
+    order_command(name)(command)
 
 
 for _name, _kind, _text in (
@@ -74,84 +115,120 @@ for _name, _kind, _text in (
     ("add", "add", "Hot-add the GPU again, as a board without history."),
     ("remap-failure", "remapFailure", "A memory row cannot be remapped: the board is to be replaced."),
 ):
-    sim.add_command(_simple(_name, _kind, _text))
+    _simple(_name, _kind, _text)
 
 
-@sim.command()
+@order_command("ecc")
 @gpu_option
-@click.option("--volatile", "uncorrected", type=click.IntRange(0), default=1, show_default=True)
-@click.option("--corrected", type=click.IntRange(0), default=0, show_default=True)
-@click.pass_context
+@click.option("--volatile", "uncorrected", type=click.IntRange(0), default=1, show_default=True, help="Uncorrected.")
+@click.option("--corrected", type=click.IntRange(0), default=0, show_default=True, help="Corrected.")
 def ecc(ctx: click.Context, gpu: int, uncorrected: int, corrected: int) -> None:
-    """Count ECC errors: uncorrected ones (--volatile) and corrected ones."""
+    """Count ECC errors: uncorrected ones (--volatile) and corrected ones.
+
+    \b
+    Example:
+      tessera sim ecc --gpu 1 --volatile 2
+    """
     _send(ctx, {"gpu": gpu, "ecc": {"volatile": uncorrected, "corrected": corrected}})
 
 
-@sim.command("nvlink-down")
+@order_command("nvlink-down")
 @gpu_option
 @click.argument("links", nargs=-1, type=click.IntRange(0))
-@click.pass_context
 def nvlink_down(ctx: click.Context, gpu: int, links: tuple[int, ...]) -> None:
-    """Exactly LINKS are down from now on; without any, all are up."""
+    """Exactly LINKS are down from now on; without any, all are up.
+
+    \b
+    Examples:
+      tessera sim nvlink-down --gpu 0 0 3    links 0 and 3
+      tessera sim nvlink-down --gpu 0        all are up again
+    """
     _send(ctx, {"gpu": gpu, "nvlinkDown": list(links)})
 
 
-@sim.command()
+@order_command("driver")
 @click.argument("state", type=click.Choice(["up", "down"]))
 @click.option("--version", help="Come up as another driver version.")
-@click.pass_context
 def driver(ctx: click.Context, state: str, version: str | None) -> None:
-    """Unload the driver, or load it."""
+    """Unload the driver, or load it.
+
+    \b
+    Examples:
+      tessera sim driver down
+      tessera sim driver up --version 575.57.08
+    """
     _send(ctx, {"driver": state, **({"version": version} if version else {})})
 
 
-@sim.command()
+@order_command("slow")
 @any_gpu_option
 @click.argument("call")
 @click.argument("seconds", type=click.FloatRange(0))
-@click.pass_context
 def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None:
-    """Let the NVML function CALL (or '*') take SECONDS; 0 ends it."""
+    """Let the NVML function CALL (or '*') take SECONDS; 0 ends it.
+
+    \b
+    Examples:
+      tessera sim slow --gpu 1 nvmlDeviceGetMemoryInfo 30
+      tessera sim slow '*' 0
+    """
     where = {} if gpu is None else {"gpu": gpu}
     _send(ctx, {**where, "slow": {"call": call, "seconds": seconds}})
 
 
-@sim.command()
+@order_command("load")
 @gpu_option
 @click.option("--sm-util", type=click.FloatRange(0, 1), help="Share of time that SMs are busy.")
-@click.option("--mem-used-mib", type=click.IntRange(0))
-@click.option("--power-w", type=click.FloatRange(0))
-@click.option("--pid", type=click.IntRange(1))
+@click.option("--mem-used-mib", type=click.IntRange(0), help="Memory in use, MiB.")
+@click.option("--power-w", type=click.FloatRange(0), help="Power draw, watts.")
+@click.option("--pid", type=click.IntRange(1), help="The process that does it.")
 @click.option("--gi", type=click.IntRange(0), help="GPU instance that the process runs on.")
 @click.option("--ci", type=click.IntRange(0), help="Compute instance that the process runs on.")
 @click.option("--type", "type_", type=click.Choice(["compute", "graphics", "mps", "client"]), help="What it is.")
-@click.pass_context
 def load(ctx: click.Context, /, gpu: int, **values: float | str | None) -> None:
-    """What the GPU is doing from now on; without any value it idles."""
+    """What the GPU is doing from now on; without any value it idles.
+
+    \b
+    Examples:
+      tessera sim load --gpu 0 --sm-util 0.9 --mem-used-mib 40960 --pid 4242
+      tessera sim load --gpu 0
+    """
     names = {"sm_util": "smUtil", "mem_used_mib": "memUsedMiB", "power_w": "powerW", "type_": "type"}
     names |= {key: key for key in ("pid", "gi", "ci")}
     given = {names[key]: value for key, value in values.items() if value is not None}
     _send(ctx, {"gpu": gpu, "load": given})
 
 
-@sim.command()
+@order_command("end")
 @gpu_option
 @click.argument("pid", type=click.IntRange(1))
-@click.pass_context
 def end(ctx: click.Context, gpu: int, pid: int) -> None:
-    """The process PID ends: it is on the GPU no more."""
+    """The process PID ends: it is on the GPU no more.
+
+    \b
+    Example:
+      tessera sim end --gpu 0 4242
+    """
     _send(ctx, {"gpu": gpu, "end": pid})
 
 
-@sim.command()
-@click.pass_context
+@order_command("reboot")
 def reboot(ctx: click.Context) -> None:
-    """Reset all simulated hardware, as a reboot of the node would."""
+    """Reset all simulated hardware, as a reboot of the node would.
+
+    \b
+    Example:
+      tessera sim reboot
+    """
     _send(ctx, {"reboot": True})
 
 
-@sim.command()
-@click.pass_context
+@order_command("status")
 def status(ctx: click.Context) -> None:
-    """The simulated hardware's state, as JSON."""
+    """The simulated hardware's state, as JSON.
+
+    \b
+    Example:
+      tessera sim status | jq
+    """
     _send(ctx, {"status": True})

@@ -4,6 +4,7 @@ Each call returns the decoded object or raises one of ``kube.errors``. Bodies ar
 is retried here except one 401 after a token rotated: when to try again is the caller's decision.
 """
 
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -282,7 +283,7 @@ class Client:
                 async for line in _lines(response.content):
                     yield _watch_event(what, line, decode)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(f"{what}: {_describe(error)}") from None
+            raise UnavailableError(f"{what}: {describe(error)}") from None
 
     async def _request(
         self,
@@ -305,7 +306,7 @@ class Client:
                     raw = await answer.read()
                     status, retry_after = answer.status, answer.headers.get("Retry-After")
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise UnavailableError(f"{method} {path}: {_describe(error)}") from None
+                raise UnavailableError(f"{method} {path}: {describe(error)}") from None
             if status == 401 and attempt == 1 and self._tokens.refused():  # noqa: PLR2004
                 continue
             if status >= 400:  # noqa: PLR2004 - HTTP's own numbers
@@ -376,5 +377,8 @@ def _decode(raw: bytes, kind: type[T]) -> T:
         raise UnavailableError(f"the answer is no {kind.__name__}: {error}") from None
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
+    """Why no answer came, in a few words: ``127.0.0.1:6443: connection refused``."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return f"{error.host}:{error.port}: {os.strerror(error.os_error.errno).lower()}"
     return str(error) or type(error).__name__

@@ -154,8 +154,9 @@ def read_yaml(path: Path) -> Reader:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise InputError(f"{place}: {problem}") from error
+        # "expected a single document in the stream, but found another document" comes in two pieces.
+        parts = (getattr(error, "context", None), getattr(error, "problem", None))
+        raise InputError(f"{place}: no YAML: {', '.join(part for part in parts if part) or 'not readable'}") from error
     return Reader(value, Source(str(path), lines))
 
 

@@ -230,6 +230,7 @@ def test_nobody_there_is_one_line() -> None:
     [
         ["--prometheus", "prometheus:9090"],
         ["--prometheus", "http://x", "--window", "soon"],
+        ["--prometheus", "http://x", "--window", "0s"],
         ["--prometheus", "http://x", "--headroom", "-1"],
         [],
     ],
@@ -237,3 +238,11 @@ def test_nobody_there_is_one_line() -> None:
 )
 def test_a_wrong_question_is_exit_code_2(words: list[str]) -> None:
     assert click.testing.CliRunner().invoke(tessera, ["advise", *words]).exit_code == 2
+
+
+def test_a_token_that_cannot_be_read_is_one_line() -> None:
+    found = click.testing.CliRunner().invoke(
+        tessera, ["advise", "--prometheus", "http://x", "--token-file", "/nowhere"]
+    )
+    said = "Error: --token-file: /nowhere: no such file or directory, expected a readable file\n"
+    assert (found.exit_code, found.stderr) == (1, said)

@@ -210,3 +210,31 @@ def test_a_config_file_is_nothing_to_apply(run: Run, files: tuple[Path, Path]) -
     layout.write_text("version: v1\nlayout: []\n")
     done = run("layout", "apply", "-f", str(layout))
     assert (done.exit_code, "expected a GpuLayout" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("", (), "layout.yaml: found an empty file, expected a GpuLayout or an agent's configuration"),
+        ("kind: Pod", (), "layout.yaml: kind: found Pod, expected GpuLayout, or an agent's configuration"),
+        ("a: [", (), "layout.yaml:2: found no YAML"),
+        ("a: 1\n---\nb: 2", (), "layout.yaml:2: found a second document"),
+        ("version: v1\nlayout: []", ("--node", "n9"), "--node: found 'n9', expected a node of "),
+    ],
+)
+def test_a_file_that_is_none_is_a_line_with_its_place(
+    run: Run, files: tuple[Path, Path], text: str, words: tuple[str, ...], said: str
+) -> None:
+    layout, fleet = files
+    layout.write_text(text)
+    done = run("layout", "plan", "-f", str(layout), "--fleet", str(fleet), *words)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+async def test_a_node_of_which_no_agent_has_told_is_a_mistake(shell: Shell) -> None:
+    shell.tell(node([gpu(0), gpu(1)]), {}, {}, pool="x")
+    done = await shell.run("plan", manifest(SLICES), "--node", "n9")
+    assert done.exit_code == 1
+    assert "--node: found 'n9', expected a node whose agent has written a GpuNode" in done.output

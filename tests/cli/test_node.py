@@ -271,3 +271,25 @@ def test_a_mig_layout_that_is_refused_says_why(run: Run) -> None:
 def test_an_mps_daemon_that_is_not_ready_says_why(run: Run) -> None:
     (row,) = section(run("node", "mps").output, "MPS daemons")
     assert row == ["GPU 1", uuid(1), "Waiting", "5s", "7", "no CUDA"]
+
+
+def test_a_release_takes_its_options_on_both_sides_and_speaks_json(
+    agent: AgentSocket, run: Run, state_dir: Path
+) -> None:
+    agent.answer = (200, b"GPU 3 is let go for 30 s\n")
+    done = run("node", "--state-dir", str(state_dir), "release", "--gpu", "3", "--for", "30", "-o", "json")
+    assert json.loads(done.stdout) == {"gpu": 3, "seconds": 30.0, "message": "GPU 3 is let go for 30 s"}
+    done = run("release-nvml", "--for", "30", "-o", "json")
+    assert json.loads(done.stdout) == {"seconds": 30.0, "message": "NVML is let go for 30 s"}
+
+
+def test_a_refused_release_is_the_agents_sentence(agent: AgentSocket, run: Run) -> None:
+    agent.answer = (409, b"GPU 0 is in use by team/trainer (--force lets go all the same)\n")
+    done = run("node", "release", "--gpu", "0")
+    assert done.exit_code == 1
+    assert done.stderr == "Error: GPU 0 is in use by team/trainer (--force lets go all the same)\n"
+
+
+def test_errors_are_in_words(run: Run, state_dir: Path) -> None:
+    said = run("node").stderr
+    assert said.startswith(f"Error: {state_dir}/agent.sock: no such file or directory: is the agent running there")

@@ -211,7 +211,13 @@ async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
         (("queue", "pending", "--local", "no"), 2, "--local: found 'no', expected NAMESPACE/NAME"),
         (("queue", "pending", "--local", "a/b"), 1, "expected a LocalQueue that exists"),
         (("queue", "pending", "--local", "a/b", "--queue", "c"), 2, "found both, expected one"),
-        (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: No such file or directory"),
+        (("queue", "pending", "--local", "a/b/c"), 2, "--local: found 'a/b/c', expected NAMESPACE/NAME"),
+        (("queue", "stop", ""), 2, "found '', expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"),
+        (("queue", "resume", "a/b/c"), 2, "found 'a/b/c', expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"),
+        (("explain", "a/b/c"), 2, "found 'a/b/c', expected NAME or NAMESPACE/NAME"),
+        (("queue", "list", "--controller", "tessera"), 2, "found 'tessera', expected NAMESPACE/SERVICE"),
+        (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected http://HOST:PORT or https://HOST"),
+        (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: found no such file, expected a kubeconfig file"),
         (("queue", "list", "--offline", "--config", "/nowhere"), 1, "/nowhere: found no such file or directory"),
     ],
 )
@@ -222,5 +228,5 @@ async def test_mistakes_are_one_line(shell: Shell, words: tuple[str, ...], code:
 
 async def test_an_api_server_that_is_away_is_one_line(shell: Shell) -> None:
     shell.scene.server.down = True
-    (_, error) = (await shell.run("queue", "list", code=1)).stderr.splitlines()
-    assert error.startswith("Error: GET /api")
+    (error,) = (await shell.run("queue", "list", code=1)).stderr.splitlines()
+    assert error.startswith("Error: the API server cannot be reached: GET /api")

@@ -68,7 +68,15 @@ def test_every_command_is_tried_here() -> None:
 def test_json_is_the_simulators_own_answer(run: Run, simulator: SimulatorSocket) -> None:
     simulator.answer = {"ok": True, "live": True, "status": {"node": "node-1"}}
     assert json.loads(run("sim", "-o", "json", "reset", "--gpu", "0").output) == simulator.answer
+    assert json.loads(run("sim", "reset", "--gpu", "0", "-o", "json").output) == simulator.answer
     assert json.loads(run("sim", "status").output) == simulator.answer
+
+
+def test_the_state_folder_may_stand_behind_the_command(
+    run: Run, simulator: SimulatorSocket, state_dir: Path, tmp_path: Path
+) -> None:
+    done = run("sim", "--state-dir", str(tmp_path), "reset", "--gpu", "0", "--state-dir", str(state_dir))
+    assert (done.exit_code, len(simulator.orders)) == (0, 1)
 
 
 def test_a_refusal_is_exit_1_and_one_line(run: Run, simulator: SimulatorSocket) -> None:

@@ -1,0 +1,88 @@
+"""Every command of ``tessera`` and of its groups: help with an example, JSON for programs, no colour in a pipe."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import click.testing
+import pytest
+
+from cli.main import tessera
+from cli.sim import sim
+from tests.cli.lines import understood
+
+BARE = {"sim status": "its answer is JSON with and without -o"}
+"""Commands for which -o changes nothing, and why."""
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands that do something, by the words that lead to them."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from commands(found, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+COMMANDS = {" ".join(words): command for words, command in commands(tessera)}
+GROUPS = ("", *sorted({" ".join(name.split()[:-1]) for name in COMMANDS if " " in name}))
+
+
+def call(*words: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(tessera, words)
+
+
+def test_the_commands_are_found() -> None:
+    assert {"node", "queue stop", "sim xid", "layout apply", "simulate"} <= set(COMMANDS)
+    assert {"", "queue", "sim", "layout"} <= set(GROUPS)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *GROUPS[1:], "node release"])
+def test_help_has_examples_that_the_command_understands(name: str) -> None:
+    shown = call(*name.split(), "--help")
+    assert shown.exit_code == 0
+    told = shown.output.partition("Example")[2].partition("Options")[0]
+    examples = re.findall(r"^ +(tessera [^\n]+)$", told, re.MULTILINE)
+    assert examples, f"tessera {name} --help shows no example"
+    assert [wrong for wrong in map(understood, examples) if wrong] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is(name: str) -> None:
+    for option in COMMANDS[name].params:
+        assert not isinstance(option, click.Option) or option.help, f"tessera {name} {option.name}"
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "node release"])
+def test_every_command_speaks_json(name: str) -> None:
+    help_text = call(*name.split(), "--help").output
+    assert "-o, --output [text|json]" in help_text
+    if name in BARE:
+        return
+    wrong = call(*name.split(), "-o", "yaml")
+    assert wrong.exit_code == 2
+    assert "'yaml' is not one of 'text', 'json'" in wrong.stderr
+
+
+def test_an_unknown_word_is_a_line_and_exit_2() -> None:
+    for name in GROUPS:
+        done = call(*name.split(), "nosuch")
+        assert done.exit_code == 2
+        assert done.stderr.splitlines()[-1] == "Error: No such command 'nosuch'."
+
+
+def test_what_a_command_of_sim_says_of_itself_is_told_in_its_group() -> None:
+    shown = call("sim", "--help").output
+    assert all(re.search(rf"^  {name} ", shown, re.MULTILINE) for name in sim.commands)
+
+
+def test_the_root_names_every_command_in_an_example() -> None:
+    shown = call("--help").output
+    used = {shlex.split(line)[1] for line in re.findall(r"^ +(tessera [a-z-]+)", shown, re.MULTILINE)}
+    assert {name.split()[0] for name in COMMANDS} - used == {"release-nvml"}, (
+        "release-nvml: tessera node release is better"
+    )

@@ -27,7 +27,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class Fires:
-    """After ``at`` of these series (a sample a minute) the alert fires so; without ``firing`` it does not.
+    """At the times ``at`` of these series (a sample a minute) the alert fires so; without ``firing`` it does not.
 
     At ``before`` it does not fire yet.
     """
@@ -48,7 +48,7 @@ class Fires:
             }
             for one in self.firing
         ]
-        wanted = [{"eval_time": self.at, "alertname": self.alert, "exp_alerts": expected}]
+        wanted = [{"eval_time": at, "alertname": self.alert, "exp_alerts": expected} for at in self.at.split()]
         if self.before:
             wanted.insert(0, {"eval_time": self.before, "alertname": self.alert, "exp_alerts": []})
         return {"interval": "1m", "input_series": _input(self.series), "alert_rule_test": wanted}
@@ -401,7 +401,7 @@ AGENT = (
     Fires(
         "TesseraAgentDown",
         _agent("up", "1x10 0x60") | _agent("tessera_agent_info", "1x10 stale", version="1"),
-        "60m",
+        "16m 60m",
         (Firing(AT, "the agent at 10.0.0.1:9400 cannot be scraped (up: 0)"),),
         before="15m",
     ),
@@ -410,7 +410,7 @@ AGENT = (
     Fires(
         "TesseraDriverDown",
         _agent("tessera_agent_driver_up", "1x10 0x1400"),
-        "20h",
+        "16m 20h",
         (Firing(AT, "10.0.0.1:9400 has no NVIDIA driver now (sessions: 0); it had one within a day"),),
         before="15m",
     ),
@@ -491,7 +491,7 @@ QUEUES = (
     Fires(
         "TesseraQueueWaitLong",
         {_WAIT % "3600": "0x480", _WAIT % "7200": "0+1x10 10x480", _WAIT % "+Inf": "0+1x10 10x480"},
-        "50m",
+        "16m 50m",
         (Firing({"cluster_queue": "q"}, "queue q: one in twenty waits 1h 57m 0s or longer"),),
         before="15m",
     ),

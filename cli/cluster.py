@@ -33,6 +33,7 @@ TIMEOUT_S = 10.0
 _UNAVAILABLE = 503
 _OK = 200
 _MISSING = 404
+_UNAUTHORIZED = 401
 
 
 class UnreachableError(Exception):
@@ -128,11 +129,24 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """The command's work, its failures as one line."""
     try:
         asyncio.run(work)
-    except UnavailableError as failed:
-        said = str(failed) if failed.status is not None else f"the API server cannot be reached: {failed}"
-        raise click.ClickException(said) from None
     except KubeError as failed:
-        raise click.ClickException(str(failed)) from None
+        raise click.ClickException(_told(failed)) from None
+
+
+def _told(failed: KubeError) -> str:
+    if isinstance(failed, UnavailableError) and failed.status is None:
+        return f"the API server cannot be reached: {failed}"
+    if is_kind_missing(failed):
+        what = str(failed).partition(": ")[0]
+        return f"{what}: this cluster does not have the kind: are Tessera's CRDs installed (docs/install.md)?"
+    if failed.status == _UNAUTHORIZED:
+        return f"{failed}: expected credentials in the kubeconfig that the API server takes"
+    return str(failed)
+
+
+def is_kind_missing(failed: KubeError) -> bool:
+    """A kind that is not installed is answered without a Status object, unlike an object that is not there."""
+    return isinstance(failed, NotFoundError) and not failed.reason
 
 
 class Controller:

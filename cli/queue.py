@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cli import queuetables as tables
-from cli.cluster import Controller, Json, UnreachableError, Where, cluster_options, run
+from cli.cluster import Controller, Json, UnreachableError, Where, cluster_options, is_kind_missing, run
 from cli.local import output_option
 from cli.offline import Offline
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
@@ -192,7 +192,9 @@ async def _local(client: Client, local: str) -> Json:
     namespace, name = _door(local)
     try:
         return await client.get(LOCAL_QUEUES, name, Json, namespace=namespace)
-    except NotFoundError:
+    except NotFoundError as failed:
+        if is_kind_missing(failed):
+            raise
         raise click.ClickException(f"--local: found {local!r}, expected a LocalQueue that exists") from None
 
 
@@ -248,7 +250,9 @@ async def _set_policy(where: Where, name: str, policy: str, output: str) -> None
         try:
             before = await client.get(resource, bare, Json, namespace=namespace or None)
             await client.merge_patch(resource, bare, body, Json, namespace=namespace or None, field_manager=MANAGER)
-        except NotFoundError:
+        except NotFoundError as failed:
+            if is_kind_missing(failed):
+                raise
             raise click.ClickException(f"NAME: found {name!r}, expected a {resource.kind} that exists") from None
     was = before.get("spec", {}).get("stopPolicy") or "None"
     if output == "json":

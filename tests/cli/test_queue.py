@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import click.testing
 import pytest
 
+from cli.cluster import run
 from cli.main import tessera
 from controller.config.settings import ControllerConfig
 from controller.runtime.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
+from kube.errors import from_response
 from kube.resources import PODS
 from kube.testing import eventually
 from tests.cli.frontdoor import FrontDoor, front_door, kubeconfig
@@ -230,3 +233,22 @@ async def test_an_api_server_that_is_away_is_one_line(shell: Shell) -> None:
     shell.scene.server.down = True
     (error,) = (await shell.run("queue", "list", code=1)).stderr.splitlines()
     assert error.startswith("Error: the API server cannot be reached: GET /api")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, b"404 page not found\n", "this cluster does not have the kind: are Tessera's CRDs installed"),
+        (404, b'{"kind": "Status", "reason": "NotFound", "message": "no such cq"}', "GET /apis/x: 404 no such cq"),
+        (401, b'{"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}', "expected credentials in"),
+        (403, b'{"kind": "Status", "reason": "Forbidden", "message": "you may not"}', "GET /apis/x: 403 you may not"),
+    ],
+)
+def test_what_the_api_server_refuses_is_said_with_what_to_do(status: int, body: bytes, said: str) -> None:
+    async def refused() -> None:
+        raise from_response("GET /apis/x", status, body)
+
+    with pytest.raises(click.ClickException) as failed:
+        run(refused())
+    assert said in failed.value.message
+    assert "\n" not in failed.value.message

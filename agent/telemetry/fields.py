@@ -48,6 +48,7 @@ ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 XID_ERRORS = "DCGM_FI_DEV_XID_ERRORS"
 CLOCK_REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
 GR_ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+NVLINK_BANDWIDTH = "DCGM_FI_DEV_NVLINK_BANDWIDTH_L"
 
 PER_POD = (GPU_UTIL, MEM_COPY_UTIL, ENC_UTIL, DEC_UTIL, FB_USED)
 """What can be divided among the pods of a shared device, so that the parts add up to the whole."""
@@ -105,6 +106,10 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1 where a row could not be remapped."),
     _gauge("DCGM_FI_DEV_ROW_REMAP_PENDING", "1 while a row remap waits for a reset."),
     _counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Data over all NVLinks, both ways, KiB."),
+    *(
+        _counter(f"{NVLINK_BANDWIDTH}{link}", f"Data over NVLink {link}, both ways, KiB.", usual=False)
+        for link in range(18)
+    ),
     _counter("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "NVLink flow-control CRC errors.", usual=False),
     _counter("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "NVLink data CRC errors.", usual=False),
     _counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "NVLink retransmissions.", usual=False),

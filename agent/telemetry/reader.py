@@ -14,7 +14,16 @@ from agent.nvml.errors import CallFailed
 from agent.nvml.migs import mig_handles
 from agent.nvml.query import ask
 from agent.telemetry import processes
-from agent.telemetry.fields import CLOCK_REASONS, DEC_UTIL, ENC_UTIL, FIELD_VALUES, GPU_UTIL, MEM_COPY_UTIL, POWER
+from agent.telemetry.fields import (
+    CLOCK_REASONS,
+    DEC_UTIL,
+    ENC_UTIL,
+    FIELD_VALUES,
+    GPU_UTIL,
+    MEM_COPY_UTIL,
+    NVLINK_BANDWIDTH,
+    POWER,
+)
 from agent.telemetry.gpm import GpmReader
 from agent.telemetry.readings import GpuReading, InstanceReading, Values
 from inventory.devices import Gpu
@@ -79,6 +88,7 @@ class GpuReader:
         values.update(_rates(handle))
         links = [link.link for link in gpu.nvlinks if link.known]
         found, links_up = _field_values(handle, links)
+        values.update(_traffic(handle, [link for link in links if f"{NVLINK_BANDWIDTH}{link}" in self.wanted]))
         values.update(found)
         values.update(_memory(handle))
         if "DCGM_FI_DEV_VGPU_LICENSE_STATUS" in self.wanted:
@@ -219,6 +229,20 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
         found["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = math.fsum(part for part in parts if part is not None)
     up = [value for value in got[len(FIELD_VALUES) + len(traffic) :] if value is not None]
     return found, sum(value == 1 for value in up) if up else None
+
+
+def _traffic(handle: Any, links: list[int]) -> Values:
+    """What went over each of these links, KiB. A call of its own: only who asks for them pays for it."""
+    asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
+    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
+    if answers is None:
+        return {}
+    found: Values = {}
+    for i, link in enumerate(links):
+        sent, received = _value(answers[2 * i]), _value(answers[2 * i + 1])
+        if sent is not None and received is not None:
+            found[f"{NVLINK_BANDWIDTH}{link}"] = sent + received
+    return found
 
 
 def _value(answer: Any) -> float | None:

@@ -203,9 +203,9 @@ class Sampler:
         pairs |= {(a.place, a.holder) for a in scene.allocations if a.place.gpu not in self._pass.readings}
         self._activity.keep(pairs)
         for uuid, reading in self._pass.readings.items():
-            if ENERGY in reading.values:
-                total_w = reading.values.get(POWER, 0.0)
-                self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), total_w)
+            # A pass that lacks one of them is made up for by the next.
+            if reading.values.keys() >= {ENERGY, POWER}:
+                self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), reading.values[POWER])
         self._energy.keep({gpu.uuid for gpu in self._picture.node.gpus})
 
     def validate(self) -> None:

@@ -27,6 +27,20 @@ LAYOUTS = {
     "v2 containerd without slices": f"0::/system.slice/containerd.service/{SLICE}:cri-containerd:{ID}",
     "v2 Docker inside a pod": f"0::/kubepods/burstable/pod{UID}/{ID}/docker/{INNER}",
     "v2 systemd inside a pod": f"0::/kubepods/pod{UID}/{ID}/system.slice/job.service",
+    "v2 kind, systemd": (
+        f"0::/docker/{INNER}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+        f"kubelet-{SLICE}/cri-containerd-{ID}.scope"
+    ),
+    "v2 kind on a systemd host": f"0::/system.slice/docker-{INNER}.scope/kubelet/kubepods/pod{UID}/{ID}",
+    "v2 kind in a pod": f"0::/kubepods/pod{STATIC}/{INNER}/docker/{INNER}/kubelet/kubepods/pod{UID}/{ID}",
+    "v2 CRI-O cgroupfs": f"0::/kubepods/besteffort/pod{UID}/crio-{ID}",
+    "v2 Docker cgroupfs": f"0::/kubepods/burstable/pod{UID}/{ID}",
+    "v2 Podman": f"0::/machine.slice/{SLICE}/libpod-{ID}.scope/container",
+    "v2 a cgroup below the container": f"0::/{QOS}/{SLICE}/cri-containerd-{ID}.scope/user.slice/worker",
+    "hybrid": f"12:pids:/{QOS}/{SLICE}/cri-containerd-{ID}.scope\n1:name=systemd:/{QOS}/{SLICE}/x\n0::/system.slice\n",
+    "hybrid, v2 first": f"0::/system.slice/containerd.service\n5:cpu,cpuacct:/kubepods/pod{UID}/{ID}\n",
+    "v1 CRI-O": f"9:freezer:/{QOS}/{SLICE}/crio-{ID}.scope\n",
+    "v1 a colon in the path": f"4:memory:/kubepods/pod{UID}/{ID}/a:b\n",
     "v1 cgroupfs": f"12:memory:/kubepods/pod{UID}/{ID}\n3:devices:/kubepods/pod{UID}/{ID}\n1:name=systemd:/x\n",
     "v1 systemd": f"11:blkio:/{QOS}/{SLICE}/docker-{ID}.scope\n0::/\n",
     "v1 one controller elsewhere": f"5:cpuset:/docker/{INNER}\n4:memory:/kubepods/pod{UID}/{ID}\n",

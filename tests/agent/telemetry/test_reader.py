@@ -8,7 +8,9 @@ import pytest
 
 from agent.nvml.errors import GpuLost
 from agent.telemetry import processes
-from agent.telemetry.fields import FIELDS, Kind
+from agent.telemetry.collectors import USUAL
+from agent.telemetry.fields import FIELD_VALUES, FIELDS, GPM_METRICS, Kind
+from tests.agent.telemetry import dcgm_exporter as peer
 from tests.agent.telemetry.conftest import Board
 
 Boards = Callable[..., Board]
@@ -47,6 +49,26 @@ def test_energy_is_the_counters(board: Boards) -> None:
     before, after = one.read(), one.read(10)
     name = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
     assert after.values[name] - before.values[name] == pytest.approx(3_000_000, rel=1e-3)
+
+
+def test_each_field_is_nvmls_of_that_meaning_in_that_unit() -> None:
+    """By the constants' names in NVML's own header, as pynvml has them."""
+    for number, (name, factor) in FIELD_VALUES.items():
+        constant, unit = peer.NVML_FIELDS[name]
+        assert (number, factor) == (getattr(pynvml, f"NVML_FI_DEV_{constant}"), unit), name
+    assert {name for name, _ in FIELD_VALUES.values()} == peer.NVML_FIELDS.keys()
+    for name, (number, factor) in GPM_METRICS.items():
+        constant, unit = peer.GPM_METRICS[name]
+        assert (number, factor) == (getattr(pynvml, f"NVML_GPM_METRIC_{constant}"), unit), name
+    assert GPM_METRICS.keys() == peer.GPM_METRICS.keys()
+
+
+def test_types_are_the_peers() -> None:
+    types = {field.name: field.kind.value for field in FIELDS}
+    recorded = peer.DEFAULT_COUNTERS | peer.MORE_COUNTERS
+    assert {name: types.get(name) for name in recorded} == recorded
+    assert {field.name for field in USUAL.series} >= peer.DEFAULT_COUNTERS.keys()
+    assert all(field.help and "\n" not in field.help for field in FIELDS)
 
 
 def test_every_field_of_the_catalogue_is_read_somewhere(board: Boards) -> None:
@@ -103,6 +125,32 @@ def test_mig_instances_have_their_own_memory_and_activity(board: Boards) -> None
     assert by_id[gi]["DCGM_FI_PROF_GR_ENGINE_ACTIVE"] == pytest.approx(0.25)
     assert not found.processes_sampled
     assert (8, gi, 1024) in {(process.pid, process.gi_id, process.memory_mib) for process in found.processes}
+
+
+def test_each_links_traffic_is_read_where_it_is_asked_for(board: Boards) -> None:
+    one = board(node="  nvlink: full\n", more="load:\n- {gpu: 0, smUtil: 0.5, nvlinkTxMiBs: 36, nvlinkRxMiBs: 18}\n")
+    one.read()
+    found = one.read(10).values
+    whole = found["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"]
+    links = [value for name, value in found.items() if name.startswith("DCGM_FI_DEV_NVLINK_BANDWIDTH_L")]
+    assert len(links) == 18
+    assert whole > 0
+    assert sum(links) == pytest.approx(whole, rel=1e-3)
+    one.reader.wanted -= {"DCGM_FI_DEV_NVLINK_BANDWIDTH_L3"}
+    assert "DCGM_FI_DEV_NVLINK_BANDWIDTH_L3" not in one.read().values
+
+
+def test_an_instance_that_was_made_anew_since_discovery_is_not_taken_for_the_old_one(
+    board: Boards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = board(node=MIG)
+    old = one.gpu
+    one.read()
+    large, small = (mig.gi_id for mig in old.mig_instances)
+    real = pynvml.nvmlDeviceGetGpuInstanceId
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGpuInstanceId", lambda mig: 9 if real(mig) == small else real(mig))
+    found = one.reader.read(one.handle, old, 1, one.now_s + 1)
+    assert [part.gi_id for part in found.instances] == [large]
 
 
 def test_a_process_weighs_what_its_new_samples_sum_to(monkeypatch: pytest.MonkeyPatch) -> None:

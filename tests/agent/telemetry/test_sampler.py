@@ -1,9 +1,11 @@
 """The agent reads its simulated GPUs and serves what they do: labels, pods, faults, gaps, collectors."""
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import pynvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -142,6 +144,43 @@ async def test_the_xid_gauge_goes_back_when_the_fault_is_over(lab: Lab) -> None:
     await lab.restored(0)
     assert shown(lab, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 0}
     assert shown(lab, "tessera_gpu_xid_errors_total", "xid") == {("48",): 1}
+
+
+async def test_a_scrape_never_calls_nvml(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    await lab.serve(fleet(2, H100, BUSY))
+    samples = "tessera_agent_gpu_samples_total"
+    await lab.until(lambda: shown(lab, samples, "result").get(("ok",), 0) >= 4, "both looks at the start are over")
+    called: list[tuple[int, str]] = []
+    real = pynvml._nvmlGetFunctionPointer
+
+    def counted(name: str) -> object:
+        called.append((threading.get_ident(), name))
+        return real(name)
+
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", counted)
+    url = f"http://127.0.0.1:{lab.agent.endpoints.port}/metrics"
+    async with aiohttp.ClientSession() as client:
+        for made_anew in (False, True) * 5:
+            if made_anew:
+                lab.agent.sampler.changed()
+            async with client.get(url) as answer:
+                assert b"DCGM_FI_DEV_GPU_UTIL{" in await answer.read()
+    # GPUs' own threads wait for events and probe health all the while; figures are read by none of them.
+    assert threading.get_ident() not in {thread for thread, _ in called}
+    assert "nvmlDeviceGetUtilizationRates" not in {name for _, name in called}
+    await look(lab)
+    assert "nvmlDeviceGetUtilizationRates" in {name for _, name in called}, "a pass is seen"
+
+
+@pytest.mark.parametrize("asked", ["application/openmetrics-text;version=1.0.0", "*/*", "text/html"])
+async def test_whoever_asks_gets_the_text_format_uncompressed(lab: Lab, asked: str) -> None:
+    await lab.serve(fleet(1, H100))
+    url = f"http://127.0.0.1:{lab.agent.endpoints.port}/metrics"
+    headers = {"Accept": asked, "Accept-Encoding": "gzip, zstd"}
+    async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert "Content-Encoding" not in answer.headers
+        assert (await answer.read()).endswith(b"\n")
 
 
 async def test_nothing_is_shown_while_nvml_is_let_go(lab: Lab) -> None:

@@ -13,7 +13,7 @@ from agent.podresources import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, Place, allocations, tenants
 from agent.telemetry.collectors import parse
-from agent.telemetry.exposition import Family, Writer, number
+from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Scene, write
@@ -318,6 +318,17 @@ def documented_order() -> list[str]:
     first = ["tessera_gpu_allocation", *(name for name in devices if name != "tessera_gpu_allocation")]
     pods = [name for name in names if name.startswith("tessera_pod_")]
     return [*first, "tessera_pod_gpu_busy_ratio", *(name for name in pods if name != "tessera_pod_gpu_busy_ratio")]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.text(alphabet=st.sampled_from('a"\\\n{},= #é漢\r\t')), max_size=4))
+def test_any_text_in_a_label_comes_back_as_it_was(texts: list[str]) -> None:
+    writer = Writer([Family("m", "gauge", "x")])
+    wanted = {f"l{i}": text for i, text in enumerate(texts)}
+    writer.add("m", labels(wanted.items()), 1)
+    (family,) = text_string_to_metric_families(writer.text().decode())
+    (sample,) = family.samples
+    assert sample.labels == {name: text for name, text in wanted.items() if text}
 
 
 def test_texts_are_escaped_and_numbers_short() -> None:

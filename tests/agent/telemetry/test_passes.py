@@ -1,0 +1,211 @@
+"""From pass to pass on hardware that changes in between: the sampler with GPUs that say what the test wants."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.nvml.errors import GpuLost
+from agent.picture import Picture
+from agent.podresources import Holder
+from agent.telemetry.owners import ContainerTable, PodContainer
+from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
+from agent.telemetry.sampler import Sampler
+from agent.telemetry.settings import MetricsSettings
+from inventory.devices import MigInstance, Node
+from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.layout import Layout, plan
+from inventory.sharing import LayoutSpec
+from tests.agent.telemetry.test_series import GPU, MIXED, SHARED, UTIL, board, instance, node
+
+T = TypeVar("T")
+ENERGY, USED, POWER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE"
+POD_ENERGY = "tessera_pod_gpu_energy_estimate_joules_total"
+BUSY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+DIGITS = "a" * 64, "b" * 64
+
+
+class Rig:
+    """A sampler whose hardware, holders and readings are set by hand. Also its ``Gpus``."""
+
+    session = 1
+
+    def __init__(self, of: Node, layout: Layout, proc: Path = Path("/nowhere")) -> None:
+        self.picture = SimpleNamespace(
+            node=of,
+            layout=layout,
+            health=SimpleNamespace(state=lambda _: SimpleNamespace(faults=())),
+        )
+        self.holders: dict[DeviceId, Holder] = {}
+        self.containers = ContainerTable()
+        self.say: dict[str, GpuReading | Exception] = {}
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called while a GPU is read."""
+        self.sampler = Sampler(
+            cast("Picture", self.picture), lambda: self.holders, self.containers, proc, MetricsSettings()
+        )
+
+    def hold(self, device: str, pod: str, namespace: str = "team", resource: str = GPU) -> None:
+        self.holders[DeviceId(device)] = Holder(namespace, pod, "main", ResourceName(resource))
+
+    async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:  # noqa: ARG002
+        self.meanwhile()
+        answer = self.say[uuid]
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("T", answer)
+
+    async def look(self) -> None:
+        await self.sampler.sample(self)
+        self.sampler.validate()
+
+    def shown(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+        return {
+            tuple(sample.labels.get(label, "") for label in labels): sample.value
+            for family in text_string_to_metric_families(self.sampler.exposition().decode())
+            for sample in family.samples
+            if sample.name == name
+        }
+
+
+def whole(
+    index: int, values: Values, at_s: float = 0.0, processes: Sequence[ProcessReading] = (), **more: Any
+) -> GpuReading:
+    return GpuReading(GpuUuid(f"GPU-{index}"), at_s, values, processes=tuple(processes), **more)
+
+
+def cut(values: Values, parts: Mapping[int, Values], **more: Any) -> GpuReading:
+    return GpuReading(
+        GpuUuid("GPU-0"), 0.0, values, instances=tuple(InstanceReading(*one) for one in parts.items()), **more
+    )
+
+
+TWO = node(board(0), board(1))
+
+
+async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_no_others() -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+    rig.hold("GPU-1", "serve")
+    rig.say = {f"GPU-{i}": whole(i, {UTIL: 50.0, POWER: 100.0, ENERGY: 1000.0, USED: 5.0}) for i in (0, 1)}
+    await rig.look()
+    assert rig.shown(UTIL, "gpu", "pod") == {("0", "train"): 50, ("1", "serve"): 50}
+    rig.say["GPU-1"] = GpuLost("lost")
+    await rig.look()
+    assert rig.shown(UTIL, "gpu", "pod") == {("0", "train"): 50}
+    assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1, ("1", "serve"): 1}
+    rig.picture.node = node(board(0))
+    await rig.look()
+    assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1}
+
+
+async def test_hardware_that_changes_during_a_pass_is_shown_as_it_is_after_it() -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.hold("GPU-1", "serve")
+    rig.say = {f"GPU-{i}": whole(i, {UTIL: 50.0}) for i in (0, 1)}
+    rig.meanwhile = lambda: setattr(rig.picture, "node", node(board(0)))
+    await rig.look()
+    assert rig.shown(UTIL, "gpu", "pod") == {("0", ""): 50}
+    assert rig.shown("tessera_gpu_allocation", "pod") == {}
+
+
+async def test_a_pod_that_ended_is_in_no_series_and_what_it_used_is_nobodys() -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+    for energy in (1000.0, 5000.0):
+        rig.say = {f"GPU-{i}": whole(i, {UTIL: 50.0, POWER: 100.0, ENERGY: energy, USED: 5.0}) for i in (0, 1)}
+        await rig.look()
+    assert rig.shown(POD_ENERGY, "gpu", "pod") == {("0", "train"): 4, ("0", ""): 0, ("1", ""): 4}
+    rig.holders.clear()
+    rig.sampler.changed()  # what the news of the kubelet does: the next scrape shows it, without a pass
+    assert b"train" not in rig.sampler.exposition()
+    await rig.look()
+    assert b"train" not in rig.sampler.exposition()
+    assert rig.shown(POD_ENERGY, "gpu", "pod") == {("0", ""): 0, ("1", ""): 4}
+
+
+async def test_a_counter_that_restarts_adds_what_it_shows_since() -> None:
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+    for energy in (900_000.0, 950_000.0, 3000.0, 4000.0):
+        rig.say = {"GPU-0": whole(0, {POWER: 100.0, ENERGY: energy, USED: 5.0})}
+        await rig.look()
+    assert rig.shown(POD_ENERGY, "pod") == {("train",): 54, ("",): 0}
+
+
+async def test_a_pass_without_power_leaves_the_pods_energy_where_it_is() -> None:
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+    for values in ({POWER: 100.0, ENERGY: 0.0}, {POWER: 100.0, ENERGY: 2000.0}, {ENERGY: 3000.0}, {POWER: 100.0}):
+        rig.say = {"GPU-0": whole(0, {**values, USED: 5.0})}
+        await rig.look()
+    rig.say = {"GPU-0": whole(0, {POWER: 100.0, ENERGY: 7000.0, USED: 5.0})}
+    await rig.look()
+    assert rig.shown(POD_ENERGY, "pod") == {("train",): 7, ("",): 0}
+
+
+def mig(gi_id: int, uuid: str) -> MigInstance:
+    from msgspec import structs
+
+    return structs.replace(instance(gi_id, "3g.40gb", 3), uuid=uuid)
+
+
+async def test_an_instance_that_is_made_anew_on_another_gpu_goes_with_its_holder() -> None:
+    parts = {1: {USED: 700.0, BUSY: 0.5}}
+    before, after = (node(board(0, (mig(1, "MIG-x"),)), board(1)), node(board(0), board(1, (mig(1, "MIG-x"),))))
+    rig = Rig(before, plan(before, MIXED))
+    rig.hold("MIG-x", "train", resource="nvidia.com/mig-3g.40gb")
+    rig.say = {"GPU-0": cut({POWER: 100.0, ENERGY: 0.0}, parts), "GPU-1": whole(1, {USED: 1.0})}
+    await rig.look()
+    assert rig.shown(USED, "gpu", "GPU_I_ID", "pod")["0", "1", "train"] == 700
+    rig.picture.node, rig.picture.layout = after, plan(after, MIXED)
+    moved = GpuReading(GpuUuid("GPU-1"), 1.0, {POWER: 90.0}, instances=(InstanceReading(1, {USED: 30.0, BUSY: 0.1}),))
+    rig.say = {"GPU-0": whole(0, {USED: 2.0}), "GPU-1": moved}
+    await rig.look()
+    assert rig.shown(USED, "gpu", "GPU_I_ID", "pod") == {("0", "", ""): 2, ("1", "1", "train"): 30}
+    assert rig.shown("tessera_gpu_allocation", "gpu", "GPU_I_ID", "pod").keys() == {("1", "1", "train")}
+
+
+async def test_pods_of_one_name_in_two_namespaces_stay_apart(tmp_path: Path) -> None:
+    one = node(board(0))
+    rig = Rig(one, plan(one, SHARED), tmp_path)
+    for index, namespace in enumerate(("blue", "red")):
+        rig.hold(f"GPU-0::{index}", "train", namespace)
+        rig.containers.put(namespace, [(DIGITS[index], PodContainer(namespace, "train", "main"))])
+        (tmp_path / str(index)).mkdir()
+        (tmp_path / str(index) / "cgroup").write_text(f"0::/kubepods/pod{'0' * 32}/{DIGITS[index]}\n")
+    processes = [ProcessReading(0, memory_mib=30, sm=60), ProcessReading(1, memory_mib=10, sm=20)]
+    rig.say = {"GPU-0": whole(0, {UTIL: 80.0, USED: 40.0}, processes=processes, processes_sampled=True)}
+    await rig.look()
+    assert rig.shown(UTIL, "namespace", "pod") == {("blue", "train"): 60, ("red", "train"): 20, ("", ""): 0}
+
+
+async def test_a_pid_that_is_another_containers_now_is_that_ones_and_one_that_is_gone_is_nobodys(
+    tmp_path: Path,
+) -> None:
+    one = node(board(0))
+    rig = Rig(one, plan(one, SHARED), tmp_path)
+    (tmp_path / "7").mkdir()
+    for index, pod in enumerate(("old", "new")):
+        rig.hold(f"GPU-0::{index}", pod)
+        rig.containers.put(pod, [(DIGITS[index], PodContainer("team", pod, "main"))])
+    processes = [ProcessReading(7, memory_mib=30, sm=60), ProcessReading(8, memory_mib=10, sm=20)]
+    rig.say = {"GPU-0": whole(0, {UTIL: 80.0, USED: 40.0}, processes=processes, processes_sampled=True)}
+    for index, pod in enumerate(("old", "new")):
+        (tmp_path / "7/cgroup").write_text(f"0::/kubepods/pod{'0' * 32}/{DIGITS[index]}\n")
+        await rig.look()
+        assert {key: part for key, part in rig.shown(UTIL, "pod").items() if part} == {(pod,): 60, ("",): 20}
+
+
+async def test_a_pod_that_started_nothing_is_empty_though_the_driver_holds_some_memory() -> None:
+    one = node(board(0))
+    rig = Rig(one, plan(one, LayoutSpec()))
+    rig.hold("GPU-0", "notebook")
+    rig.say = {"GPU-0": whole(0, {UTIL: 0.0, USED: 44.0})}
+    await rig.look()
+    assert rig.shown("tessera_pod_gpu_use", "pod", "use") == {("notebook", "empty"): 1}
+    rig.say = {"GPU-0": whole(0, {UTIL: 0.0, USED: 44.0}, processes=[ProcessReading(1, memory_mib=None)])}
+    await rig.look()
+    assert rig.shown("tessera_pod_gpu_use", "pod", "use") == {("notebook", "warm"): 1}

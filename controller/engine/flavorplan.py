@@ -24,7 +24,7 @@ from controller.engine.honestunits import undeclared
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Group, QueueState
 from controller.engine.resources import FlavorName, FlavorResource, ResourceName
-from controller.engine.topology.ask import asks
+from controller.engine.topology.ask import asks, asks_for_parts
 from controller.engine.workload import PodSetRequests
 from controller.objects.pods import NodeSelector
 from controller.objects.queues import ResourceFlavor
@@ -317,9 +317,11 @@ def _shape(pod_set: PodSet) -> object:
         affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
     annotations = pod_set.template.metadata.annotations
     devices = device_ask(annotations) if annotations else None
-    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request or devices):
+    # What is charged may be others by now, see honestunits.
+    parts = asks_for_parts(pod_set)
+    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request or devices or parts):
         return None
-    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request, devices
+    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request, devices, parts
 
 
 def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:

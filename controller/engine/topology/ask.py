@@ -11,6 +11,7 @@ from controller.engine.topology.nodes import PODS, NodeFacts
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.pods import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
+from inventory.gpulayout import PERCENT_RESOURCE
 
 Each = tuple[tuple[ResourceName, Amount], ...]
 """What one pod takes where it runs, itself counted under ``pods``; in the order of the names."""
@@ -116,7 +117,16 @@ def asks_for_places(pod_set: PodSet) -> bool:
 
 def asks_for_devices(pod_set: PodSet) -> bool:
     asked = device_ask(pod_set.template.metadata.annotations)
-    return asked is not None and asked.binding
+    return (asked is not None and asked.binding) or asks_for_parts(pod_set)
+
+
+def asks_for_parts(pod_set: PodSet) -> bool:
+    """Percents, each request on one GPU: what nodes have of them in all says nothing of whether one fits."""
+    spec = pod_set.template.spec
+    return any(
+        PERCENT_RESOURCE in one.resources.requests or PERCENT_RESOURCE in one.resources.limits
+        for one in (*spec.containers, *spec.init_containers)
+    )
 
 
 def unknown_level(asked: PodSetTopologyRequest, levels: tuple[str, ...], gates: FeatureGates) -> str | None:

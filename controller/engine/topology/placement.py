@@ -10,7 +10,15 @@ from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
 from controller.engine.resources import FlavorName, WorkloadKey
-from controller.engine.topology.ask import NO_REQUEST, asks, asks_for_devices, asks_for_places, each_of, unknown_level
+from controller.engine.topology.ask import (
+    NO_REQUEST,
+    asks,
+    asks_for_devices,
+    asks_for_parts,
+    asks_for_places,
+    each_of,
+    unknown_level,
+)
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
@@ -146,12 +154,14 @@ class Topologies:
         if not asks(pod_set):
             return None
         if flavor.spec.topology_name is None:
-            return no_topology(flavor, "a topology" if asks_for_places(pod_set) else "certain GPUs")
+            return no_topology(flavor, "a topology" if asks_for_places(pod_set) else _wish(pod_set))
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
         if asks_for_devices(pod_set) and not finder.tree.by_host:
-            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for certain GPUs"
+            return (
+                f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {_wish(pod_set)}"
+            )
         missing = unknown_level(pod_set.topology_request or NO_REQUEST, finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
@@ -346,6 +356,10 @@ class Topologies:
         finder = self._finders.pop(name, None)
         if finder is not None:
             finder.tree.close()
+
+
+def _wish(pod_set: PodSet) -> str:
+    return "parts of GPUs" if asks_for_parts(pod_set) else "certain GPUs"
 
 
 def _groups(requests: Sequence[PlacementRequest]) -> Iterator[Group]:

@@ -6,16 +6,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from controller.config.load import parse
 from controller.engine.config import EngineConfig
 from controller.engine.honestunits import COMPUTE_SLICES, MEMORY_GIB, HonestUnits, undeclared
 from controller.engine.podrequests import RequestRules, Transformation
 from controller.engine.resources import ResourceName, WorkloadKey
-from controller.objects.decode import KUEUE, decode_object
+from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.quantity import parse_quantity
+from tests.controller.engine.topology.lab import node
+from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, flavor, local_queue
 
+READY = [{"type": "Ready", "status": "True"}]
 A100 = HonestUnits(Fraction(80), shared_replicas=4)
 GPU, PERCENT = "nvidia.com/gpu", "tessera.dev/gpu-percent"
 NANO = 10**9
@@ -108,7 +112,10 @@ def asking(name: str, queue: str, **requests: int) -> Any:
 
 def test_a_queue_that_covers_memory_alone_admits_by_it_whatever_the_mode() -> None:
     world = World(EngineConfig(request_rules=RequestRules(units=A100)))
-    world.put(flavor(), of_memory("q", 100, MEMORY_GIB), local_queue("q"))
+    offered = {GPU: "1", PERCENT: "100", "nvidia.com/mig-1g.10gb": "7", "pods": "110"}
+    bare = node("b/r/a", 0)
+    world.put(topology(), flavor(topologyName="dc"), of_memory("q", 100, MEMORY_GIB), local_queue("q"))
+    world.put(structs.replace(bare, status=decode({"allocatable": offered, "conditions": READY}, type(bare.status))))
     for name, resource, amount in (("whole", GPU, 1), ("part", PERCENT, 20), ("late", "nvidia.com/mig-1g.10gb", 1)):
         world.put(asking(name, "q", **{resource: amount}))
         world.settle()

@@ -6,16 +6,19 @@ from msgspec import structs
 
 from controller.engine.config import EngineConfig
 from controller.engine.devices.board import Board
+from controller.engine.podrequests import RequestRules, Transformation
 from controller.engine.resources import ResourceName, WorkloadKey
+from controller.engine.sentences import details
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.gpunode import GpuNode, read_gpu_node
+from controller.objects.quantity import parse_quantity
 from tests.controller.engine.devices.boards import hosts
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, flavor, local_queue
 
-PERCENT = "tessera.dev/gpu-percent"
+PERCENT, GPU = "tessera.dev/gpu-percent", "nvidia.com/gpu"
 
 
 def fractional(name: str, gpus: int = 2, holders: dict[str, tuple[int, int]] | None = None) -> GpuNode:
@@ -55,21 +58,26 @@ def percents_of(name: str) -> Node:
     return structs.replace(plain, status=structs.replace(plain.status, allocatable=allocatable))
 
 
-def asking(name: str, percent: int) -> Any:
-    template = {"spec": {"containers": [{"name": "main", "resources": {"requests": {PERCENT: str(percent)}}}]}}
-    pod_set = {"name": "main", "count": 1, "template": template, "topologyRequest": {"unconstrained": True}}
+def asking(name: str, percent: int, *, topology: bool = True, resource: str = PERCENT) -> Any:
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {resource: str(percent)}}}]}}
+    pod_set: dict[str, Any] = {"name": "main", "count": 1, "template": template}
+    if topology:
+        pod_set["topologyRequest"] = {"unconstrained": True}
     metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
     spec = {"queueName": "q", "podSets": [pod_set]}
     return decode_object({"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec})
 
 
+def queue_of(*flavors: str, covered: str = PERCENT) -> Any:
+    quotas = [{"name": covered, "nominalQuota": "1000"}]
+    offered = [{"name": name, "resources": quotas} for name in flavors]
+    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [covered], "flavors": offered}]}
+    return decode_object({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec})
+
+
 def test_admission_counts_placeable_fractions_only() -> None:
-    quota = {"name": PERCENT, "nominalQuota": "1000"}
-    group = {"coveredResources": [PERCENT], "flavors": [{"name": "default", "resources": [quota]}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [group]}
-    queue = decode_object({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec})
     world = World(EngineConfig())
-    world.put(topology(), flavor("default", topologyName="dc"), queue, local_queue("q"))
+    world.put(topology(), flavor("default", topologyName="dc"), queue_of("default"), local_queue("q"))
     world.put(percents_of("a"), fractional("a"))
     for name, percent in (("one", 60), ("two", 60), ("three", 60), ("four", 40)):
         world.put(asking(name, percent))
@@ -81,3 +89,38 @@ def test_admission_counts_placeable_fractions_only() -> None:
     world.finish("one")
     world.settle()
     assert hosts(world, "three") == {"a": 1}
+
+
+def test_where_nobody_counts_gpu_by_gpu_no_fraction_is_admitted_and_it_is_said_why() -> None:
+    world = World(EngineConfig())
+    world.put(flavor("default"), queue_of("default"), local_queue("q"), percents_of("a"), fractional("a"))
+    world.put(asking("w", 60, topology=False))
+    world.settle()
+    assert world.running() == set()
+    pending = world.engine.explain(WorkloadKey("ns/w"), world.now_s)
+    assert pending is not None
+    said = "flavor default names no topology and the pod set asks for parts of GPUs, which are chosen node by node"
+    assert any(said in line for line in details(pending.record))
+
+
+def test_a_fraction_takes_the_flavor_whose_nodes_are_known_without_asking_for_a_topology() -> None:
+    world = World(EngineConfig())
+    world.put(topology(), flavor("plain"), flavor("known", topologyName="dc"), queue_of("plain", "known"))
+    world.put(local_queue("q"), percents_of("a"), fractional("a"))
+    for name, percent in (("one", 60), ("two", 60), ("three", 60)):
+        world.put(asking(name, percent, topology=False))
+        world.settle()
+    assert hosts(world, "one") == hosts(world, "two") == {"a": 1}
+    assert world.running() == {"one", "two"}
+
+
+def test_what_is_charged_alike_is_not_placed_alike() -> None:
+    """Both are charged in credits and in nothing else, and only one of them must be placed."""
+    worth = {"example.com/credits": parse_quantity("1")}
+    replaced = tuple(Transformation(input=one, outputs=worth, strategy="Replace") for one in (PERCENT, GPU))
+    world = World(EngineConfig(request_rules=RequestRules(transformations=replaced)))
+    world.put(flavor("default"), queue_of("default", covered="example.com/credits"), local_queue("q"))
+    world.put(asking("whole", 1, topology=False, resource=GPU))
+    world.put(asking("part", 1, topology=False), asking("other", 1, topology=False, resource=GPU))
+    world.settle()
+    assert world.running() == {"whole", "other"}

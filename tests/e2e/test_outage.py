@@ -1,20 +1,16 @@
 """The API server goes away and comes back, and grants an agent no more than the chart asks for."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
-from hack.cluster import binaries
+from tests.e2e.agentrights import chart_token
 from tests.e2e.cut import Cut
-from tests.e2e.lab import EXAMPLES, FAST, GPU, ROOT, Lab, until
+from tests.e2e.lab import EXAMPLES, FAST, GPU, Lab, until
 
 pytestmark = pytest.mark.e2e
-
-NAMESPACE = "tessera-system"
 
 
 def test_an_outage_of_the_api_server_is_survived_and_the_latest_state_arrives(lab: Lab, tmp_path: Path) -> None:
@@ -55,21 +51,8 @@ def test_an_agent_that_starts_during_an_outage_serves_its_kubelet(lab: Lab, tmp_
 @pytest.fixture
 def token(lab: Lab, tmp_path: Path) -> Iterator[str]:
     """Of the chart's service account, as the kubelet would give it to a pod on the node."""
-    binaries.build("helm")
-    chart = ROOT / "charts/tessera"
-    command: list[str | Path] = [binaries.binary("helm"), "template", "t", str(chart), "--namespace", NAMESPACE]
-    command += ["--set", "controller.enabled=false"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] != "DaemonSet"]
-    (account,) = [one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"]
-    file = tmp_path / "chart.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
-    lab.cluster.kubectl("create", "namespace", NAMESPACE)
-    lab.apply(file)
-    bound = ("--bound-object-kind", "Node", "--bound-object-name", lab.host.name)
-    yield lab.cluster.kubectl("create", "token", account, "--namespace", NAMESPACE, *bound).strip()
-    lab.cluster.kubectl("delete", "-f", str(file), "--ignore-not-found")
-    lab.cluster.kubectl("delete", "namespace", NAMESPACE)
+    with chart_token(lab, tmp_path) as token:
+        yield token
 
 
 def test_the_chart_s_rights_are_enough_for_everything_it_tells(lab: Lab, tmp_path: Path, token: str) -> None:

@@ -1,0 +1,38 @@
+"""An agent beside the node with the rights of the chart's service account, and no others."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from hack.cluster import binaries
+from tests.e2e.lab import ROOT, Lab
+
+NAMESPACE = "tessera-system"
+
+
+@contextmanager
+def chart_token(lab: Lab, folder: Path) -> Iterator[str]:
+    """The account's token, bound to the node as the kubelet binds it; roles and admission policies are there meanwhile.
+
+    Written below ``folder``.
+    """
+    binaries.build("helm")
+    chart = ROOT / "charts/tessera"
+    command: list[str | Path] = [binaries.binary("helm"), "template", "t", str(chart), "--namespace", NAMESPACE]
+    command += ["--set", "controller.enabled=false"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    objects = [one for one in yaml.safe_load_all(text) if one and one["kind"] != "DaemonSet"]
+    (account,) = [one["metadata"]["name"] for one in objects if one["kind"] == "ServiceAccount"]
+    file = folder / "chart.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    lab.cluster.kubectl("create", "namespace", NAMESPACE)
+    try:
+        lab.apply(file)
+        bound = ("--bound-object-kind", "Node", "--bound-object-name", lab.host.name)
+        yield lab.cluster.kubectl("create", "token", account, "--namespace", NAMESPACE, *bound).strip()
+    finally:
+        lab.cluster.kubectl("delete", "-f", str(file), "--ignore-not-found")
+        lab.cluster.kubectl("delete", "namespace", NAMESPACE)

@@ -164,6 +164,11 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """How long events are gathered before the engine decides."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
+    @property
+    def local_queue_metrics(self) -> bool:
+        """Whether LocalQueues have series: what the file says, and the gate."""
+        return self.metrics.local_queues and self.engine.gates.on("LocalQueueMetrics")
+
     def namespace_selector(self, own_namespace: str) -> LabelSelector:
         """Which namespaces' jobs are managed: what the file says, else all but kube-system and the controller's own."""
         if self.managed_namespaces is not None:

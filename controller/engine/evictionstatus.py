@@ -7,10 +7,13 @@ import msgspec
 from controller.engine import reasons
 from controller.engine.incoming import PreemptionReason
 from controller.engine.status import MESSAGE_LIMIT, moment
-from controller.objects.meta import Condition, with_condition
+from controller.objects.meta import Condition, find_condition, with_condition
 from controller.objects.workload import AdmissionCheckState, EvictionCount, SchedulingStats, Workload
 
 _DEACTIVATED_DUE_TO: Final = "DeactivatedDueTo"
+_PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+_WAIT_FOR_START: Final = "WaitForStart"
+_WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
 
 
 def evicted(
@@ -29,7 +32,7 @@ def evicted(
         status,
         conditions=conditions,
         admission_checks=tuple(_restarted(state, now_s) for state in status.admission_checks),
-        scheduling_stats=_counted(status.scheduling_stats, reason),
+        scheduling_stats=_counted(status.scheduling_stats, *cause_of(workload, reason)),
         nominated_cluster_names=(),
         cluster_name=None,
         unhealthy_nodes=(),
@@ -66,11 +69,23 @@ def _restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
     )
 
 
-def _counted(stats: SchedulingStats | None, reason: str) -> SchedulingStats:
-    """One more eviction for this reason; why a workload was deactivated is its underlying cause."""
-    cause = ""
+def cause_of(workload: Workload, reason: str) -> tuple[str, str]:
+    """The reason of an eviction without its cause, and the cause: why a workload was deactivated, or what its pods were
+    to do in time. ``workload`` is as it was before.
+    """
     if reason.startswith(_DEACTIVATED_DUE_TO):
-        reason, cause = "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
+        return "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
+    if reason == _PODS_READY_TIMEOUT:
+        ready = find_condition(workload.status.conditions, reasons.PODS_READY)
+        return (
+            reason,
+            _WAIT_FOR_RECOVERY if ready is not None and ready.reason == _WAIT_FOR_RECOVERY else _WAIT_FOR_START,
+        )
+    return reason, ""
+
+
+def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> SchedulingStats:
+    """One more eviction for this reason and cause."""
     known = stats.evictions if stats is not None else ()
     if not any((one.reason, one.underlying_cause) == (reason, cause) for one in known):
         known = (*known, EvictionCount(reason=reason, underlying_cause=cause))

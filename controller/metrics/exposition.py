@@ -3,23 +3,31 @@
 import math
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from controller.config.settings import ControllerConfig
 from controller.engine.activity import local_queue_problem
 from controller.engine.engine import Engine
+from controller.engine.intake import local_queue_of
 from controller.engine.nodes import Node
-from controller.engine.queuestate import QueueState
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queuestate import Holder, QueueState
 from controller.engine.queueusage import sums
+from controller.engine.reasons import FINISHED
 from controller.engine.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
 from controller.engine.shares import share
 from controller.metrics.book import Book, Labels, gauges
 from controller.metrics.table import READ
+from controller.objects.meta import is_true
+from controller.objects.workload import Workload
 from controller.runtime.feeds import Feeds
 from controller.runtime.flags import VERSION
 from controller.runtime.term import Term
 
 Gauges = dict[str, dict[Labels, float]]
+_ACTIVE: Final = "active"
+_PARKED: Final = "inadmissible"
 
 
 def exposition(
@@ -31,8 +39,8 @@ def exposition(
     skips: Mapping[ClusterQueueName, int],
 ) -> str:
     found: Gauges = {family.name: {} for family in READ}
-    build = (f"v{VERSION}", "", "", f"python{platform.python_version()}", f"{sys.platform}/{platform.machine()}")
-    found["kueue_build_info"][build] = 1.0
+    runs = (f"python{platform.python_version()}", sys.implementation.name, f"{sys.platform}/{platform.machine()}")
+    found["kueue_build_info"][f"v{VERSION}", "", "", *runs] = 1.0
     found["tessera_leading"][()] = 0.0 if role == "follower" else 1.0
     if feeds is not None:
         found["tessera_watch_lag_seconds"] = {(plural,): round(lag_s, 3) for plural, lag_s in feeds.lags()}
@@ -45,6 +53,8 @@ def exposition(
         if term.people is not None:
             found["tessera_events_dropped"][()] = float(term.people.dropped)
         _engine(found, term.core.engine, config)
+        over = (kept.workload for kept in term.core.ledger.values())
+        _finished(found, term.core.engine, [one for one in over if is_true(one.status.conditions, FINISHED)], config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     lines = [*book.lines(role), *gauges(READ, found, role)]
@@ -55,7 +65,8 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
     fair = config.engine.fair_sharing is not None
     for state in engine.state.cluster.queues.values():
         _cluster_queue(found, engine, state, fair=fair, resources=config.metrics.cluster_queue_resources)
-    for name, node in engine.state.cluster.quota.cohorts.items():
+    cohorts = engine.state.cluster.quota.cohorts if config.engine.gates.on("MetricsForCohorts") else {}
+    for name, node in cohorts.items():
         parent = node.parent.name if node.parent is not None else ""
         found["kueue_cohort_info"][name, parent, node.root().name] = 1.0
         for fr in node.cells:
@@ -68,8 +79,8 @@ def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
         found["tessera_gpu_fragmentation_ratio"][spread.flavor,] = spread.ratio
         for level, most in spread.largest.items():
             found["tessera_largest_placeable_gang"][spread.flavor, level] = float(most)
-    _waiting(found, engine)
-    if config.metrics.local_queues:
+    _waiting(found, engine, resources=config.metrics.cluster_queue_resources)
+    if config.local_queue_metrics:
         _local_queues(found, engine, config)
 
 
@@ -82,7 +93,7 @@ def _cluster_queue(found: Gauges, engine: Engine, state: QueueState, *, fair: bo
     admitted = sum(holder.admitted for holder in state.holders.values())
     found["kueue_admitted_active_workloads"][name,] = float(admitted)
     for node in state.node.path():
-        if not node.is_queue:
+        if not node.is_queue and engine.state.config.gates.on("MetricsForCohorts"):
             known = found["kueue_cohort_subtree_admitted_active_workloads"]
             known[node.name,] = known.get((node.name,), 0.0) + admitted
     going = state.object.metadata.deletion_timestamp is not None
@@ -115,12 +126,15 @@ def _resources(found: Gauges, state: QueueState, cohort: str) -> None:
             found[f"kueue_cluster_queue_{metric}_limit"][labels] = value
 
 
-def _waiting(found: Gauges, engine: Engine) -> None:
+def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
     """By why they wait, as far as stories tell; and what they ask for."""
     asked: dict[tuple[str, ResourceName], Amount] = {}
+    shapes: dict[tuple[str, str], set[str]] = {}
     for pending in engine.state.queues:
         state = engine.state.queue_of(pending.local_queue)
         name = state.name if state is not None else ""
+        if state is not None:
+            shapes.setdefault((name, _status(pending)), set()).add(pending.family)
         record = engine.stories.last(pending.key)
         if record is not None:
             labels = (name, record.reason.value, record.rule.name.lower())
@@ -128,9 +142,11 @@ def _waiting(found: Gauges, engine: Engine) -> None:
             unadmitted[labels] = unadmitted.get(labels, 0.0) + 1
             parked = found["tessera_parked_workloads"]
             parked[name, record.reason.value] = parked.get((name, record.reason.value), 0.0) + 1
-        for pod_set in pending.info.pod_sets:
+        for pod_set in pending.info.pod_sets if resources and state is not None else ():
             for resource, amount in pod_set.requests.items():
                 asked[name, resource] = asked.get((name, resource), 0) + amount
+    for where, known in shapes.items():
+        found["kueue_pending_scheduling_hashes"][where] = float(len(known))
     for (name, resource), amount in asked.items():
         state = engine.state.cluster.queues.get(ClusterQueueName(name))
         cohort = _cohort(state.node) if state is not None else ""
@@ -138,12 +154,12 @@ def _waiting(found: Gauges, engine: Engine) -> None:
 
 
 def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> None:
-    waiting: dict[LocalQueueKey, int] = {}
+    waiting: dict[LocalQueueKey, list[PendingWorkload]] = {}
     for pending in engine.state.queues:
-        waiting[pending.local_queue] = waiting.get(pending.local_queue, 0) + 1
-    holding: dict[LocalQueueKey, list[bool]] = {}
+        waiting.setdefault(pending.local_queue, []).append(pending)
+    holding: dict[LocalQueueKey, list[Holder]] = {}
     for holder in engine.state.cluster.holders.values():
-        holding.setdefault(holder.local_queue, []).append(holder.admitted)
+        holding.setdefault(holder.local_queue, []).append(holder)
     for key, queue in engine.state.cluster.local_queues.items():
         if not config.metrics.local_queue_selector.matches(queue.metadata.labels):
             continue
@@ -151,13 +167,60 @@ def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> No
         labels = (queue.metadata.name, queue.metadata.namespace)
         open_ = state is not None and not engine.inactive(state.name)
         active = local_queue_problem(queue, engine.state.cluster, queue_active=open_) is None
-        status = "active" if active else "inadmissible"
-        found["kueue_local_queue_pending_workloads"][*labels, status] = float(waiting.get(key, 0))
-        found["kueue_local_queue_reserving_active_workloads"][labels] = float(len(holding.get(key, ())))
-        found["kueue_local_queue_admitted_active_workloads"][labels] = float(sum(holding.get(key, ())))
-        found["kueue_local_queue_status"][*labels, "true" if active else "false"] = 1.0
+        for is_ in (True, False):
+            found["kueue_local_queue_status"][*labels, str(is_)] = float(is_ is active)
+        _local_waiting(found, engine, labels, waiting.get(key, ()))
+        _local_holding(found, state, labels, holding.get(key, ()))
         if engine.state.usage.on:
             found["kueue_local_queue_admission_fair_sharing_usage"][labels] = engine.state.usage.usage(key)
+
+
+def _local_waiting(found: Gauges, engine: Engine, labels: Labels, waiting: Collection[PendingWorkload]) -> None:
+    numbers = found["kueue_local_queue_pending_workloads"]
+    sleeping = sum(_status(pending) == _PARKED for pending in waiting)
+    numbers[*labels, _ACTIVE], numbers[*labels, _PARKED] = float(len(waiting) - sleeping), float(sleeping)
+    why = found["kueue_local_queue_unadmitted_workloads"]
+    for pending in waiting:
+        record = engine.stories.last(pending.key)
+        if record is not None:
+            one = (*labels, record.reason.value, record.rule.name.lower())
+            why[one] = why.get(one, 0.0) + 1
+
+
+def _local_holding(found: Gauges, state: QueueState | None, labels: Labels, holding: Collection[Holder]) -> None:
+    found["kueue_local_queue_reserving_active_workloads"][labels] = float(len(holding))
+    found["kueue_local_queue_admitted_active_workloads"][labels] = float(sum(one.admitted for one in holding))
+    reserved, used = sums(holding)
+    for fr in state.flavor_resources if state is not None else ():
+        where = (*labels, fr.flavor, fr.resource)
+        found["kueue_local_queue_resource_reservation"][where] = _units(fr.resource, reserved.get(fr, 0))
+        found["kueue_local_queue_resource_usage"][where] = _units(fr.resource, used.get(fr, 0))
+
+
+def _finished(found: Gauges, engine: Engine, over: Iterable[Workload], config: ControllerConfig) -> None:
+    """By the queue whose quota it had, else by the one that it would have asked."""
+    cluster = engine.state.cluster
+    queues = dict.fromkeys(cluster.queues, 0)
+    local_queues = dict.fromkeys(cluster.local_queues, 0)
+    for workload in over:
+        key, admission = local_queue_of(workload), workload.status.admission
+        state = engine.state.queue_of(key)
+        name = admission.cluster_queue if admission is not None else state.name if state is not None else ""
+        if name in queues:
+            queues[ClusterQueueName(name)] += 1
+        if key in local_queues:
+            local_queues[key] += 1
+    for queue, count in queues.items():
+        found["kueue_finished_workloads"][queue,] = float(count)
+    for key, count in local_queues.items() if config.local_queue_metrics else ():
+        meta = cluster.local_queues[key].metadata
+        if config.metrics.local_queue_selector.matches(meta.labels):
+            found["kueue_local_queue_finished_workloads"][meta.name, meta.namespace] = float(count)
+
+
+def _status(pending: PendingWorkload) -> str:
+    order = pending.at
+    return _PARKED if order is not None and order.sleeps(pending) else _ACTIVE
 
 
 def _cohort(node: Node) -> str:

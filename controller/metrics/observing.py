@@ -5,21 +5,22 @@ from typing import Any
 from controller.engine import reasons
 from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.engine.engine import Engine
+from controller.engine.evictionstatus import cause_of
 from controller.engine.resources import ClusterQueueName
 from controller.metrics.book import Book
 from controller.objects.meta import Condition, epoch_s, find_condition
 from controller.objects.workload import Workload
 from kube.writes import Outcome, Write
 
-_DEACTIVATED_DUE_TO = "DeactivatedDueTo"
-
 
 class Counting:
-    """``engine`` is that of the term; ``local_queues``: whether their twins are counted."""
+    """``engine`` is that of the term; ``local_queues``, ``cohorts``: whether there are series of theirs."""
 
-    def __init__(self, book: Book, *, local_queues: bool) -> None:
+    def __init__(self, book: Book, *, local_queues: bool, cohorts: bool = True, creations: bool = True) -> None:
         self._book = book
         self._local_queues = local_queues
+        self._cohorts = cohorts
+        self._creations = creations
         self.engine: Engine | None = None
         self.skips: dict[ClusterQueueName, int] = {}
 
@@ -50,6 +51,11 @@ class Counting:
         for name, results in decisions.recomputations.items():
             for kind, times in results.items():
                 book.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
+
+    def created(self, job_kind: str, waited_s: float) -> None:
+        """A job of this kind got its Workload so long after it was created."""
+        if self._creations:
+            self._book.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
 
     def drifted(self) -> None:
         self._book.count("tessera_drift_total")
@@ -100,9 +106,11 @@ class Counting:
         reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
         at_s = epoch_s(reserved.last_transition_time) if reserved is not None else 0.0
         self._book.count("kueue_quota_reserved_workloads_total", queue, class_)
-        self._book.observe("kueue_quota_reserved_wait_time_seconds", queue, class_, value=_waited(after, at_s))
+        waited_s = _waited(after, at_s)
+        self._book.observe("kueue_quota_reserved_wait_time_seconds", queue, class_, value=waited_s)
         if self._local_queues:
             self._book.count("kueue_local_queue_quota_reserved_workloads_total", *_local(after), class_)
+            self._observe_local("quota_reserved_wait_time_seconds", after, waited_s)
 
     def _admitted(self, _: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(after), _class(after)
@@ -114,19 +122,22 @@ class Counting:
         if reserved is not None and after.status.admission_checks:
             value = _since(reserved, at_s)
             book.observe("kueue_admission_checks_wait_time_seconds", queue, class_, value=value)
+            self._observe_local("admission_checks_wait_time_seconds", after, value)
         if self._local_queues:
             book.count("kueue_local_queue_admitted_workloads_total", *_local(after), class_)
-            book.observe("kueue_local_queue_admission_wait_time_seconds", *_local(after), class_, value=waited_s)
+            self._observe_local("admission_wait_time_seconds", after, waited_s)
         state = self.engine.state.cluster.queues.get(ClusterQueueName(queue)) if self.engine is not None else None
-        for node in state.node.path() if state is not None else ():
+        for node in state.node.path() if state is not None and self._cohorts else ():
             if not node.is_queue:
                 book.count("kueue_cohort_subtree_admitted_workloads_total", node.name, class_)
 
     def _evicted(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)
-        reason, cause = now.reason, ""
-        if reason.startswith(_DEACTIVATED_DUE_TO):
-            reason, cause = "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
+        reason, cause = cause_of(before, now.reason)
+        ready = find_condition(before.status.conditions, reasons.PODS_READY)
+        if ready is not None and ready.status == "True":
+            value = _since(ready, epoch_s(now.last_transition_time))
+            self._book.observe("kueue_pods_ready_to_evicted_time_seconds", queue, reason, cause, value=value)
         self._book.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
         stats = before.status.scheduling_stats
         if stats is None or not any(one.count for one in stats.evictions):
@@ -137,11 +148,14 @@ class Counting:
     def _ready(self, _: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(after), _class(after)
         at_s = epoch_s(now.last_transition_time)
-        self._book.observe("kueue_ready_wait_time_seconds", queue, class_, value=_waited(after, at_s))
+        waited_s = _waited(after, at_s)
+        self._book.observe("kueue_ready_wait_time_seconds", queue, class_, value=waited_s)
+        self._observe_local("ready_wait_time_seconds", after, waited_s)
         admitted = find_condition(after.status.conditions, reasons.ADMITTED)
         if admitted is not None:
             value = _since(admitted, at_s)
             self._book.observe("kueue_admitted_until_ready_wait_time_seconds", queue, class_, value=value)
+            self._observe_local("admitted_until_ready_wait_time_seconds", after, value)
 
     def _finished(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)
@@ -152,6 +166,11 @@ class Counting:
         if admitted is not None and admitted.status == "True":
             value = _since(admitted, epoch_s(now.last_transition_time))
             self._book.observe("kueue_execution_time_seconds", queue, class_, value=value)
+            self._observe_local("execution_time_seconds", after, value)
+
+    def _observe_local(self, name: str, workload: Workload, value: float) -> None:
+        if self._local_queues:
+            self._book.observe(f"kueue_local_queue_{name}", *_local(workload), _class(workload), value=value)
 
     # -- writes (kube.writes.Observer) -------------------------------------------------------------------------------
 

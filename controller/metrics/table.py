@@ -30,6 +30,7 @@ _CQ = ("cluster_queue",)
 _CQP = ("cluster_queue", "priority_class")
 _LQ = ("name", "namespace")
 _LQP = ("name", "namespace", "priority_class")
+_LFR = ("name", "namespace", "flavor", "resource")
 _FR = ("cohort", "cluster_queue", "flavor", "resource")
 
 
@@ -68,6 +69,16 @@ COUNTED: Final = (
         "Workloads that were evicted for the first time",
     ),
     _histogram("kueue_workload_eviction_latency_seconds", _CQ, "From an eviction until the quota was given back"),
+    _histogram(
+        "kueue_pods_ready_to_evicted_time_seconds",
+        ("cluster_queue", "reason", "underlying_cause"),
+        "From when all pods were ready to an eviction that found them so",
+    ),
+    _histogram(
+        "kueue_workload_creation_latency_seconds",
+        ("job_kind",),
+        "From a job's creation to that of its Workload (gate MetricForWorkloadCreationLatency)",
+    ),
     _counter(
         "kueue_preempted_workloads_total",
         ("preempting_cluster_queue", "reason"),
@@ -90,7 +101,18 @@ COUNTED: Final = (
         ("name", "namespace", "reason", "underlying_cause", "priority_class"),
         "Evictions, by their reason",
     ),
+    _histogram(
+        "kueue_local_queue_quota_reserved_wait_time_seconds", _LQP, "From creation or requeueing to the reservation"
+    ),
     _histogram("kueue_local_queue_admission_wait_time_seconds", _LQP, "From creation or requeueing to admission"),
+    _histogram("kueue_local_queue_admission_checks_wait_time_seconds", _LQP, "From the reservation to admission"),
+    _histogram(
+        "kueue_local_queue_ready_wait_time_seconds", _LQP, "From creation or requeueing until all pods were ready"
+    ),
+    _histogram(
+        "kueue_local_queue_admitted_until_ready_wait_time_seconds", _LQP, "From admission until all pods were ready"
+    ),
+    _histogram("kueue_local_queue_execution_time_seconds", _LQP, "From admission to the end"),
     _counter("tessera_decisions_total", ("outcome",), "Decisions, by what decided"),
     _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
     _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),
@@ -116,6 +138,12 @@ COUNTED: Final = (
 
 READ: Final = (
     _gauge("kueue_pending_workloads", ("cluster_queue", "status"), "Waiting workloads: active or inadmissible"),
+    _gauge(
+        "kueue_pending_scheduling_hashes",
+        ("cluster_queue", "status"),
+        "Shapes of waiting workloads: those of one shape are tried alike",
+    ),
+    _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are still there"),
     _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),
     _gauge("kueue_admitted_active_workloads", _CQ, "Admitted workloads that have not ended"),
     _gauge("kueue_admission_cycle_preemption_skips", _CQ, "Preemptions put off in the last cycle: victims overlapped"),
@@ -136,17 +164,33 @@ READ: Final = (
         "Reserved in the cohort's subtree",
     ),
     _gauge("kueue_cohort_subtree_admitted_active_workloads", ("cohort",), "Admitted below the cohort and not ended"),
-    _gauge("kueue_build_info", ("git_version", "git_commit", "build_date", "go_version", "platform"), "1: who runs"),
+    _gauge(
+        "kueue_build_info",
+        ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
+        "1: who runs",
+    ),
     _gauge("kueue_cluster_queue_resource_usage", _FR, "Used by admitted workloads (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_resource_reservation", _FR, "Reserved (enableClusterQueueResources)"),
-    _gauge("kueue_cluster_queue_resource_pending", ("cohort", "cluster_queue", "resource"), "Asked for by who waits"),
+    _gauge(
+        "kueue_cluster_queue_resource_pending",
+        ("cohort", "cluster_queue", "resource"),
+        "Asked for by who waits (enableClusterQueueResources)",
+    ),
     _gauge("kueue_cluster_queue_nominal_quota", _FR, "Nominal quota (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_borrowing_limit", _FR, "Borrowing limit, +Inf without (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_lending_limit", _FR, "Lending limit, +Inf without (enableClusterQueueResources)"),
     _gauge("kueue_local_queue_pending_workloads", ("name", "namespace", "status"), "Waiting workloads"),
+    _gauge("kueue_local_queue_finished_workloads", _LQ, "Workloads that ended and are still there"),
+    _gauge(
+        "kueue_local_queue_unadmitted_workloads",
+        ("name", "namespace", "reason", "underlying_cause"),
+        "Waiting workloads by why, as far as they have been tried",
+    ),
     _gauge("kueue_local_queue_reserving_active_workloads", _LQ, "Workloads with quota"),
     _gauge("kueue_local_queue_admitted_active_workloads", _LQ, "Admitted workloads that have not ended"),
-    _gauge("kueue_local_queue_status", ("name", "namespace", "active"), "1 for whether it is active"),
+    _gauge("kueue_local_queue_status", ("name", "namespace", "active"), "1 for whether it is active: True or False"),
+    _gauge("kueue_local_queue_resource_usage", _LFR, "Used by admitted workloads"),
+    _gauge("kueue_local_queue_resource_reservation", _LFR, "Reserved"),
     _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage that its ClusterQueue orders it by"),
     _gauge("tessera_leading", (), "1 while this replica acts"),
     _gauge("tessera_parked_workloads", ("cluster_queue", "reason"), "Workloads that wait for a change, by why"),

@@ -29,7 +29,7 @@ from controller.jobs.actions import (
 from controller.jobs.kind import JobKind, Patch
 from controller.jobs.podactions import SetWaitingForPods
 from controller.jobs.raw import Json, sequence
-from controller.objects.meta import Condition, with_condition
+from controller.objects.meta import Condition, Time, epoch_s, with_condition
 from controller.objects.workload import ReclaimablePod, Workload
 from controller.runtime.core import Core
 from controller.runtime.echoes import Echoes
@@ -61,6 +61,8 @@ class Hands:
         self._people = people
         self._clock = clock
         self._echoes = Echoes()
+        self.created: Callable[[str, float], None] = _nobody
+        """Told of each new Workload: the kind of what it is for, and how long that had been there."""
 
     def behind(self, key: Key, uid: str, resource_version: str) -> bool:
         """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
@@ -84,6 +86,8 @@ class Hands:
                 await self._ungate(job, gate, counts)
             case _:
                 await self.workload(namespace, action)
+                if isinstance(action, CreateWorkload):
+                    self.created(kind.kind, age_s(job, self._clock.wall()))
 
     async def workload(self, namespace: str, action: Action | SetWaitingForPods) -> None:
         """An action about the workload alone; others do nothing."""
@@ -249,6 +253,16 @@ class Hands:
         version = f"{kind.group}/{kind.version}"
         about = ObjectReference(version, kind.kind, meta["name"], meta.get("uid", ""), meta["namespace"])
         self._people.tell(about, type_, reason, note)
+
+
+def _nobody(kind: str, waited_s: float) -> None:
+    """Nobody counts."""
+
+
+def age_s(one: Json, now_s: float) -> float:
+    """How long ago the API server made the object."""
+    at = msgspec.convert(one["metadata"].get("creationTimestamp"), Time | None)
+    return 0.0 if at is None else max(0.0, now_s - epoch_s(at))
 
 
 def _gates(pod: Json) -> list[str]:

@@ -6,13 +6,13 @@ from itertools import groupby
 from typing import Any, Final
 
 from controller.engine import status
-from controller.jobs.actions import EmitEvent
+from controller.jobs.actions import CreateWorkload, EmitEvent
 from controller.jobs.podactions import DeletePod, PatchPod, PodAction, RefusePod
 from controller.jobs.podview import TERMINATION_TARGET
 from controller.jobs.raw import Json
 from controller.objects.meta import to_json
 from controller.runtime.echoes import Echoes
-from controller.runtime.jobactions import Hands
+from controller.runtime.jobactions import Hands, age_s
 from controller.runtime.kinds import PODS
 from controller.runtime.looks import ActionFailedError
 from controller.runtime.people import People
@@ -72,6 +72,9 @@ class PodHands:
                         raise AssertionError("sent above")
                     case _:
                         await self._hands.workload(about.namespace, action)
+                        if isinstance(action, CreateWorkload) and pods:
+                            now_s = self._clock.wall()
+                            self._hands.created("Pod", max(age_s(pod, now_s) for pod in pods.values()))
         for sentence in saying:
             if sentence not in said:
                 self._people.tell(about, *sentence)

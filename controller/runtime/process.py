@@ -56,7 +56,13 @@ class Process:
         self._connect = connect or (lambda: load(flags.kubeconfig))
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._book = Book()
-        self._counting = Counting(self._book, local_queues=config.metrics.local_queues)
+        gates = config.engine.gates
+        self._counting = Counting(
+            self._book,
+            local_queues=config.local_queue_metrics,
+            cohorts=gates.on("MetricsForCohorts"),
+            creations=gates.on("MetricForWorkloadCreationLatency"),
+        )
         self._feeds: Feeds | None = None
         self._term: Term | None = None
         self._leadership: Leadership | None = None

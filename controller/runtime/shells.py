@@ -75,6 +75,7 @@ class Shells:
         self._counting = counting
         self._device_plan = device_plan
         self._hands = Hands(self._client, writer, core, people, self._clock)
+        self._hands.created = counting.created
         self._workload: list[Callable[[Workload, bool], None]] = [self._forget]
         self._news: list[Callable[[News], None]] = []
 

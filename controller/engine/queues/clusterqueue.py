@@ -162,6 +162,13 @@ class ClusterQueueOrder:
         sleeping = sum(lane.sleeping for lane in self._lanes.values())
         return sum(map(len, self._lanes.values())) - sleeping, sleeping + len(self._parked) + len(self._waiting)
 
+    def sleeps(self, pending: PendingWorkload) -> bool:
+        """Whether it waits for a change; it is in here."""
+        if pending.place is not Place.QUEUED:
+            return pending.place is Place.PARKED
+        lane = self._lanes.get(_ALL if self._usage is None else pending.local_queue)
+        return lane is not None and lane.asleep(pending)
+
     def _at_once(self, pending: PendingWorkload, reason: RequeueReason) -> bool:
         if reason is RequeueReason.NAMESPACE_MISMATCH:
             return False

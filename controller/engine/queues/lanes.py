@@ -138,6 +138,9 @@ class Lane:
     def sleeping(self) -> int:
         return sum(shape.live for shape in self._asleep.values())
 
+    def asleep(self, pending: PendingWorkload) -> bool:
+        return pending.shape in self._asleep
+
     def listed(self, *, awake: bool) -> Iterator[PendingWorkload]:
         """In no particular order: those awake, or those asleep."""
         for shape in self._shapes.values():

@@ -32,7 +32,7 @@ class Term:
     writer = people = None
 
     def __init__(self, world: World) -> None:
-        self.core = type("Core", (), {"engine": world.engine})
+        self.core = type("Core", (), {"engine": world.engine, "ledger": {}})
 
 
 def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:

@@ -57,6 +57,8 @@ async def test_a_job_is_started_when_its_workload_is_admitted_and_finished_with_
             job(scene, "a")
             await eventually(lambda: seen(scene, "a")["spec"]["suspend"] is False)
             assert says(scene, "a", "Admitted") == "True/Admitted"
+            waited = 'kueue_workload_creation_latency_seconds_count{job_kind="Job",replica_role="standalone"} 1'
+            assert waited in process.exposition().splitlines()
             job(scene, "b")
             await eventually(lambda: says(scene, "b", "QuotaReserved") == "False/WaitingForQuota")
             assert seen(scene, "b")["spec"]["suspend"] is True

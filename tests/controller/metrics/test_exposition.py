@@ -1,0 +1,90 @@
+"""The page of /metrics, read off an engine: queues, local queues and who waits for what."""
+
+from typing import Any
+
+from controller.config.load import parse
+from controller.engine.decisions import Admitted
+from controller.engine.status import finished
+from controller.metrics.book import Book
+from controller.metrics.exposition import exposition
+from controller.runtime.ledger import Kept
+from tests.controller.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
+
+KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+class Term:
+    """As far as the page asks one. ``over``: workloads that have ended and are still there."""
+
+    writer = people = None
+
+    def __init__(self, world: World, *over: Any) -> None:
+        ledger = {str(at): Kept(one, 1) for at, one in enumerate(over)}
+        self.core = type("Core", (), {"engine": world.engine, "ledger": ledger})
+
+
+def page(world: World, *over: Any, config: str = "") -> set[str]:
+    text = exposition(Book(), parse(KUEUE + config), "leader", None, Term(world, *over), {})  # type: ignore[arg-type]
+    return {line.replace(',replica_role="leader"', "") for line in text.splitlines() if not line.startswith("#")}
+
+
+def crowded() -> World:
+    """4 GPUs, 3 of them in use; two of one shape and one of another wait."""
+    world = World()
+    world.put(flavor(), cohort("all"), cluster_queue("cq", 4, cohort="all"), local_queue("cq"))
+    world.put(workload("runs", "cq", 3))
+    world.cycle()
+    world.put(*(workload(name, "cq", 5, created_s=at) for at, name in enumerate(("big", "large"))))
+    world.put(workload("small", "cq", 2, created_s=5))
+    world.cycle()
+    return world
+
+
+def test_those_who_wait_for_a_change_are_told_from_those_who_are_tried_next() -> None:
+    lines = page(crowded())
+    for name in (
+        'kueue_pending_workloads{cluster_queue="cq"',
+        'kueue_local_queue_pending_workloads{name="cq",namespace="ns"',
+    ):
+        assert {f'{name},status="active"}} 1', f'{name},status="inadmissible"}} 2'} <= lines
+    shapes = 'kueue_pending_scheduling_hashes{cluster_queue="cq",status='
+    assert {f'{shapes}"active"}} 1', f'{shapes}"inadmissible"}} 1'} <= lines
+
+
+def test_a_local_queue_says_what_its_workloads_hold_and_why_others_wait() -> None:
+    lines = page(crowded())
+    of = 'name="cq",namespace="ns"'
+    assert {
+        f'kueue_local_queue_status{{{of},active="True"}} 1',
+        f'kueue_local_queue_status{{{of},active="False"}} 0',
+        f"kueue_local_queue_reserving_active_workloads{{{of}}} 1",
+        f'kueue_local_queue_resource_reservation{{{of},flavor="default",resource="gpu"}} 3',
+        f'kueue_local_queue_resource_usage{{{of},flavor="default",resource="gpu"}} 3',
+        f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 1',
+    } <= lines
+
+
+def test_those_that_ended_are_counted_while_they_are_there() -> None:
+    world = crowded()
+    (made,) = [one for one in world.workloads.values() if one.metadata.name == "runs"]
+    lines = page(world, finished(made, "Succeeded", "Done", NOW_S), made)
+    assert 'kueue_finished_workloads{cluster_queue="cq"} 1' in lines
+    assert 'kueue_local_queue_finished_workloads{name="cq",namespace="ns"} 1' in lines
+
+
+def test_what_is_not_asked_for_is_left_out() -> None:
+    world = crowded()
+    assert not [line for line in page(world) if "resource_pending" in line or "nominal_quota" in line]
+    wanted = page(world, config="metrics: {enableClusterQueueResources: true}\n")
+    assert 'kueue_cluster_queue_resource_pending{cohort="all",cluster_queue="cq",resource="gpu"} 12' in wanted
+    off = page(world, config="featureGates: {LocalQueueMetrics: false, MetricsForCohorts: false}\n")
+    assert not [line for line in off if "local_queue" in line]
+    assert [line for line in page(world) if line.startswith("kueue_cohort_")]
+
+
+def test_without_the_gate_there_are_no_series_of_cohorts() -> None:
+    config = "featureGates: {MetricsForCohorts: false}\n"
+    world = World(parse(KUEUE + config).engine)
+    world.put(flavor(), cohort("all"), cluster_queue("cq", 4, cohort="all"), local_queue("cq"), workload("w", "cq", 1))
+    assert [type(one) for one in world.cycle().made] == [Admitted]
+    assert not [line for line in page(world, config=config) if "kueue_cohort_" in line]

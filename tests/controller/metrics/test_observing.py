@@ -1,0 +1,86 @@
+"""Transitions of workloads, as counts."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.engine.evictionstatus import evicted
+from controller.metrics.book import Book
+from controller.metrics.observing import Counting
+from controller.objects.meta import Condition
+from controller.objects.workload import Workload
+from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
+
+
+def with_condition(given: Workload, type_: str, reason: str, *, status: str = "True", after_s: float = 0.0) -> Workload:
+    at = datetime.fromtimestamp(NOW_S + after_s, UTC)
+    one = Condition(type=type_, status=status, reason=reason, last_transition_time=at)
+    kept = tuple(old for old in given.status.conditions if old.type != type_)
+    return msgspec.structs.replace(given, status=msgspec.structs.replace(given.status, conditions=(*kept, one)))
+
+
+@pytest.fixture
+def running() -> Workload:
+    world = World()
+    world.put(flavor(), cluster_queue("cq"), local_queue("lq", "cq"), workload("w", "lq"))
+    world.cycle()
+    return next(iter(world.workloads.values()))
+
+
+def counted(*changes: tuple[Workload, Workload], **settings: Any) -> Book:
+    book = Book()
+    counting = Counting(book, **{"local_queues": True, **settings})
+    for before, after in changes:
+        counting.changed(before, after)
+    return book
+
+
+def test_a_local_queue_has_the_waits_that_its_cluster_queue_has(running: Workload) -> None:
+    ready = with_condition(running, "PodsReady", "Started", after_s=3)
+    over = with_condition(ready, "Finished", "Succeeded", after_s=9)
+    book = counted((running, ready), (ready, over))
+    for name in ("ready_wait_time", "admitted_until_ready_wait_time", "execution_time"):
+        assert book.value(f"kueue_{name}_seconds", "cq", "") == 1
+        assert book.value(f"kueue_local_queue_{name}_seconds", "lq", "ns", "") == 1
+    without = counted((running, ready), local_queues=False)
+    assert without.value("kueue_local_queue_ready_wait_time_seconds", "lq", "ns", "") == 0
+
+
+@pytest.mark.parametrize(
+    ("ready", "reason", "cause"),
+    [
+        (None, "PodsReadyTimeout", "WaitForStart"),
+        ("WaitForStart", "PodsReadyTimeout", "WaitForStart"),
+        ("WaitForRecovery", "PodsReadyTimeout", "WaitForRecovery"),
+        (None, "DeactivatedDueToRequeuingLimitExceeded", "RequeuingLimitExceeded"),
+        (None, "Preempted", ""),
+    ],
+)
+def test_an_eviction_names_what_is_behind_it(running: Workload, ready: str | None, reason: str, cause: str) -> None:
+    before = running if ready is None else with_condition(running, "PodsReady", ready, status="False")
+    after = evicted(before, reason, "why", now_s=NOW_S + 5)
+    shown = "Deactivated" if reason.startswith("Deactivated") else reason
+    book = counted((before, after))
+    assert book.value("kueue_evicted_workloads_total", "cq", shown, cause, "") == 1
+    assert book.value("kueue_local_queue_evicted_workloads_total", "lq", "ns", shown, cause, "") == 1
+    assert book.value("kueue_pods_ready_to_evicted_time_seconds", "cq", shown, cause) == 0
+    stats = after.status.scheduling_stats
+    assert stats is not None
+    assert [(one.reason, one.underlying_cause, one.count) for one in stats.evictions] == [(shown, cause, 1)]
+
+
+def test_how_long_pods_were_ready_before_an_eviction_is_counted(running: Workload) -> None:
+    before = with_condition(running, "PodsReady", "Started", after_s=1)
+    book = counted((before, evicted(before, "Preempted", "why", now_s=NOW_S + 5)))
+    assert book.value("kueue_pods_ready_to_evicted_time_seconds", "cq", "Preempted", "") == 1
+    labels = 'cluster_queue="cq",reason="Preempted",underlying_cause="",replica_role="x"'
+    assert f"kueue_pods_ready_to_evicted_time_seconds_sum{{{labels}}} 4" in book.lines("x")
+
+
+def test_how_long_a_job_waited_for_its_workload_is_counted_behind_its_gate() -> None:
+    book = Book()
+    Counting(book, local_queues=True).created("Job", 0.5)
+    Counting(book, local_queues=True, creations=False).created("Job", 0.5)
+    assert book.value("kueue_workload_creation_latency_seconds", "Job") == 1

@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -40,7 +42,12 @@ def _some(_: click.Context, __: click.Parameter, value: float) -> float:
 
 
 def _url(_: click.Context, __: click.Parameter, value: str) -> str:
-    if not re.match(r"https?://[^/]", value):
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
     return value
 
@@ -48,6 +55,7 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.command()
 @click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", required=True, callback=_url, help="Its URL.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for it.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="File with the authorities of its certificate.")
 @click.option(
     "--window", type=Duration(), default="7d", callback=_some, show_default=True, help="How far back to look."
 )
@@ -67,7 +75,15 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
 )
 @click.option("-n", "--namespace", help="Of this namespace only.")
 @output_option
-def advise(url: str, token_file: Path | None, window: float, namespace: str | None, output: str, **sizes: Any) -> None:
+def advise(
+    url: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    window: float,
+    namespace: str | None,
+    output: str,
+    **sizes: Any,
+) -> None:
     """Say which containers could ask for less GPU, and what that would free.
 
     Who holds GPUs now is measured by the 95th percentile of what it did in the window, and by the most memory it held.
@@ -80,7 +96,8 @@ def advise(url: str, token_file: Path | None, window: float, namespace: str | No
       tessera advise --prometheus URL -o json | jq .freesGpus         for programs
     """
     wish = Wish(sizes["headroom"], sizes["min_age"], Prefer(sizes["prefer"]), sizes["granularity"])
-    found = asyncio.run(_look(Prometheus(url, _token(token_file)), window, namespace, wish))
+    prometheus = Prometheus(url, _token(token_file), _authorities(ca_file))
+    found = asyncio.run(_look(prometheus, window, namespace, wish))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
@@ -100,6 +117,17 @@ def _token(path: Path | None) -> str | None:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as failed:
         raise click.ClickException(f"--token-file: {path}: {reason(failed)}, expected a readable file") from None
+
+
+def _authorities(path: Path | None) -> ssl.SSLContext | None:
+    if path is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise click.ClickException(f"--ca-file: {path}: found no certificate, expected some in PEM form") from None
+    except OSError as failed:
+        raise click.ClickException(f"--ca-file: {path}: {reason(failed)}, expected a readable file") from None
 
 
 def _show(found: Report) -> None:

@@ -4,9 +4,13 @@ Series of one device and container are joined by the labels that name them, not 
 restart changes.
 """
 
+import base64
+import json
 import math
+import ssl
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import aiohttp
 import click
@@ -19,6 +23,7 @@ TIMEOUT_S = 120.0
 """A week's percentiles of a large fleet take Prometheus a while."""
 STEPS = 200
 _OK = 200
+_NOT_LET_IN = (401, 403)
 _PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
 _CONTAINER = ("namespace", "pod", "container")
 _DEVICE = (*_PLACE, *_CONTAINER)
@@ -30,27 +35,45 @@ Vector = list[tuple[Labels, float]]
 
 
 class Prometheus:
-    """One Prometheus' HTTP API. Failures are click.ClickException with one line."""
+    """One Prometheus' HTTP API. Failures are click.ClickException with one line.
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+    ``url`` may hold a user and a password; the lines do not. ``tls`` None: the system's authorities.
+    """
+
+    def __init__(self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url.rstrip("/"))
+        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        self._tls = tls
+        self._headers = {}
+        if token:
+            self._headers = {"Authorization": f"Bearer {token}"}
+        elif parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
     async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
         """The instant vectors of the queries, by their names. One after the other: each is work enough for it."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as session:
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as session:
             return {name: await self._query(session, query) for name, query in queries.items()}
 
     async def _query(self, session: aiohttp.ClientSession, query: str) -> Vector:
         try:
             async with session.post(f"{self.url}/api/v1/query", data={"query": query}) as answer:
-                body: Any = await answer.json(content_type=None)
-                status = answer.status
-        except (aiohttp.ClientError, TimeoutError, ValueError) as failed:
-            if isinstance(failed, ValueError) and not isinstance(failed, aiohttp.ClientError):
-                raise click.ClickException(f"{self.url}: found no JSON, expected Prometheus' HTTP API") from None
+                status, raw = answer.status, await answer.read()
+        except aiohttp.ClientConnectorCertificateError as failed:
+            said = f"{failed.certificate_error}, expected one that --ca-file vouches for"
+            raise click.ClickException(f"{self.url}: found another certificate: {said}") from None
+        except (aiohttp.ClientError, TimeoutError) as failed:
             raise click.ClickException(f"{self.url}: cannot be reached: {failed or 'no answer in time'}") from None
+        if status in _NOT_LET_IN:
+            raise click.ClickException(f"{self.url}: answered {status}, expected a --token-file that it accepts")
+        try:
+            body: Any = json.loads(raw)
+        except ValueError:
+            said = f"answered {status}: " if status != _OK else ""
+            raise click.ClickException(f"{self.url}: {said}found no JSON, expected Prometheus' HTTP API") from None
         if not isinstance(body, dict) or status != _OK or body.get("status") != "success":
             said = body.get("error") if isinstance(body, dict) else None
             raise click.ClickException(f"{self.url}: answered {status}: {said or 'not what Prometheus says'}")

@@ -1,7 +1,10 @@
 """``tessera advise`` as a person calls it, against a Prometheus whose series are written down here."""
 
+import base64
 import json
 import re
+import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +21,7 @@ from cli.advice import Kind
 from cli.advise import advise
 from cli.advisequeries import queries
 from cli.main import tessera
+from controller.webhooks.certificates import advanced
 
 HOST = {"Hostname": "n1", "UUID": "GPU-1"}
 POD = {**HOST, "namespace": "team", "pod": "train", "container": "main"}
@@ -55,7 +59,7 @@ class Stored:
 
 
 @contextmanager
-def served(stored: Stored) -> Iterator[str]:
+def served(stored: Stored, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -71,10 +75,12 @@ def served(stored: Stored) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/prom"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/prom"
     finally:
         server.shutdown()
         thread.join()
@@ -186,6 +192,43 @@ def test_the_token_goes_along(tmp_path: Path) -> None:
     assert set(stored.headers) == {"Bearer secret"}
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_not_let_in_is_told_what_would_let_him_in(status: int) -> None:
+    stored = Stored(FULL)
+    stored.answer = status, b"Unauthorized\n"
+    assert f"answered {status}, expected a --token-file that it accepts\n" in run(stored, code=1)
+
+
+def test_a_password_in_the_url_is_used_and_never_shown() -> None:
+    stored = Stored(FULL)
+    with served(stored) as url:
+        words = ["advise", "--prometheus", url.replace("//", "//me:hush%21@")]
+        assert click.testing.CliRunner().invoke(tessera, words).exit_code == 0
+        stored.answer = 503, b"{}"
+        failed = click.testing.CliRunner().invoke(tessera, words)
+    assert set(stored.headers) == {"Basic " + base64.b64encode(b"me:hush!").decode()}
+    assert failed.exit_code == 1
+    assert "hush" not in failed.output
+
+
+def test_a_certificate_is_trusted_where_its_authority_is_named_and_nowhere_else(tmp_path: Path) -> None:
+    kept = advanced(None, ("127.0.0.1",), time.time())
+    for name, content in (("crt", kept.serving.certificate), ("key", kept.serving.key), ("ca", kept.trusted)):
+        (tmp_path / name).write_bytes(content)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with served(Stored(FULL), tls) as url:
+        words = ["advise", "--prometheus", url]
+        known = click.testing.CliRunner().invoke(tessera, [*words, "--ca-file", str(tmp_path / "ca")])
+        strange = click.testing.CliRunner().invoke(tessera, words)
+        useless = click.testing.CliRunner().invoke(tessera, [*words, "--ca-file", str(tmp_path / "key")])
+    assert known.exit_code == 0, known.output
+    assert (strange.exit_code, useless.exit_code) == (1, 1)
+    assert strange.output.count("\n") == 1
+    assert "expected one that --ca-file vouches for" in strange.output
+    assert "found no certificate, expected some in PEM form" in useless.output
+
+
 @pytest.mark.parametrize(
     ("vectors", "said"),
     [
@@ -229,6 +272,8 @@ def test_nobody_there_is_one_line() -> None:
     "words",
     [
         ["--prometheus", "prometheus:9090"],
+        ["--prometheus", "http://x:port"],
+        ["--prometheus", "http://x:99999"],
         ["--prometheus", "http://x", "--window", "soon"],
         ["--prometheus", "http://x", "--window", "0s"],
         ["--prometheus", "http://x", "--headroom", "-1"],

@@ -36,6 +36,22 @@ def test_a_board_at_work_shows_what_its_load_says(board: Boards) -> None:
         "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0,
         "DCGM_FI_DEV_VGPU_LICENSE_STATUS": 0,
         "DCGM_FI_DEV_MIG_MODE": 0,
+        "DCGM_FI_DEV_SM_CLOCK": 1980,
+        "DCGM_FI_DEV_MEM_CLOCK": 2619,
+        "DCGM_FI_DEV_MAX_SM_CLOCK": 1980,
+        "DCGM_FI_DEV_MAX_MEM_CLOCK": 2619,
+        "DCGM_FI_DEV_SHUTDOWN_TEMP": 95,
+        "DCGM_FI_DEV_SLOWDOWN_TEMP": 92,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT": 700,
+        "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 700,
+        "DCGM_FI_DEV_FB_TOTAL": 81559,
+        "DCGM_FI_DEV_FB_RESERVED": 637,
+        "DCGM_FI_DEV_FB_FREE": 81559 - 637 - 4096,
+        "DCGM_FI_DEV_FB_USED_PERCENT": 4096 / (81559 - 637),
+        "DCGM_FI_DEV_BAR1_TOTAL": 131072,
+        "DCGM_FI_DEV_BAR1_FREE": 131071,
+        "DCGM_FI_DEV_PCIE_LINK_WIDTH": 16,
+        "DCGM_FI_DEV_PCIE_LINK_GEN": 5,
     }
     assert {name: found.values.get(name) for name in expected} == pytest.approx(expected)
     assert (found.links, found.links_up) == (18, 18)

@@ -102,6 +102,18 @@ def test_the_container_gets_no_more_rights_than_its_strategies_need(tmp_path: Pa
     assert context({"compatWithCPUManager": True}) == {"privileged": True, "readOnlyRootFilesystem": True}
 
 
+def test_an_agent_sees_the_hosts_processes_only_where_it_is_told_to(tmp_path: Path) -> None:
+    def pod(values: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = objects(rendered(tmp_path, values))["DaemonSet", "t-tessera-agent"]
+        spec: dict[str, Any] = found["spec"]["template"]["spec"]
+        return spec
+
+    assert "hostPID" not in pod({})
+    seeing = pod({"metrics": {"hostPID": True}})
+    assert seeing["hostPID"] is True
+    assert seeing["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 def test_an_agent_that_runs_mps_gets_what_its_daemons_need(tmp_path: Path) -> None:
     pod = objects(rendered(tmp_path, {"mps": {"enabled": True}}))["DaemonSet", "t-tessera-agent"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]

@@ -19,6 +19,13 @@ class _Spec:
         self.item: _Spec | None = None
         self.value: _Spec | None = None
 
+    def older(self) -> bool:
+        """Whether the older version alone has it."""
+        if self.key is not None:
+            return bool(self.key.instead)
+        below = [*self.children.values(), *(one for one in (self.item, self.value) if one is not None)]
+        return bool(below) and all(one.older() for one in below)
+
     def below(self, part: str) -> "_Spec":
         name = part.removesuffix("[]")
         if name == "*":
@@ -109,6 +116,6 @@ def _walk(place: Place, spec: _Spec, found: Found, *, newest: bool) -> None:
     else:
         for key, child in place.children():
             if key not in spec.children:
-                child.unknown(key, spec.children)
+                child.unknown(key, [name for name, below in spec.children.items() if not (newest and below.older())])
             elif not child.is_null:
                 _walk(child, spec.children[key], found, newest=newest)

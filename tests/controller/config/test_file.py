@@ -417,3 +417,14 @@ def test_a_file_that_is_no_configuration_is_told_so(text: str, line: str) -> Non
 def test_a_missing_file_is_a_mistake_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="found no such file or directory, expected a readable file"):
         load(tmp_path / "none.yaml")
+
+
+def test_a_mistake_is_not_answered_with_keys_that_this_version_refuses() -> None:
+    with pytest.raises(ConfigError, match=r"waitForPodsReady\.timout: .*did you mean timeout") as wrong:
+        v2("waitForPodsReady: {timout: 5m}")
+    assert "enable" not in str(wrong.value)
+    with pytest.raises(ConfigError, match="enable, maxTimeoutOnWorkload"):
+        v1("waitForPodsReady: {timout: 5m}")
+    with pytest.raises(ConfigError) as section:
+        v2("queueVisibilty: {}")
+    assert "queueVisibility" not in str(section.value)

@@ -1,7 +1,9 @@
 """What a simulated GPU is doing: one ``Load`` per process, its figures constant or a curve over the clock. Pure."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import pairwise
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -45,6 +47,8 @@ _CURVES = {
 }
 """Key of the fleet file to field and greatest value."""
 
+_EVERY_CURVE: Callable[["Load"], tuple["Curve | None", ...]] = attrgetter(*(field for field, _ in _CURVES.values()))
+
 LOAD_KEYS = ("gpu", "pid", "gi", "ci", "name", "type", "throttle", *_CURVES)
 """Keys of a load beside ``node``."""
 
@@ -84,13 +88,12 @@ class Load(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def curves(self) -> tuple[Curve, ...]:
         """Every curve that is set."""
-        values = (getattr(self, field) for field, _ in _CURVES.values())
-        return tuple(curve for curve in values if curve is not None)
+        return tuple(curve for curve in _EVERY_CURVE(self) if curve is not None)
 
 
 def value_at(curve: Curve, t: float) -> float:
     """The curve's value at a moment."""
-    if t <= curve[0][0]:
+    if len(curve) == 1 or t <= curve[0][0]:
         return curve[0][1]
     i = bisect_right(curve, (t, float("inf")))
     if i == len(curve):
@@ -101,7 +104,8 @@ def value_at(curve: Curve, t: float) -> float:
 
 def breakpoints(loads: tuple[Load, ...], start: float, end: float) -> list[float]:
     """``start``, every point where some curve bends, ``end``: between two neighbours all curves are straight."""
-    inner = {t for load in loads for curve in load.curves() for t, _ in curve if start < t < end}
+    bent = (curve for load in loads for curve in load.curves() if len(curve) > 1)
+    inner = {t for curve in bent for t, _ in curve if start < t < end}
     return [start, *sorted(inner), end]
 
 

@@ -64,7 +64,7 @@ def _crc(value: Callable[[Device], int]) -> Field:
 def _traffic(counter: str) -> Field:
     def field(device: Device, scope: int) -> int:
         device.need(device.spec.links)
-        kib = float(getattr(device.state.read_meter(device.t), counter))
+        kib = float(getattr(device.meter, counter))
         if scope == ALL_LINKS:
             return round(kib)
         up = active_links(device)
@@ -165,7 +165,7 @@ ULONG_LONG: dict[int, Field] = {
     79: lambda d, _: violation_ns(d, 5),
     80: lambda d, _: violation_ns(d, 10),
     81: lambda d, _: violation_ns(d, 11),
-    83: lambda d, _: round(d.state.read_meter(d.t).energy_mj),
+    83: lambda d, _: round(d.meter.energy_mj),
     138: _traffic("nvlink_tx_kib"),
     139: _traffic("nvlink_rx_kib"),
     140: _traffic("nvlink_tx_kib"),
@@ -173,9 +173,9 @@ ULONG_LONG: dict[int, Field] = {
     161: _linked(lambda d: d.state.nvlink_errors),
     162: _linked(lambda _: 0),
     163: _linked(lambda _: 0),
-    191: lambda d, _: round(d.state.read_meter(d.t).energy_mj),
-    197: lambda d, _: round(d.state.read_meter(d.t).pcie_tx_kib * 1024),
-    198: lambda d, _: round(d.state.read_meter(d.t).pcie_rx_kib * 1024),
+    191: lambda d, _: round(d.meter.energy_mj),
+    197: lambda d, _: round(d.meter.pcie_tx_kib * 1024),
+    198: lambda d, _: round(d.meter.pcie_rx_kib * 1024),
 }
 
 FIELDS: dict[int, tuple[int, Field]] = {

@@ -147,7 +147,7 @@ def nvmlDeviceResetNvLinkErrorCounters(device: Device, link: Any) -> None:
 @on_device()
 def nvmlDeviceGetNvLinkUtilizationCounter(device: Device, link: Any, _counter: Any, rx: Any, tx: Any) -> None:
     link_end(device, number(link))
-    meter = device.state.read_meter(device.t)
+    meter = device.meter
     share = len(active_links(device)) or 1
     put(rx, round(meter.nvlink_rx_kib / share))
     put(tx, round(meter.nvlink_tx_kib / share))

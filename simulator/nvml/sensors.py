@@ -76,7 +76,7 @@ def nvmlDeviceGetPowerUsage(device: Device, milliwatts: Any) -> None:
 
 @on_device()
 def nvmlDeviceGetTotalEnergyConsumption(device: Device, millijoules: Any) -> None:
-    put(millijoules, round(device.state.read_meter(device.t).energy_mj))
+    put(millijoules, round(device.meter.energy_mj))
 
 
 @on_device()
@@ -248,7 +248,7 @@ alias("nvmlDeviceGetSupportedClocksThrottleReasons", "nvmlDeviceGetSupportedCloc
 
 def violation_ns(device: Device, policy: int) -> int:
     """Time that a policy has held the clocks down since the last reset."""
-    throttle = device.state.read_meter(device.t).throttle_ns
+    throttle = device.meter.throttle_ns
     return round(sum(throttle.get(bit, 0.0) for bit in POLICY_REASONS[policy]))
 
 

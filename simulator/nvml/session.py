@@ -80,7 +80,7 @@ class Session:
 class Device:
     """A device during one call: the GPU, or a part of it that the handle named. The state is one snapshot."""
 
-    __slots__ = ("ci", "gi", "handle", "session", "spec", "state", "t")
+    __slots__ = ("_meter", "ci", "gi", "handle", "session", "spec", "state", "t")
 
     def __init__(self, session: Session, handle: Handle) -> None:
         """Raises GPU_IS_LOST for a lost or removed GPU and for a handle of an older epoch."""
@@ -91,6 +91,7 @@ class Device:
         self.spec: GpuSpec = session.simulation.node.gpus[handle.gpu]
         self.state: GpuState = session.hardware.gpus[handle.gpu]
         self.t = session.simulation.now()
+        self._meter: telemetry.Meter | None = None
         self.gi: GpuInstance | None = None
         self.ci: ComputeInstance | None = None
         if not self.state.present or self.state.lost or self.state.epoch & 0xFFFFF != handle.epoch:
@@ -151,6 +152,13 @@ class Device:
         if self.gi is not None:
             loads = tuple(load for load in loads if load.gi == self.gi.id)
         return telemetry.activity(loads, self.product, self.state.limit_w, self.t)
+
+    @property
+    def meter(self) -> telemetry.Meter:
+        """The GPU's counters at the moment of the call, read once: a call for field values asks for many of them."""
+        if self._meter is None:
+            self._meter = self.state.read_meter(self.t)
+        return self._meter
 
     def mig_uuid(self, gi: GpuInstance, ci: ComputeInstance) -> str:
         """The UUID of one of the GPU's MIG devices."""

@@ -1,9 +1,13 @@
 """An agent with a layout: each GPU in its own mode, changed live, and nothing taken from a container that runs."""
 
+import asyncio
+
 import grpc.aio
 import pytest
 
 from inventory.gpulayout import Fractional, LayoutEntry, LayoutMode, TimeSliced
+from inventory.ids import ResourceName
+from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.inventory.layouts import layout, on
 
@@ -144,3 +148,30 @@ async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab)
     await lab.stop()
     agent = await lab.start(slices(4))
     assert agent._layout_state.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
+
+
+async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evicted(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(2, "[0]"), resource=SHARED)
+    await lab.kubelet.allocate(SHARED, 1, pod="guest")
+    await lab.until(lambda: len(lab.agent.holders.holders) == 1)
+    (free,) = lab.endpoint(SHARED).devices.keys() - lab.kubelet.held()
+    evictor, server = lab.agent.mig.evictor, lab.agent.manager._slots[ResourceName(SHARED)].server
+    want, refused = evictor.want, list[bool]()
+
+    def asked(pods: frozenset[str]) -> None:
+        """The evictor's task acts on it at the loop's next turn, at the soonest."""
+        want(pods)
+        if pods:
+            asyncio.get_running_loop().call_soon(lambda: refused.append(free in server.view.unhealthy))
+
+    evictor.want = asked  # type: ignore[method-assign] # the moment from which pods may be evicted
+    await lab.agent.reconfigure(lab.settings(EAGER + "layout:\n- {gpus: [0], mode: whole, whenBusy: drain}\n"))
+    await lab.until(lambda: evictor._wanted == {"default/guest"} and bool(refused))
+    assert all(refused)
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[free])])
+    with pytest.raises(grpc.aio.AioRpcError, match="its layout is to change"):
+        await lab.endpoint(SHARED).stub.Allocate(request)
+    lab.kubelet.delete("guest")
+    lab.agent.holders.nudge()
+    await lab.until(lambda: len(lab.endpoint().healthy) == 2)
+    assert evictor._wanted == frozenset()

@@ -17,6 +17,7 @@ EXAMPLE_FILES: Final = (
     "job-with-priority.yaml",
     "kubeflow-jobs.yaml",
     "honest-units.yaml",
+    "fractions.yaml",
 )
 """In the order in which they build on each other."""
 DROP: Final = object()
@@ -305,6 +306,7 @@ _OTHERS: Final = (
     Case("AdmissionCheck: a parameter's kind that is none", "AdmissionCheck", {"spec.parameters.kind": "1x"}, "kind"),
 )
 
+_ELASTIC_MARK: Final = {"kueue.x-k8s.io/elastic-job": "true"}
 _POD: Final = "spec.podSets.1.template.spec.containers.0.resources.requests"
 _WORKLOADS: Final = tuple(
     Case(f"Workload: {name}", "Workload", change, said)
@@ -312,6 +314,12 @@ _WORKLOADS: Final = tuple(
         ("two pod sets that may shrink", {"spec.podSets.0.minCount": 1}, "on one pod set at most"),
         ("more at least than at most", {"spec.podSets.1.minCount": 5}, "expected at most count"),
         ("as many at least as at most", {"spec.podSets.1.minCount": 4}, None),
+        ("a minimum of an elastic job", {"metadata.annotations": _ELASTIC_MARK}, "an elastic job has no minimum"),
+        (
+            "an elastic job without a minimum",
+            {"metadata.annotations": _ELASTIC_MARK, "spec.podSets.1.minCount": DROP},
+            None,
+        ),
         ("a pod set of no pods", {"spec.podSets.0.count": 0}, None),
         ("no pod set", {"spec.podSets": []}, "at least 1 items"),
         ("19 pod sets", {"spec.podSets": [{"name": f"p{n}", "template": {}} for n in range(19)]}, "at most 18 items"),
@@ -365,7 +373,7 @@ _ADMITTED: Final[dict[str, Any]] = changed(
     _RESERVED, {"status.conditions.1": {**_RESERVED["status"]["conditions"][0], "type": "Admitted"}}
 )
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"}
-_ELASTIC: Final = {"metadata.annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+_ELASTIC: Final = {"metadata.annotations": _ELASTIC_MARK, "spec.podSets.1.minCount": DROP}
 _A: Final = "status.admission.podSetAssignments.1"
 _LOST: Final = {"status": {"clusterName": "east", "nominatedClusterNames": []}}
 _WON: Final = {"status": {"nominatedClusterNames": ["east"]}}

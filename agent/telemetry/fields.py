@@ -134,12 +134,18 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Data received over NVLink, bytes a second.", usual=False),
     _label("DCGM_FI_DRIVER_VERSION", "Version of the driver.", usual=True),
     _label("DCGM_FI_CUDA_DRIVER_VERSION", "CUDA version of the driver, as NVML's number."),
+    _label("DCGM_FI_NVML_VERSION", "Version of the NVML library."),
     _label("DCGM_FI_DEV_NAME", "Name of the product."),
     _label("DCGM_FI_DEV_BRAND", "Brand of the product."),
     _label("DCGM_FI_DEV_SERIAL", "Serial number of the board."),
     _label("DCGM_FI_DEV_UUID", "UUID of the GPU."),
     _label("DCGM_FI_DEV_MINOR_NUMBER", "N of /dev/nvidiaN."),
     _label("DCGM_FI_DEV_PCI_BUSID", "Address on the PCI bus."),
+    _label("DCGM_FI_DEV_VBIOS_VERSION", "Version of the board's BIOS."),
+    _label("DCGM_FI_DEV_OEM_INFOROM_VER", "Version of the InfoROM's part for the manufacturer."),
+    _label("DCGM_FI_DEV_ECC_INFOROM_VER", "Version of the InfoROM's part for ECC."),
+    _label("DCGM_FI_DEV_POWER_INFOROM_VER", "Version of the InfoROM's part for power."),
+    _label("DCGM_FI_DEV_INFOROM_IMAGE_VER", "Version of the whole InfoROM."),
 )
 BY_NAME = {field.name: field for field in FIELDS}
 

@@ -12,7 +12,7 @@ import pynvml
 
 from agent.nvml.errors import CallFailed
 from agent.nvml.migs import mig_handles
-from agent.nvml.query import ask
+from agent.nvml.query import ask, text
 from agent.telemetry import processes
 from agent.telemetry.fields import (
     CLOCK_REASONS,
@@ -25,7 +25,7 @@ from agent.telemetry.fields import (
     POWER,
 )
 from agent.telemetry.gpm import GpmReader
-from agent.telemetry.readings import GpuReading, InstanceReading, Values
+from agent.telemetry.readings import GpuReading, InstanceReading, Texts, Values
 from inventory.devices import Gpu
 
 MIB = 1 << 20
@@ -34,6 +34,7 @@ BLANK_64 = 0x7FFFFFFFFFFFFFF0
 """DCGM's "no value" and the like begin here; NVML's own are all ones."""
 WHOLE_PERCENT = 100
 ALL_LINKS = 0xFFFFFFFF
+NVML_VERSION = "DCGM_FI_NVML_VERSION"
 NVLINK_TX_KIB, NVLINK_RX_KIB, NVLINK_STATE = 138, 139, 165
 
 _MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
@@ -64,6 +65,16 @@ _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
 """Field, NVML function, its arguments after the handle, factor."""
 
 
+_TEXTS: tuple[tuple[str, Callable[..., Any], tuple[int, ...]], ...] = (
+    ("DCGM_FI_DEV_VBIOS_VERSION", pynvml.nvmlDeviceGetVbiosVersion, ()),
+    ("DCGM_FI_DEV_OEM_INFOROM_VER", pynvml.nvmlDeviceGetInforomVersion, (pynvml.NVML_INFOROM_OEM,)),
+    ("DCGM_FI_DEV_ECC_INFOROM_VER", pynvml.nvmlDeviceGetInforomVersion, (pynvml.NVML_INFOROM_ECC,)),
+    ("DCGM_FI_DEV_POWER_INFOROM_VER", pynvml.nvmlDeviceGetInforomVersion, (pynvml.NVML_INFOROM_POWER,)),
+    ("DCGM_FI_DEV_INFOROM_IMAGE_VER", pynvml.nvmlDeviceGetInforomImageVersion, ()),
+)
+"""Label, NVML function, its arguments after the handle. They do not change under a running driver."""
+
+
 class GpuReader:
     """What is carried from one pass over a GPU to the next. Used from that GPU's thread alone."""
 
@@ -74,6 +85,7 @@ class GpuReader:
         self._session = -1
         self._seen_us = 0
         self._passed = False
+        self._texts: dict[str, str | None] = {}
 
     def read(self, handle: Any, gpu: Gpu, session: int, now_s: float) -> GpuReading:
         """A pass. ``session`` counts NVML sessions: samples of an older one are of no use.
@@ -83,6 +95,7 @@ class GpuReader:
         if session != self._session:
             self._gpm.clear()
             self._session, self._seen_us, self._passed = session, 0, False
+            self._texts.clear()
         first, self._passed = not self._passed, True
         values = self._singles(handle)
         values.update(_rates(handle))
@@ -112,6 +125,7 @@ class GpuReader:
             links=len(links) if links_up is not None else 0,
             links_up=links_up or 0,
             first=first,
+            texts=self._labels(handle),
         )
 
     def close(self) -> None:
@@ -128,6 +142,14 @@ class GpuReader:
         if CLOCK_REASONS in found:
             found["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] = found[CLOCK_REASONS]
         return found
+
+    def _labels(self, handle: Any) -> Texts:
+        for name, function, args in _TEXTS:
+            if name in self.wanted and name not in self._texts:
+                self._texts[name] = _text(_figure(function, handle, *args))
+        if NVML_VERSION in self.wanted and NVML_VERSION not in self._texts:
+            self._texts[NVML_VERSION] = _text(_figure(pynvml.nvmlSystemGetNVMLVersion))
+        return {name: found for name, found in self._texts.items() if found}
 
     def _instances(self, handle: Any, gpu: Gpu, now_s: float) -> tuple[InstanceReading, ...]:
         """One reading for each GPU instance that discovery knows and that is still there."""
@@ -148,6 +170,10 @@ def _figure(function: Callable[..., Any], *args: Any) -> Any | None:
         return ask(function, *args)
     except CallFailed:
         return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else text(value)
 
 
 def _number(value: Any) -> float | None:

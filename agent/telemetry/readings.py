@@ -5,6 +5,7 @@ from msgspec import Struct
 from inventory.ids import GpuUuid
 
 Values = dict[str, float]
+Texts = dict[str, str]
 
 
 class ProcessReading(Struct, frozen=True):
@@ -34,7 +35,7 @@ class GpuReading(Struct, frozen=True):
     """One GPU, read in one go at ``at_s`` (monotonic). ``first``: nothing to compare with yet, so no GPM figures.
 
     ``processes_sampled`` tells whether the driver gave utilisation by process; ``links_up`` how many of the NVLinks
-    that were ever up are so now, of ``links``.
+    that were ever up are so now, of ``links``. ``texts`` are values for labels, by field name.
     """
 
     uuid: GpuUuid
@@ -46,3 +47,4 @@ class GpuReading(Struct, frozen=True):
     links: int = 0
     links_up: int = 0
     first: bool = False
+    texts: Texts = {}

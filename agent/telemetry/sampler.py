@@ -173,7 +173,7 @@ class Sampler:
         return found
 
     def _wanted(self) -> frozenset[str]:
-        return ALWAYS | {field.name for field in self.collectors.series}
+        return ALWAYS | {field.name for field in self.collectors.fields}
 
     def _account(self) -> None:
         """What goes on from pass to pass: energy and idle times."""

@@ -109,6 +109,7 @@ class _Names:
     def __init__(self, scene: Scene) -> None:
         self._host = (scene.host_label, scene.host)
         self._node = scene.node
+        self._readings = scene.readings
         self._wanted = sorted(scene.collectors.labels)  # dcgm-exporter's order, whatever that of the file
         self._dcgm: dict[Place, str] = {}
         self._short: dict[Place, str] = {}
@@ -161,7 +162,8 @@ class _Names:
             "DCGM_FI_DEV_MINOR_NUMBER": str(gpu.minor),
             "DCGM_FI_DEV_PCI_BUSID": f"{domain.zfill(8)}:{rest}".upper(),
         }
-        return known.get(name, "")
+        reading = self._readings.get(gpu.uuid)
+        return known.get(name, "") if reading is None else known.get(name) or reading.texts.get(name, "")
 
 
 def _pod(name: PodContainer) -> tuple[tuple[str, str], ...]:

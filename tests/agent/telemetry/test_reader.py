@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
@@ -154,6 +155,30 @@ def test_each_links_traffic_is_read_where_it_is_asked_for(board: Boards) -> None
     assert sum(links) == pytest.approx(whole, rel=1e-3)
     one.reader.wanted -= {"DCGM_FI_DEV_NVLINK_BANDWIDTH_L3"}
     assert "DCGM_FI_DEV_NVLINK_BANDWIDTH_L3" not in one.read().values
+
+
+def test_what_stands_in_labels_alone_is_read_once_a_session_and_only_when_it_is_wanted(
+    board: Boards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = board()
+    asked: list[int] = []
+    real = pynvml.nvmlSystemGetNVMLVersion
+
+    def counted() -> Any:
+        asked.append(1)
+        return real()
+
+    monkeypatch.setattr(pynvml, "nvmlSystemGetNVMLVersion", counted)
+    name = "DCGM_FI_NVML_VERSION"
+    one.reader.wanted -= {name}
+    assert name not in one.read().texts
+    one.reader.wanted |= {name}
+    for session in (1, 1, 2):
+        found = one.read(session=session).texts
+    assert len(asked) == 2
+    assert found[name] == real()
+    assert found["DCGM_FI_DEV_VBIOS_VERSION"] == pynvml.nvmlDeviceGetVbiosVersion(one.handle)
+    assert "DCGM_FI_DEV_ECC_INFOROM_VER" not in found, "what a library does not have is absent"
 
 
 def test_an_instance_that_was_made_anew_since_discovery_is_not_taken_for_the_old_one(

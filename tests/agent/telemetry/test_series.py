@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +15,7 @@ from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, Place, allocations, tenants
 from agent.telemetry.collectors import parse
 from agent.telemetry.exposition import Family, Writer, labels, number
+from agent.telemetry.fields import FIELDS, Kind
 from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Scene, write
@@ -136,6 +138,27 @@ def test_fields_of_type_label_stand_in_the_peers_order_whatever_that_of_the_file
     chosen = parse(f"DCGM_FI_DRIVER_VERSION, label, x\nDCGM_FI_DEV_NAME, label, x\n{UTIL}, gauge, x\n", "f")
     text = write(scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], collectors=chosen)).text()
     assert b'Hostname="node-1",DCGM_FI_DEV_NAME="NVIDIA H100 80GB HBM3",DCGM_FI_DRIVER_VERSION="570.1"}' in text
+
+
+def test_every_field_of_type_label_stands_on_every_series() -> None:
+    names = sorted(field.name for field in FIELDS if field.kind is Kind.LABEL)
+    chosen = parse("".join(f"{name}, label, x\n" for name in names) + f"{UTIL}, gauge, x\n", "f")
+    gpu = structs.replace(board(), brand="Nvidia", serial="0815")
+    texts = {name: "90.1" for name in names if "INFOROM" in name or "BIOS" in name or "NVML" in name}
+    of = structs.replace(node(gpu), cuda_version=(12, 8))
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, VALUES, texts=texts)
+    (found,) = families(scene(of, Layout(), {}, [reading], collectors=chosen))[UTIL].samples
+    assert {name: found.labels.get(name, "") for name in names} == {
+        **texts,
+        "DCGM_FI_CUDA_DRIVER_VERSION": "12080",
+        "DCGM_FI_DEV_BRAND": "Nvidia",
+        "DCGM_FI_DEV_MINOR_NUMBER": "0",
+        "DCGM_FI_DEV_NAME": "NVIDIA H100 80GB HBM3",
+        "DCGM_FI_DEV_PCI_BUSID": "00000000:0A:00.0",
+        "DCGM_FI_DEV_SERIAL": "0815",
+        "DCGM_FI_DEV_UUID": "GPU-0",
+        "DCGM_FI_DRIVER_VERSION": "570.1",
+    }
 
 
 def test_a_device_of_ones_own_has_ones_name_on_everything() -> None:

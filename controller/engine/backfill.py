@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from controller.engine.assignment import Assignment, Mode
-from controller.engine.cluster import Cluster
+from controller.engine.cluster import Cluster, DriftError
 from controller.engine.incoming import Incoming
 from controller.engine.nodes import Node
 from controller.engine.queues.pending import OrderKey
@@ -102,8 +102,16 @@ class Backfill:
             self._ends.added(holder)
         cluster.observers.append(self._ends)
         self._reservations: dict[ClusterQueueName, Reservation] = {}
+        self._queue_of: dict[WorkloadKey, ClusterQueueName] = {}
+        """Where each workload that has a reservation has it."""
+        self._trees: dict[int, list[ClusterQueueName]] = {}
+        """By its root's identity the ClusterQueues of a tree that have reservations, by name; see ``_in_tree``."""
+        self._trees_of: int | None = None
         self._left: tuple[tuple[object, ...], Sums] | None = None
         """What had gone at the last time that was asked for: many who wait are asked about one reservation."""
+
+    def __len__(self) -> int:
+        return len(self._reservations)
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(self._reservations.values())
@@ -118,19 +126,25 @@ class Backfill:
         if known is not None and known.key != incoming.key and known.order <= order:
             return known
         made = self._earliest(incoming, order, now_s)
-        if made is not None:
-            self._reservations[name] = made
-        else:
-            self._reservations.pop(name, None)
+        if made is None:
+            if known is not None:
+                self._forget(known)
+            return None
+        if known is None or known.key != made.key:
+            if known is not None:
+                self._forget(known)
+            self.drop(made.key)
+            self._queue_of[made.key] = name
+            self._trees_of = None
+        self._reservations[name] = made
         return made
 
     def drop(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload was admitted or went away: its ClusterQueue, if it had a reservation there."""
-        for name, one in self._reservations.items():
-            if one.key == key:
-                del self._reservations[name]
-                return name
-        return None
+        name = self._queue_of.get(key)
+        if name is not None:
+            self._forget(self._reservations[name])
+        return name
 
     def held_back_by(
         self, incoming: Incoming, order: OrderKey, assignment: Assignment, now_s: float
@@ -138,11 +152,9 @@ class Backfill:
         """The first reservation that admitting this workload now would break; None when it may pass."""
         if not self._reservations:
             return None
-        node = incoming.queue.node
-        for name in sorted(self._reservations):
-            one = self._reservations[name]
-            queue = self._cluster.queues.get(name)
-            if queue is None or one.key == incoming.key or queue.node.root() is not node.root():
+        for name in self._in_tree(incoming.queue.node.root()):
+            one, queue = self._reservations[name], self._cluster.queues[name]
+            if one.key == incoming.key:
                 continue
             if name == incoming.queue.name:
                 if order < one.order:
@@ -152,6 +164,28 @@ class Backfill:
             if self._breaks(one, queue.node, incoming, assignment, now_s):
                 return one
         return None
+
+    def validate(self) -> None:
+        """DriftError where a workload's reservation is not where it is looked for."""
+        kept = {one.key: name for name, one in self._reservations.items()}
+        if kept != self._queue_of:
+            raise DriftError(f"reservations are kept for {kept} and known as {self._queue_of}")
+
+    def _forget(self, one: Reservation) -> None:
+        del self._reservations[one.cluster_queue], self._queue_of[one.key]
+        self._trees_of = None
+
+    def _in_tree(self, root: Node) -> list[ClusterQueueName]:
+        """The ClusterQueues of this tree that have reservations; many are asked about in one cycle."""
+        generation = self._cluster.quota.generation
+        if self._trees_of != generation:
+            self._trees = {}
+            for name in sorted(self._reservations):
+                queue = self._cluster.queues.get(name)
+                if queue is not None:
+                    self._trees.setdefault(id(queue.node.root()), []).append(name)
+            self._trees_of = generation
+        return self._trees.get(id(root), [])
 
     def _breaks(
         self, reservation: Reservation, node: Node, incoming: Incoming, assignment: Assignment, now_s: float
@@ -171,7 +205,7 @@ class Backfill:
     def _earliest(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
         """Let those that run go in the order of their ends until the workload fits: by doubling steps, then halving."""
         node = incoming.queue.node
-        leaving = self._leaving(node, now_s, math.inf)
+        leaving = self._leaving(node, now_s, math.inf) if self._ends else []
         low, high, fits = 0, 1, None
         while fits is None and low < len(leaving):
             high = min(max(high, low + 1), len(leaving))

@@ -3,10 +3,10 @@
 With both switched off every method does nothing, and the cycle is the peer's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from controller.engine.assignment import Mode, RepresentativeMode
+from controller.engine.assignment import Mode
 from controller.engine.backfill import Assigner, Backfill
 from controller.engine.claims import Claims
 from controller.engine.cluster import Cluster
@@ -33,10 +33,15 @@ class Beyond:
 
     # -- within a cycle's trial --------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Charge all claims for the length of the open trial."""
-        if self.claims is not None:
-            self.claims.charge(*self.claims.keys())
+    def begin(self) -> bool:
+        """Charge all claims for the length of the open trial; whether there are any. None comes or goes before its end.
+
+        Where there are none ``nominate`` and ``deciding`` need not be asked.
+        """
+        if not self.claims:
+            return False
+        self.claims.charge(*self.claims.keys())
+        return True
 
     def nominate(self, entry: Entry, nominator: Nominator, now_s: float) -> bool:
         """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
@@ -82,18 +87,19 @@ class Beyond:
         mine = entry.incoming.queue.name
         return tuple(claim.key for claim in self.claims or () if claim.cluster_queue != mine)
 
-    def nominated(self, entry: Entry, now_s: float) -> None:
-        """A head that cannot run by itself, and for whom nobody goes, gets its reservation before anybody passes."""
-        blocked = entry.assignment.representative is not RepresentativeMode.FIT and not entry.targets
-        if self.backfill is not None and entry.pending is not None and blocked and not self.asking:
-            self.backfill.block(entry.incoming, entry.pending.order(), now_s)
+    def nominated(self, entries: Iterable[Entry], now_s: float) -> None:
+        """Heads that cannot run by themselves, and for whom nobody goes, get reservations before anybody passes."""
+        if self.backfill is None or self.asking:
+            return
+        for entry in entries:
+            if entry.assignment.mode is not Mode.FIT and not entry.targets and entry.pending is not None:
+                self.backfill.block(entry.incoming, entry.pending.order(), now_s)
 
     def held_back(self, entry: Entry, now_s: float) -> bool:
         """Whether the entry would break a reservation; its rule says so then. Who preempts does so by right."""
-        if self.backfill is None or entry.pending is None or entry.targets:
+        if not self.backfill or entry.pending is None or entry.targets:
             return False
-        order = entry.pending.order()
-        found = self.backfill.held_back_by(entry.incoming, order, entry.assignment, now_s)
+        found = self.backfill.held_back_by(entry.incoming, entry.pending.order(), entry.assignment, now_s)
         if found is None:
             return False
         entry.decide(
@@ -110,14 +116,19 @@ class Beyond:
         if entry.rule is Rule.PREEMPTS:
             victims = (target.holder.key for target in entry.targets)
             self.claims.stake(entry.key, entry.incoming.queue.name, entry.assignment.usage, victims)
-        elif entry.rule not in _KEEPS_ITS_CLAIM:
+        elif self.claims and entry.rule not in _KEEPS_ITS_CLAIM:
             self.claims.drop(entry.key)
 
     def gone(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload waits no longer. The ClusterQueue whose next head may reserve now, if there is one."""
-        if self.claims is not None:
+        if self.claims:
             self.claims.drop(key)
-        return self.backfill.drop(key) if self.backfill is not None else None
+        return self.backfill.drop(key) if self.backfill else None
+
+    def validate(self) -> None:
+        """DriftError where what is kept beside the reservations differs from them."""
+        if self.backfill is not None:
+            self.backfill.validate()
 
 
 def _within_own_quota(entry: Entry) -> bool:

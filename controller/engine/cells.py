@@ -116,17 +116,20 @@ class Cell:
 
         Negative where more is used than there is. A limit without a parent to borrow from means nothing.
         """
-        # Asked several times in every try: what ``local_available`` and ``spill`` say is written out.
+        # Asked several times in every try: ``local_available`` and ``min`` are written out.
         cell, local, least = self, 0, _NO_BOUND
         while (parent := cell.parent) is not None:
-            free = cell.local_quota - cell.usage
+            usage, limit = cell.usage, cell.borrowing_limit
+            if limit is not None:
+                bound = local + cell.subtree_quota - usage + limit
+                if bound < least:  # noqa: PLR1730
+                    least = bound
+            free = cell.local_quota - usage
             if free > 0:
                 local += free
-            if cell.borrowing_limit is not None:
-                bound = local + cell.lent() + min(free, 0) + cell.borrowing_limit
-                least = min(least, bound)
             cell = parent
-        return min(least, local + cell.subtree_quota - cell.usage)
+        left = local + cell.subtree_quota - cell.usage
+        return left if left < least else least  # noqa: FURB136
 
     def potential(self) -> Amount:
         """What could be used here if nothing were used anywhere."""

@@ -90,6 +90,10 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds for a workload of this class (empty: none) in a queue whose annotation says ``queue_s``."""
         return self.by_priority_class.get(priority_class, self.default_s) if queue_s is None else queue_s
 
+    def protects(self, *, queue_s: float | None = None) -> bool:
+        """Whether it protects anybody in such a queue."""
+        return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
+
 
 class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue does not have, one field for each feature. All off is Kueue's behaviour."""

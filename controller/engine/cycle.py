@@ -49,7 +49,6 @@ class Cycle:
         self._blocks = blocks
         self._ready = ready
         self._asks = asks
-        self._extras = beyond.claims is not None or beyond.backfill is not None
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """Who was told to go in this cycle, by cohort tree (its root's identity)."""
@@ -71,23 +70,19 @@ class Cycle:
         """Decides into ``decided``; those refused outright."""
         refused: list[Entry] = []
         open_: list[Entry] = []
+        beyond, nominator, now_s = self._beyond, self._nominator, self._now_s
         with self._cluster.trial():
-            self._beyond.begin()
-            if not self._extras:
-                for entry in entries:
-                    (open_ if self._nominator.nominate(entry, self._now_s) else refused).append(entry)
-                for entry in self._ordered(open_):
-                    decided.append(entry)
-                    self._decide(entry)
-                return refused
+            claimed = beyond.begin()
             for entry in entries:
-                goes_on = self._beyond.nominate(entry, self._nominator, self._now_s)
+                goes_on = beyond.nominate(entry, nominator, now_s) if claimed else nominator.nominate(entry, now_s)
                 (open_ if goes_on else refused).append(entry)
-            for entry in open_:
-                self._beyond.nominated(entry, self._now_s)
+            beyond.nominated(open_, now_s)
             for entry in self._ordered(open_):
                 decided.append(entry)
-                with self._beyond.deciding(entry):
+                if claimed:
+                    with beyond.deciding(entry):
+                        self._decide(entry)
+                else:
                     self._decide(entry)
         return refused
 

@@ -282,6 +282,8 @@ class Engine:
         state = self.state
         state.cluster.validate()
         state.queues.validate()
+        state.preemption.validate()
+        self.beyond.validate()
         stranded = {key for held in state.stranded.values() for key in held}
         for key, workload in state.objects.items():
             places = [key in state.cluster.holders, state.queues.get(key) is not None, key in stranded]

@@ -108,16 +108,17 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         minimum = self.cluster.config.beyond.minimum_runtime
         if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
             return -math.inf
-        return started_s + minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
+        minimum_s = minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
+        return started_s + minimum_s if minimum_s > 0 else -math.inf
 
     def protection_ends_s(self, queue: QueueState, limits: Limits) -> float:
         """When the first of the queue's holders within the limits has run for its minimum; infinity for none."""
         minimum, first_s = self.cluster.config.beyond.minimum_runtime, math.inf
-        if minimum is not None:
+        if minimum is not None and minimum.protects(queue_s=queue.policies.minimum_runtime_s):
             for rank in chain.from_iterable(self.ranks(queue, limits, evicted=False)):
                 for name in rank.runs_as():
                     minimum_s = minimum.of(name, queue_s=queue.policies.minimum_runtime_s)
-                    started_s = rank.started_after(name, self.now_s - minimum_s)
+                    started_s = rank.started_after(name, self.now_s - minimum_s) if minimum_s > 0 else None
                     if started_s is not None:
                         first_s = min(first_s, started_s + minimum_s)
         return first_s
@@ -261,7 +262,8 @@ class Walker:
         if kind.runs_as is not None and minimum is not None:
             # Nobody whose place is before this has run long enough: reservation never comes after admission.
             minimum_s = minimum.of(kind.runs_as, queue_s=self.queue.policies.minimum_runtime_s)
-            oldest_s = math.nextafter(minimum_s - search.now_s, -math.inf)
+            if minimum_s > 0:
+                oldest_s = math.nextafter(minimum_s - search.now_s, -math.inf)
 
         def start(order: Order | None) -> Iterator[Entry]:
             if order is not None:

@@ -88,6 +88,8 @@ class EvictionHistory:
 
     def barred(self, incoming: Incoming) -> frozenset[WorkloadKey]:
         """Those that may not be evicted for the incoming workload now."""
+        if not self._size:
+            return frozenset((incoming.key,))
         found = {
             victim
             for victim, stamp in self._evicted.get(incoming.key, {}).items()

@@ -3,10 +3,13 @@
 For each ClusterQueue and flavor-resource the holders lie in ranks (already evicted first, then by priority), inside a
 rank in kinds (those that only differ in their time), inside a kind newest first. What a rank holds in all is a sum that
 is kept: whether a request could fit at all costs one look a rank.
+
+Most questions end with that look. So who comes into a rank is not sorted into it before somebody walks it, and who has
+gone by then never was.
 """
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.engine.cluster import DriftError
@@ -51,15 +54,22 @@ _Timed = tuple[float, WorkloadKey]
 
 
 class Rank:
-    """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority."""
+    """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority.
 
-    __slots__ = ("_by_queue_time", "_starts", "kinds", "order", "total")
+    ``sorts`` says what kind a holder is of, and its entry.
+    """
 
-    def __init__(self, order: tuple[bool, int]) -> None:
+    __slots__ = ("_by_queue_time", "_kinds", "_sorts", "_starts", "_unsorted", "order", "total")
+
+    def __init__(self, order: tuple[bool, int], sorts: Callable[[Holder], tuple[Kind, Entry]]) -> None:
         self.order = order
         """(not evicted, priority): what ranks are sorted by."""
-        self.kinds: dict[Kind, Chunks[Entry]] = {}
         self.total: Amount = 0
+        """What its holders hold of the flavor-resource."""
+        self._sorts = sorts
+        self._unsorted: dict[WorkloadKey, Holder] = {}
+        """Came since the rank was walked last."""
+        self._kinds: dict[Kind, Chunks[Entry]] = {}
         self._by_queue_time: Chunks[_Timed] | None = None
         self._starts: dict[str, Chunks[_Timed]] = {}
 
@@ -74,13 +84,31 @@ class Rank:
     def priority(self) -> int:
         return self.order[1]
 
+    def __len__(self) -> int:
+        return len(self._unsorted) + sum(map(len, self._kinds.values()))
+
+    def holders(self) -> Iterator[Holder]:
+        """In no particular order; nothing is sorted for it."""
+        yield from self._unsorted.values()
+        for entries in self._kinds.values():
+            yield from (entry.holder for entry in entries)
+
+    @property
+    def kinds(self) -> Mapping[Kind, Chunks[Entry]]:
+        """Everybody in the rank."""
+        if self._unsorted:
+            unsorted, self._unsorted = self._unsorted, {}
+            for holder in unsorted.values():
+                self._insert(*self._sorts(holder))
+        return self._kinds
+
     def queued_after(self, time_s: float) -> list[WorkloadKey] | None:
         """Who queued later than that. None when these are so many that walking the rank is as good."""
-        times = self._by_queue_time
+        kinds, times = self.kinds, self._by_queue_time
         if times is None:
             # Few queues ask: the list is made when one does first, and kept from then on.
             times = self._by_queue_time = Chunks()
-            for entries in self.kinds.values():
+            for entries in kinds.values():
                 for entry in entries:
                     times.add((entry.holder.queued_at_s, entry.key))
         count = times.count_after(time_s, _time)
@@ -90,30 +118,50 @@ class Rank:
 
     def started_after(self, runs_as: str, time_s: float) -> float | None:
         """When the first of that priority class was admitted after that time."""
-        starts = self._starts.get(runs_as)
+        starts = self._started().get(runs_as)
         return None if starts is None else next((at_s for at_s, _ in starts.after(time_s, _time)), None)
 
     def runs_as(self) -> Iterator[str]:
         """The priority classes of those whom a minimum runtime protects."""
-        yield from self._starts
+        yield from self._started()
 
-    def add(self, kind: Kind, entry: Entry, amount: Amount) -> None:
-        entries = self.kinds.get(kind)
-        if entries is None:
-            entries = self.kinds[kind] = Chunks()
-        entries.add(entry)
+    def add(self, holder: Holder, amount: Amount) -> None:
+        self._unsorted[holder.info.key] = holder
         self.total += amount
+
+    def remove(self, holder: Holder, amount: Amount) -> None:
+        """KeyError or ValueError where it is not."""
+        if self._unsorted.pop(holder.info.key, None) is None:
+            self._take_out(*self._sorts(holder))
+        self.total -= amount
+
+    def exchange(self, known: Holder, holder: Holder) -> None:
+        """The same workload, told anew, and nothing of its order has changed."""
+        if known.info.key in self._unsorted:
+            self._unsorted[known.info.key] = holder
+        else:
+            kind, entry = self._sorts(holder)
+            self._kinds[kind].exchange(self._sorts(known)[1], entry)
+
+    def _started(self) -> Mapping[str, Chunks[_Timed]]:
+        """By priority class, when those were admitted whom a minimum runtime protects."""
+        return self._starts if self.kinds else {}
+
+    def _insert(self, kind: Kind, entry: Entry) -> None:
+        entries = self._kinds.get(kind)
+        if entries is None:
+            entries = self._kinds[kind] = Chunks()
+        entries.add(entry)
         if self._by_queue_time is not None:
             self._by_queue_time.add((entry.holder.queued_at_s, entry.key))
         if kind.runs_as is not None and (started_s := started_at_s(entry.holder)) is not None:
             self._starts.setdefault(kind.runs_as, Chunks()).add((started_s, entry.key))
 
-    def remove(self, kind: Kind, entry: Entry, amount: Amount) -> None:
-        entries = self.kinds[kind]
+    def _take_out(self, kind: Kind, entry: Entry) -> None:
+        entries = self._kinds[kind]
         entries.remove(entry)
         if not entries:
-            del self.kinds[kind]
-        self.total -= amount
+            del self._kinds[kind]
         if self._by_queue_time is not None:
             self._by_queue_time.remove((entry.holder.queued_at_s, entry.key))
         if kind.runs_as is not None and (started_s := started_at_s(entry.holder)) is not None:
@@ -136,13 +184,10 @@ class HolderIndex:
         self._protects = config.beyond.minimum_runtime is not None
         self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
-        self._kinds: dict[WorkloadKey, Kind] = {}
         self.evicted = 0
         """How many holders have been told to go: mostly none, and then nobody need look for them."""
 
     def added(self, holder: Holder) -> None:
-        entry = self._entry(holder)
-        kind = self._kinds[entry[2]] = self._kind(holder)
         self.evicted += holder.evicted
         order, place, queue = _order(holder), self._list_of(holder), holder.cluster_queue
         for fr, amount in holder.usage.items():
@@ -154,61 +199,53 @@ class HolderIndex:
                 ranks = by_queue[place] = []
             rank = _find(ranks, order)
             if rank is None:
-                rank = Rank(order)
+                rank = Rank(order, self.entry)
                 insort(ranks, rank)
-            rank.add(kind, entry, amount)
+            rank.add(holder, amount)
 
     def removed(self, holder: Holder) -> None:
-        kind = self._kinds.pop(holder.key)
-        entry = self._entry(holder)
         self.evicted -= holder.evicted
+        order, place, queue = _order(holder), self._list_of(holder), holder.cluster_queue
         for fr, amount in holder.usage.items():
-            by_queue = self._ranks[holder.cluster_queue, fr]
-            ranks = by_queue[self._list_of(holder)]
-            rank = _find(ranks, _order(holder))
+            by_queue = self._ranks[queue, fr]
+            ranks = by_queue[place]
+            rank = _find(ranks, order)
             if rank is None:
                 raise KeyError(holder.key)
-            rank.remove(kind, entry, amount)
-            if not rank.kinds:
+            rank.remove(holder, amount)
+            if not rank:
                 ranks.remove(rank)
                 if not ranks:
-                    del by_queue[self._list_of(holder)]
+                    del by_queue[place]
                     if not by_queue:
-                        del self._ranks[holder.cluster_queue, fr]
+                        del self._ranks[queue, fr]
 
     def changed(self, known: Holder, holder: Holder) -> None:
         """Mostly the echo of a decision: who keeps its place is exchanged in it."""
-        kind = self._kind(holder)
-        before, after = self._entry(known), self._entry(holder)
-        stays = (
-            before[:3] == after[:3]
-            and kind == self._kinds[holder.key]
-            and _order(known) == _order(holder)
-            and self._list_of(known) == self._list_of(holder)
-            and known.queued_at_s == holder.queued_at_s
-            and (kind.runs_as is None or started_at_s(known) == started_at_s(holder))
-        )
+        order, place = _order(holder), self._list_of(holder)
+        stays = _order(known) == order and self._list_of(known) == place and self._sorts_alike(known, holder)
         if not stays:
             self.removed(known)
             self.added(holder)
             return
         for fr in holder.usage:
-            rank = _find(self._ranks[holder.cluster_queue, fr][self._list_of(holder)], _order(holder))
+            rank = _find(self._ranks[holder.cluster_queue, fr][place], order)
             if rank is None:
                 raise KeyError(holder.key)
-            rank.kinds[kind].exchange(before, after)
+            rank.exchange(known, holder)
 
     def ranks(self, queue: ClusterQueueName, fr: FlavorResource) -> Mapping[LocalQueueKey, Sequence[Rank]]:
         """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
         return self._ranks.get((queue, fr), {})
 
     def entry(self, holder: Holder) -> tuple[Kind, Entry]:
-        return self._kinds[holder.key], self._entry(holder)
+        """How a holder is sorted within its rank."""
+        return self._kind(holder), self._entry(holder)
 
     @property
     def size(self) -> int:
         """How many places holders take in it."""
-        return sum(len(entries) for rank in self._all() for entries in rank.kinds.values())
+        return sum(map(len, self._all()))
 
     def validate(self, holders: Mapping[WorkloadKey, Holder]) -> None:
         """DriftError where what is kept differs from the holders there are."""
@@ -225,11 +262,27 @@ class HolderIndex:
         evicted = sum(holder.evicted for holder in holders.values())
         if kept != totals or self.size != places or self.evicted != evicted:
             raise DriftError(f"candidates are kept as {kept}, the holders make {totals}")
+        for rank in self._all():
+            for holder in rank.holders():
+                if holders.get(holder.key) is not holder or _order(holder) != rank.order:
+                    raise DriftError(f"{holder.key} is a candidate in rank {rank.order} and holds nothing there")
 
     def _all(self) -> Iterator[Rank]:
         for by_queue in self._ranks.values():
             for ranks in by_queue.values():
                 yield from ranks
+
+    def _sorts_alike(self, known: Holder, holder: Holder) -> bool:
+        """Whether one may stand where the other does in a list that is sorted."""
+        if known.queued_at_s != holder.queued_at_s:
+            return False
+        before, after = self._entry(known), self._entry(holder)
+        if before[:3] != after[:3]:
+            return False
+        kind = self._kind(holder)
+        if kind != self._kind(known):
+            return False
+        return kind.runs_as is None or started_at_s(known) == started_at_s(holder)
 
     def _entry(self, holder: Holder) -> Entry:
         since_s = started_at_s(holder) if self._least_lost else None

@@ -60,8 +60,8 @@ def engine_config(case: Case) -> EngineConfig:
 def _admission_fair_sharing(given: Mapping[str, Any]) -> AdmissionFairSharing:
     weights = {ResourceName(name): float(weight) for name, weight in (given.get("resourceWeights") or {}).items()}
     return AdmissionFairSharing(
-        half_life_s=duration_s(given["usageHalfLifeTime"]),
-        sampling_interval_s=duration_s(given["usageSamplingInterval"]),
+        half_life_s=duration_s(given.get("usageHalfLifeTime") or "0s"),
+        sampling_interval_s=duration_s(given.get("usageSamplingInterval") or "0s"),
         resource_weights=weights,
     )
 

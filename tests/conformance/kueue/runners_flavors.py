@@ -104,7 +104,7 @@ def _slice(data: Mapping[str, Any] | None, queue: ClusterQueueName) -> Holder | 
             requests={ResourceName(name): amount for name, amount in (one.get("requests") or {}).items()},
             flavors={ResourceName(name): FlavorName(flavor) for name, flavor in (one.get("flavors") or {}).items()},
         )
-        for one in data["totalRequests"]
+        for one in data.get("totalRequests") or ()
     )
     return Holder(
         info=WorkloadInfo(workload=Workload(), cluster_queue=queue, pod_sets=pod_sets),
@@ -127,7 +127,7 @@ def assign_flavors(case: Case) -> Difference | None:
         or first_difference(
             {
                 "borrowing": wanted["borrowing"],
-                "noFitReason": wanted["noFitReason"],
+                "noFitReason": wanted.get("noFitReason", ""),
                 "podSets": [_wanted_set(one) for one in sets],
                 "usage": _amounts(((wanted.get("usage") or {}).get("quota") or {}).get("assigned")),
             },
@@ -145,7 +145,7 @@ def assign_flavors(case: Case) -> Difference | None:
 def _wanted_set(one: Mapping[str, Any]) -> dict[str, Any]:
     status = one.get("status") or {}
     return {
-        "name": one["name"],
+        "name": one.get("name", ""),
         "count": one["count"],
         "flavors": {
             resource: {key: choice[key] for key in ("name", "mode", "triedFlavorIdx")}

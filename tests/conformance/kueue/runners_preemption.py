@@ -31,7 +31,9 @@ def fair_sharing(config: Any) -> FairSharing | None:
 
 def cluster_of(case: Case) -> Cluster:
     """The case's objects, with the admitted workloads charged."""
-    config = EngineConfig(gates=case.gates, fair_sharing=fair_sharing(case.input["config"].get("fairSharing")))
+    config = EngineConfig(
+        gates=case.gates, fair_sharing=fair_sharing((case.input.get("config") or {}).get("fairSharing"))
+    )
     cluster = Cluster(config)
     for data in case.input["resourceFlavors"]:
         cluster.set_flavor(decode(data, ResourceFlavor))

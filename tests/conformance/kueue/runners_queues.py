@@ -28,8 +28,8 @@ def admission_fair_sharing(data: dict[str, Any] | None) -> AdmissionFairSharing 
     if data is None:
         return None
     return AdmissionFairSharing(
-        half_life_s=duration_s(data["usageHalfLifeTime"]),
-        sampling_interval_s=duration_s(data["usageSamplingInterval"]),
+        half_life_s=duration_s(data.get("usageHalfLifeTime") or "0s"),
+        sampling_interval_s=duration_s(data.get("usageSamplingInterval") or "0s"),
         resource_weights={ResourceName(name): float(one) for name, one in (data.get("resourceWeights") or {}).items()},
     )
 

@@ -58,7 +58,7 @@ def _request(given: Mapping[str, Any], workload: Workload | None) -> PlacementRe
         asked = pod_set.topology_request or PodSetTopologyRequest()
         asked = msgspec.structs.replace(asked, pod_set_group_name=group)
         pod_set = msgspec.structs.replace(pod_set, topology_request=asked)
-    each = {ResourceName(name): amount for name, amount in (given["singlePodRequests"] or {}).items()}
+    each = {ResourceName(name): amount for name, amount in (given.get("singlePodRequests") or {}).items()}
     previous: TopologyAssignment | None = None
     lost = None
     if given.get("previousAssignment"):
@@ -93,7 +93,7 @@ def find_assignments(case: Case) -> Difference | None:
     wanted = case.expect["wantPodSets"]
     if isinstance(found, NotPlaced):
         # The sets that were placed before the one that failed are not told: all or nothing.
-        failing = [one["podSetName"] for one in wanted if one["failureReason"]]
+        failing = [one["podSetName"] for one in wanted if one.get("failureReason")]
         return None if found.pod_set in failing and found.problem else Difference("failing", failing, found)
     return next(filter(None, (_compare(one, found) for one in wanted)), None)
 
@@ -105,6 +105,6 @@ def _compare(wanted: Mapping[str, Any], found: Placed) -> Difference | None:
         "levels": list(usage.levels),
         "domains": [{"count": pods, "values": list(values)} for values, pods in usage.domains],
     }
-    return first_difference(bool(wanted["failureReason"]), False, f"{path}.failureReason") or first_difference(
-        wanted["topologyAssignment"], shown, f"{path}.topologyAssignment"
+    return first_difference(bool(wanted.get("failureReason")), False, f"{path}.failureReason") or first_difference(
+        wanted.get("topologyAssignment"), shown, f"{path}.topologyAssignment"
     )

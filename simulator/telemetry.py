@@ -65,6 +65,11 @@ def _sum(curves: list[Curve], t: float, most: float) -> float:
     return min(most, total)
 
 
+def memory_used_mib(loads: tuple[Load, ...], t: float) -> float:
+    """What the loads hold of the board's memory, or of a part of it."""
+    return _sum([load.mem_used_mib for load in loads], t, float("inf"))
+
+
 def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float) -> Activity:
     """The sum of the loads; utilisations stop at 1, power at the limit, and an idle board draws its idle power."""
     idle_w, _, _ = product.power_w
@@ -88,7 +93,7 @@ def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float
         jpeg=_sum([load.jpg_util for load in loads], t, 1.0),
         ofa=_sum([load.ofa_util for load in loads], t, 1.0),
         tensor=min(1.0, sum(_or_share(load.tensor_util, load, t) for load in loads)),
-        mem_used_mib=_sum([load.mem_used_mib for load in loads], t, float("inf")),
+        mem_used_mib=memory_used_mib(loads, t),
         power_w=power,
         temperature_c=max(given) if given else IDLE_TEMPERATURE_C + warmth,
         pcie_tx_mib_s=_sum([load.pcie_tx_mib_s for load in loads], t, float("inf")),

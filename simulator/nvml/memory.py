@@ -25,7 +25,7 @@ ROW_BANKS = 640
 
 def memory_mib(device: Device) -> tuple[int, int, int]:
     """Total, reserved and used MiB of a GPU or a MIG device."""
-    used = round(device.activity().mem_used_mib)
+    used = round(device.memory_used_mib())
     if device.is_mig:
         total = device.profile.memory_mib
         return total, 0, min(used, total)

@@ -6,6 +6,7 @@ make in the same order: initialised, driver loaded, handle valid, (slow calls ta
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
@@ -14,6 +15,7 @@ from simulator.boards import Product
 from simulator.eventsets import EventSet
 from simulator.fleet import GpuSpec
 from simulator.hardware import GpuState, Hardware
+from simulator.loads import Load
 from simulator.migprofiles import MigProfile
 from simulator.migstate import ComputeInstance, GpuInstance
 from simulator.nvml import codes
@@ -148,10 +150,16 @@ class Device:
 
     def activity(self) -> telemetry.Activity:
         """What the GPU, or the GPU instance behind the handle, does now."""
-        loads = self.state.loads
-        if self.gi is not None:
-            loads = tuple(load for load in loads if load.gi == self.gi.id)
-        return telemetry.activity(loads, self.product, self.state.limit_w, self.t)
+        return telemetry.activity(self._loads(), self.product, self.state.limit_w, self.t)
+
+    def memory_used_mib(self) -> float:
+        """What is held of its memory. The whole activity would be most of what a probe costs."""
+        return telemetry.memory_used_mib(self._loads(), self.t)
+
+    def _loads(self) -> tuple[Load, ...]:
+        if self.gi is None:
+            return self.state.loads
+        return tuple(load for load in self.state.loads if load.gi == self.gi.id)
 
     @property
     def meter(self) -> telemetry.Meter:
@@ -162,7 +170,7 @@ class Device:
 
     def mig_uuid(self, gi: GpuInstance, ci: ComputeInstance) -> str:
         """The UUID of one of the GPU's MIG devices."""
-        return f"MIG-{uuid5(MIG_NAMESPACE, f'{self.spec.uuid}/{gi.id}/{ci.id}')}"
+        return _mig_uuid(self.spec.uuid, gi.id, ci.id)
 
     def refuse_mig_mode(self) -> None:
         """NOT_SUPPORTED while MIG mode is on: figures of the whole GPU that the driver does not give then."""
@@ -179,6 +187,11 @@ class Device:
         if self.state.recovery:
             raise NvmlError(codes.RESET_REQUIRED)
         self.session.simulation.change_gpu(self.index, step)
+
+
+@lru_cache(maxsize=1024)
+def _mig_uuid(gpu: str, gi: int, ci: int) -> str:
+    return f"MIG-{uuid5(MIG_NAMESPACE, f'{gpu}/{gi}/{ci}')}"
 
 
 Body = Callable[..., bytes | None]

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from agent.config.layoutsection import parse_layout
+from inventory.gpulayout import MAX_MPS_CLIENTS
 from inventory.gpulayout import GpuLayoutSpec as Layout
 from kube.resources import Resource
 from yamlfile import ConfigError
@@ -43,7 +44,9 @@ class Entry(Struct, frozen=True, rename="camel", omit_defaults=True):
         ),
     ]
     replicas: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    clients: Annotated[tuple[Client, ...], Meta(max_length=48, description="mode mps: shares by size.")] = ()
+    clients: Annotated[
+        tuple[Client, ...], Meta(max_length=MAX_MPS_CLIENTS, description="mode mps: shares by size.")
+    ] = ()
     granularity: Annotated[int, Meta(ge=1, le=100, description="mode fractional: a divisor of 100.")] | None = None
     placement: Annotated[str, Meta(max_length=16, description="mode fractional: packed or spread.")] = ""
     profiles: Annotated[tuple[Name, ...], Meta(max_length=16, description="mode mig: what the GPU is cut into.")] = ()

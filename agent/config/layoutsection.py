@@ -181,6 +181,9 @@ def _replicas(place: Place, fields: Mapping[str, Place], mode: LayoutMode) -> in
     return None
 
 
+_OWN_NAME = (
+    "the key resource (resource: nvidia.com/gpu-large), one name for each size, since clients are of unequal size"
+)
 _CLIENT_KEYS = ("memory", "threads", "resource")
 
 
@@ -197,7 +200,7 @@ def _clients(place: Place) -> tuple[MpsClient, ...]:
     uneven = len({(client.memory_mib, client.threads) for client in clients}) > 1
     for item, client in zip(items, clients, strict=True):
         if uneven and client.resource is None:
-            raise item.error("the key resource, since the clients are of unequal size", "none")
+            raise item.error(_OWN_NAME, "none")
         size = (client.memory_mib, client.threads)
         if client.resource is not None and size_of.setdefault(client.resource, size) != size:
             raise item.error("clients of one size behind each resource", f"another size of {client.resource}")

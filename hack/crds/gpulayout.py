@@ -26,7 +26,7 @@ _RULES = (
     ("!has(self.granularity) || (self.granularity > 0 && 100 % self.granularity == 0)", "granularity divides 100"),
     (
         f"!({_CLIENTS}) || self.clients.all(c, has(c.resource)) || self.clients.all(c, {_EQUAL})",
-        "clients of unequal size carry their own resource",
+        "clients of unequal size carry a resource each (resource: nvidia.com/gpu-large), one name for each size",
     ),
     (
         "!has(self.clients) || self.clients.all(c, has(c.memory) || has(c.threads))",

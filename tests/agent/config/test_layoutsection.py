@@ -121,7 +121,7 @@ def test_an_entry_means_what_it_says(tmp_path: Path, entry: str, meant: LayoutEn
         ("{gpus: [1], mode: mps, clients: [{memory: much}]}", "layout[0].clients[0].memory: found 'much'"),
         (
             "{gpus: [1], mode: mps, clients: [{memory: 2Gi}, {memory: 1Gi}]}",
-            "layout[0].clients[0]: found none, expected the key resource, since the clients are of unequal size",
+            "clients[0]: found none, expected the key resource (resource: nvidia.com/gpu-large), one name for each",
         ),
         (
             "{gpus: [1], mode: mps, clients: [{memory: 2Gi, resource: a}, {memory: 1Gi, resource: a}]}",

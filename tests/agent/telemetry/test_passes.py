@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.nvml.errors import GpuLost
@@ -99,6 +100,17 @@ async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_n
     rig.picture.node = node(board(0))
     await rig.look()
     assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1}
+
+
+async def test_an_answer_that_nobody_foresaw_costs_that_gpus_figures_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.say = {"GPU-0": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a board's name"), "GPU-1": whole(1, {UTIL: 50.0})}
+    for _ in range(2):
+        await rig.look()
+        assert rig.shown(UTIL, "gpu") == {("1",): 50}
+    assert [record.getMessage() for record in caplog.records] == ["no figures"], "said once"
 
 
 async def test_hardware_that_changes_during_a_pass_is_shown_as_it_is_after_it() -> None:

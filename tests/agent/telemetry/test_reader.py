@@ -1,11 +1,13 @@
 """One pass over one simulated GPU: what NVML gives is there, what it does not give is absent."""
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
+from msgspec import structs
 
 from agent.nvml.errors import GpuLost
 from agent.telemetry import processes
@@ -144,6 +146,14 @@ def test_mig_instances_have_their_own_memory_and_activity(board: Boards) -> None
     assert (8, gi, 1024) in {(process.pid, process.gi_id, process.memory_mib) for process in found.processes}
 
 
+def test_links_that_were_up_are_counted_when_they_are_down(board: Boards) -> None:
+    one = board()
+    gpu = one.gpu
+    one.sim(nvlinkDown=[0, 3])
+    found = one.reader.read(one.handle, gpu, 1, 1.0)
+    assert (found.links, found.links_up) == (18, 16)
+
+
 def test_each_links_traffic_is_read_where_it_is_asked_for(board: Boards) -> None:
     one = board(node="  nvlink: full\n", more="load:\n- {gpu: 0, smUtil: 0.5, nvlinkTxMiBs: 36, nvlinkRxMiBs: 18}\n")
     one.read()
@@ -232,6 +242,50 @@ def test_numbers_that_stand_for_nothing_are_nothing(board: Boards, monkeypatch: 
     assert values["DCGM_FI_DEV_MEM_COPY_UTIL"] == 100
 
 
+def test_an_answer_that_is_an_error_has_no_value_whatever_stands_in_it(
+    board: Boards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = board(more=LOAD)
+    fields, gpm = pynvml.nvmlDeviceGetFieldValues, pynvml.nvmlGpmMetricsGet
+
+    def odd_fields(handle: Any, asked: Any) -> Any:
+        answers = fields(handle, asked)
+        for answer in answers:
+            if answer.fieldId == pynvml.NVML_FI_DEV_MEMORY_TEMP:
+                answer.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+            elif answer.fieldId == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+                answer.valueType, answer.value.ullVal = 3, 2**64 - 1
+            elif answer.fieldId == pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER:
+                answer.valueType = 99
+        return answers
+
+    def odd_gpm(request: Any) -> None:
+        gpm(request)
+        gr, sm, occupancy, tensor, dram = request.metrics[:5]
+        gr.value, occupancy.value, tensor.value, dram.value = 200.0, math.nan, -1.0, 104.0
+        sm.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", odd_fields)
+    monkeypatch.setattr(pynvml, "nvmlGpmMetricsGet", odd_gpm)
+    endless = SimpleNamespace(total=2**64 - 1, free=2**64 - 1, used=2**64 - 1, reserved=0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda *_: endless)
+    one.read()
+    values = one.read().values
+    absent = {f"DCGM_FI_DEV_{name}" for name in ("MEMORY_TEMP", "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER")}
+    absent |= {f"DCGM_FI_DEV_FB_{name}" for name in ("TOTAL", "FREE", "USED", "USED_PERCENT")}
+    absent |= {
+        f"DCGM_FI_PROF_{name}" for name in ("GR_ENGINE_ACTIVE", "SM_ACTIVE", "SM_OCCUPANCY", "PIPE_TENSOR_ACTIVE")
+    }
+    assert values.keys().isdisjoint(absent)
+    assert values["DCGM_FI_PROF_DRAM_ACTIVE"] == 1
+
+
+def test_of_many_processes_those_with_the_most_memory_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [SimpleNamespace(pid=pid, gpuInstanceId=None, usedGpuMemory=pid << 20) for pid in range(1, 600)]
+    monkeypatch.setattr(processes, "_LISTS", (lambda _: listed,))
+    assert sorted(one.pid for one in processes.read(None, None)) == list(range(600 - processes.MOST, 600))
+
+
 def _says(number: int) -> Callable[..., int]:
     def function(*arguments: object) -> int:
         arguments[-1]._obj.value = number  # type: ignore[attr-defined]
@@ -258,5 +312,7 @@ def test_samples_held_are_bounded(board: Boards) -> None:
     for session in (1, 1, 1, 2, 3):
         one.read(session=session)
     assert len(held()) == 2 * (1 + len(one.gpu.mig_instances))
+    one.reader.read(one.handle, structs.replace(one.gpu, mig_instances=one.gpu.mig_instances[:1]), 3, one.now_s + 1)
+    assert len(held()) == 2 * (1 + 1), "an instance that is gone has no samples"
     one.reader.close()
     assert held() == set()

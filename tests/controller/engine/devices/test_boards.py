@@ -54,6 +54,15 @@ def test_mig_instances_are_units_of_their_own_with_their_own_memory_and_health()
     assert free(board, SLICE, {"m3": 1}) == (1, 0, 0, 0)
 
 
+def test_what_a_gpu_could_be_cut_into_is_no_room_only_what_it_is_cut_into() -> None:
+    """The layout cuts GPUs, not the queue: a slice that nobody has made is given to nobody."""
+    possible = [{"profile": "1g.5gb", "size": 1, "maxCount": 7, "starts": [0, 1, 2, 3], "free": [0, 1, 2, 3]}]
+    uncut = gpu(0, mig={"enabled": True, "placements": possible, "instances": []})
+    cut = gpu(1, mig={"enabled": True, "placements": possible, "instances": [instance("m0", 4864)]})
+    assert board_of(uncut, cut).ceilings == {SLICE: 1}
+    assert SLICE not in board_of(uncut).pools
+
+
 def test_linked_instances_are_of_one_gpu_or_of_gpus_that_are_linked() -> None:
     two = gpu(0, mig={"enabled": True, "instances": [instance("m0", 1), instance("m1", 1)]})
     one = gpu(1, mig={"enabled": True, "instances": [instance("m2", 1)]})

@@ -404,6 +404,19 @@ UPDATED: Final = (
         {"spec.cohortName": "x", "spec.queueingStrategy": "StrictFIFO"},
     ),
     Update(
+        "ClusterQueue: a flavor goes and its check stays",
+        "ClusterQueue",
+        {},
+        {"spec.resourceGroups.0": group(["cpu", "nvidia.com/gpu"], ["other"])},
+    ),
+    Update(
+        "ClusterQueue: a check on another queue's flavor later",
+        "ClusterQueue",
+        {},
+        {f"{_CHECKS}.0.onFlavors": ["t4"]},
+        "flavors of this ClusterQueue; found: t4",
+    ),
+    Update(
         "ClusterQueue: concurrent admission later", "ClusterQueue", {}, _CONCURRENT, "concurrentAdmissionPolicy cannot"
     ),
     Update("Workload: pod sets while pending", "Workload", {}, {"spec.podSets.1.count": 8, "spec.queueName": "other"}),

@@ -139,12 +139,15 @@ class Sampler:
 
     async def sample(self, gpus: Gpus) -> bool:
         """One pass over all GPUs. True where some GPU has nothing to compare with yet: another is due soon."""
-        start_s = self._clock.monotonic()
+        start_s, session = self._clock.monotonic(), gpus.session
         here = [gpu for gpu in self._picture.node.gpus if gpu.readable]
         wanted = self._wanted()
         for uuid in self._readers.keys() - {gpu.uuid for gpu in self._picture.node.gpus}:
             del self._readers[uuid]
         answers = await asyncio.gather(*(self._read(gpus, gpu, wanted) for gpu in here))
+        if gpus.session != session:
+            self.forget()  # closed, or opened anew: what was read meanwhile is of a moment that has passed
+            return bool(gpus.session)
         readings = {one.uuid: one for one in answers if one is not None}
         pids = [process.pid for one in readings.values() for process in one.processes]
         owners = owners_of(pids, self._process_root, self._pods)

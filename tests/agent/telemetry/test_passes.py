@@ -1,5 +1,6 @@
 """From pass to pass on hardware that changes in between: the sampler with GPUs that say what the test wants."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from inventory.devices import MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout import Layout, plan
 from inventory.sharing import LayoutSpec
+from kube.clock import Clock
+from kube.testing import VirtualClock
 from tests.agent.telemetry.test_series import GPU, MIXED, SHARED, UTIL, board, instance, node
 
 T = TypeVar("T")
@@ -31,9 +34,8 @@ DIGITS = "a" * 64, "b" * 64
 class Rig:
     """A sampler whose hardware, holders and readings are set by hand. Also its ``Gpus``."""
 
-    session = 1
-
-    def __init__(self, of: Node, layout: Layout, proc: Path = Path("/nowhere")) -> None:
+    def __init__(self, of: Node, layout: Layout, proc: Path = Path("/nowhere"), clock: Clock | None = None) -> None:
+        self.session = 1
         self.picture = SimpleNamespace(
             node=of,
             layout=layout,
@@ -45,7 +47,7 @@ class Rig:
         self.meanwhile: Callable[[], None] = lambda: None
         """Called while a GPU is read."""
         self.sampler = Sampler(
-            cast("Picture", self.picture), lambda: self.holders, self.containers, proc, MetricsSettings()
+            cast("Picture", self.picture), lambda: self.holders, self.containers, proc, MetricsSettings(), clock
         )
 
     def hold(self, device: str, pod: str, namespace: str = "team", resource: str = GPU) -> None:
@@ -100,6 +102,56 @@ async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_n
     rig.picture.node = node(board(0))
     await rig.look()
     assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1}
+
+
+@pytest.mark.parametrize("session", [0, 2])
+async def test_what_was_read_while_the_session_ended_is_not_shown(session: int) -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.say = {f"GPU-{i}": whole(i, {UTIL: 50.0}) for i in (0, 1)}
+
+    def ends() -> None:
+        rig.session = session
+        rig.sampler.forget()
+
+    rig.meanwhile = ends
+    assert await rig.sampler.sample(rig) is bool(session), "with a new session the next pass is due soon"
+    assert rig.shown(UTIL, "gpu") == {}
+
+
+async def forward(clock: VirtualClock, seconds: float) -> None:
+    """Time goes on from wake to wake, and everybody who was woken acts."""
+    end_s = clock.monotonic() + seconds
+    while True:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        left_s = end_s - clock.monotonic()
+        if left_s <= 0:
+            return
+        clock.advance(min(left_s, clock.next_wake_s or left_s))
+
+
+async def test_two_passes_are_a_second_apart_at_the_start_and_then_an_interval() -> None:
+    clock = VirtualClock()
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()), clock=clock)
+    start_s, times = clock.monotonic(), list[float]()
+
+    def passes() -> None:
+        times.append(clock.monotonic() - start_s)
+        rig.say = {"GPU-0": whole(0, {UTIL: 50.0}, first=len(times) == 1)}
+
+    rig.meanwhile = passes
+    running = asyncio.create_task(rig.sampler.run(rig))
+    await forward(clock, 40)
+    assert times == [0, 1, 16, 31]
+    rig.sampler.nudge()
+    await forward(clock, 0.5)
+    assert times[4:] == [40], "news are read at once"
+    rig.sampler.nudge()
+    await forward(clock, 0.4)
+    assert times[5:] == [], "but not sooner than the driver has something new to say"
+    await forward(clock, 10)
+    assert times[5:] == [41, 46], "and the interval goes on as before"
+    running.cancel()
 
 
 async def test_an_answer_that_nobody_foresaw_costs_that_gpus_figures_and_nothing_else(

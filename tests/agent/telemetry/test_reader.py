@@ -115,6 +115,7 @@ def test_before_hopper_there_are_no_profiling_figures(board: Boards) -> None:
     one = board(A100, more=LOAD)
     one.read()
     assert not any(name.startswith("DCGM_FI_PROF_") for name in one.read().values)
+    assert held() == set(), "nothing is even asked for"
 
 
 def test_gpm_starts_anew_with_a_session_and_after_a_reset(board: Boards) -> None:

@@ -5,7 +5,6 @@ for ever; one that ends takes the process down, so that its supervisor starts it
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -13,16 +12,17 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from agent import checkpoint, layoutstate
-from agent.access import node_access, seen_at
-from agent.cdifiles import CdiFiles
+from agent import checkpoint
+from agent.announcer import Announcer
 from agent.checkpoint import Checkpoint
 from agent.config.settings import Settings
+from agent.devicefiles import DeviceFiles
 from agent.endpoints import Endpoints
 from agent.health.events import BootChanged, Event, Tick, XidSeen
-from agent.health.states import HealthState, Transition
+from agent.health.states import HealthState
 from agent.layoutstate import LayoutState
-from agent.metrics import AgentMetrics
+from agent.linkscores import LinkScores
+from agent.metrics import AgentMetrics, CallObserver
 from agent.mig.node import MigNode
 from agent.monitor import GpuMonitor
 from agent.mps.node import MpsNode
@@ -35,22 +35,17 @@ from agent.podresources import HolderWatch, PodResources
 from agent.podwatch import PodWatch
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.resets import ResetDetector
+from agent.statefiles import Known, StateFiles
 from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
-from deviceplugin.strategy import NodeAccess
 from inventory import __version__
 from inventory.devices import Node
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.ids import DeviceId, GpuUuid
 
 log = logging.getLogger(__name__)
 
-SAVE_INTERVAL_S = 60.0
-SAVE_PAUSE_S = 0.1
-"""The most that a kill can make the agent forget."""
 HOLDERS_WITHIN_S = 2.0
-FILL_FIRST_S = 0.15
-FILL_GAP_S = 0.004
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -68,22 +63,6 @@ def choices_of(settings: Settings) -> Choices:
     )
 
 
-class _Observer:
-    """Metrics, and a look at pod resources soon after each Allocate."""
-
-    def __init__(self, metrics: AgentMetrics, allocated: Callable[[], None]) -> None:
-        self.registered = metrics.registered
-        self.stream_opened = metrics.stream_opened
-        self.stream_closed = metrics.stream_closed
-        self._metrics = metrics
-        self._allocated = allocated
-
-    def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
-        self._metrics.called(resource, method, duration_s, error)
-        if method == "Allocate" and error is None:
-            self._allocated()
-
-
 class Agent:
     """One node's agent. ``clock`` gives seconds since the epoch and never jumps."""
 
@@ -99,13 +78,14 @@ class Agent:
         self._clock = clock
         self._boot_id = checkpoint.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
-        self._layout_state = layoutstate.load(settings.state_dir)
+        self._announcer = Announcer(self.metrics, outlet)
+        self._files = StateFiles(settings.state_dir, self._known)
         # What a GpuLayout said last holds until the API server is heard: the file's layout must not flash up between.
-        self._object_layout = self._layout_state.object_layout if settings.use_api_server else None
+        self._object_layout = self._files.layout.object_layout if settings.use_api_server else None
         choices = self._choices(settings)
-        self.picture = Picture(settings.node_name, choices, self._layout_state.modes)
+        self.picture = Picture(settings.node_name, choices, self._files.layout.modes)
+        self._devices = DeviceFiles(settings)
         self._restored = self._restore()
-        self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=self._simulated)
         self._adopting = asyncio.Lock()
         self.holders = HolderWatch(PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held)
         self.pods = PodWatch()
@@ -127,7 +107,7 @@ class Agent:
         )
         self.sampler.problem = outlet.problem
         self.sampler.passed = self._sampled
-        observer = _Observer(self.metrics, self.holders.nudge)
+        observer = CallObserver(self.metrics, self.holders.nudge)
         self.manager = PluginManager(
             settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
         )
@@ -155,16 +135,13 @@ class Agent:
             daemons_ended=self.mps.ended,
         )
         outlet.follow(self.mig.evictor)
-        self._dirty = asyncio.Event()
-        self._dirty_links = asyncio.Event()
+        self._scores = LinkScores(lambda: self.picture.links, clock)
         self._tick: asyncio.TimerHandle | None = None
         self._restart = asyncio.Event()
-        self._saving: asyncio.Task[None] | None = None
         self._looked = self._restored is not None
         """Whether anything is known: until then there is nothing to be ready for."""
         self._held_back = self._restored is None
         """Nothing is advertised until layouts are restored: a reboot leaves no MIG instance of those that pods had."""
-        self._problems: tuple[str, ...] = ()
         self._layout_problem: tuple[str, ...] = ()
         self._discovery_problems: tuple[str, ...] | None = None
 
@@ -174,16 +151,16 @@ class Agent:
         """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
         await self.endpoints.start(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
-        if self._cdi.lacking(self.picture.choices.allocation, self.picture.access):
-            await self._write_cdi(self.picture.choices, self.picture.access)
+        if self._devices.lacking(self.picture.choices.allocation, self.picture.access):
+            await self._devices.write(self.picture.choices.allocation, self.picture.access)
         self._serve()
         names = {
             "device-plugin": self.manager.run(),
             "gpus": self.monitor.run(),
             "pod-resources": self.holders.run(),
             "api-server": self._outlet.run(),
-            "checkpoint": self._save_for_ever(),
-            "link-scores": self._fill_scores(),
+            "checkpoint": self._files.run(),
+            "link-scores": self._scores.run(),
             "mig": self.mig.run(),
             "telemetry": self.sampler.run(self.monitor),
         }
@@ -205,9 +182,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(self.manager.close(), self.mps.close())
-        if self._saving is not None:
-            await asyncio.wait([self._saving])  # or an older state would be written over the last one
-        self._save(self._known())
+        await self._files.close()
         await self.endpoints.stop()
         log.info("stopped")
 
@@ -237,10 +212,10 @@ class Agent:
         self._settings = settings
         choices = self._choices(settings)
         async with self._adopting:
-            self._cdi.driver = settings.driver
-            access = self._access(self.picture.node)
+            self._devices.driver = settings.driver
+            access = self._devices.access(self.picture.node)
             # Before the first answer that names a device by CDI, or that container waits for the runtime's next try.
-            await self._write_cdi(choices, access)
+            await self._devices.write(choices.allocation, access)
             self.picture.access = access
             transitions = self.picture.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
@@ -248,7 +223,7 @@ class Agent:
             self.sampler.settings = settings.metrics
             self.sampler.nudge()
         self._outlet.reconfigure(settings)
-        self._tell(transitions)
+        self._announcer.tell(transitions)
         self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
@@ -259,21 +234,21 @@ class Agent:
         node, now_s = discovery.node, self._clock()
         if self._restored is not None and self._restored.node.driver_version != node.driver_version:
             # Another driver reset the GPUs when it was loaded.
-            self._tell(self.picture.apply(BootChanged(), now_s))
+            self._announcer.tell(self.picture.apply(BootChanged(), now_s))
         self._restored = None
         self._looked = True
         self.metrics.driver_up(up=True)
         async with self._adopting:
-            access = self._access(node)
-            await self._write_cdi(self.picture.choices, access)
+            access = self._devices.access(node)
+            await self._devices.write(self.picture.choices.allocation, access)
             differs = node != self.picture.node
-            self._tell(self.picture.discovered(node, access, now_s))
+            self._announcer.tell(self.picture.discovered(node, access, now_s))
             await self._ask_holders()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
         self._held_back = False
-        self._dirty_links.set()
-        await self._fill_first()
+        self._scores.changed()
+        await self._scores.begin()
         self._discovery_problems = discovery.problems
         if differs:
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
@@ -300,7 +275,7 @@ class Agent:
         self.mps.health(event)
         transitions = self.picture.apply(event, self._clock())
         if transitions:
-            self._tell(transitions)
+            self._announcer.tell(transitions)
             self._serve()
         self._schedule_tick()
 
@@ -335,8 +310,8 @@ class Agent:
         self.mps.planned()
         self.manager.apply(() if self._held_back else self.picture.views())
         if self._discovery_problems is not None:
-            self._complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
-        self._dirty.set()
+            self._announcer.complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
+        self._files.changed()
         self._schedule_tick()
         self._publish()
 
@@ -371,33 +346,6 @@ class Agent:
             for resource in self.picture.layout.resources
         )
 
-    def _tell(self, transitions: Iterable[Transition]) -> None:
-        for change in transitions:
-            level = logging.INFO if change.new.advertised_healthy else logging.WARNING
-            log.log(
-                level,
-                "health",
-                extra={
-                    "gpu": change.gpu,
-                    "mig": change.mig,
-                    "old": change.old.value,
-                    "new": change.new.value,
-                    "reason": change.reason,
-                    "cause": change.cause,
-                    "after_s": round(change.age_s, 1),
-                },
-            )
-            self.metrics.transition(change)
-            self._outlet.transition(change)
-
-    def _complain(self, problems: tuple[str, ...]) -> None:
-        """Say each problem when it is new, not at each discovery."""
-        for problem in problems:
-            if problem not in self._problems:
-                log.warning("not advertised", extra={"problem": problem})
-                self._outlet.problem(problem)
-        self._problems = problems
-
     def _schedule_tick(self) -> None:
         """Probation and the like end at a moment, not at an event."""
         if self._tick is not None:
@@ -411,23 +359,6 @@ class Agent:
     def _on_tick(self) -> None:
         self._tick = None
         self.health(Tick())
-
-    async def _fill_scores(self) -> None:
-        """Work out preferred sets ahead of the first request, a little at a time, whenever the links are new ones."""
-        while True:
-            # Cleared before, not after: links found anew during the work must not be missed.
-            self._dirty_links.clear()
-            for _ in self.picture.links.fill():
-                await asyncio.sleep(FILL_GAP_S)
-            await self._dirty_links.wait()
-
-    async def _fill_first(self) -> None:
-        """Up to a moment's work on the preferred sets before pods are let in: enough for every regular machine."""
-        end_s = self._clock() + FILL_FIRST_S
-        for _ in self.picture.links.fill():
-            if self._clock() >= end_s:
-                return
-            await asyncio.sleep(0)
 
     def exposition(self) -> bytes:
         """What Prometheus gets: the agent's own figures, then the GPUs'. NVML is not asked."""
@@ -444,7 +375,7 @@ class Agent:
             driver_up=self.monitor.session_open,
             node=self.picture.node,
             resources=self.picture.layout.resources,
-            problems=self._problems,
+            problems=self._announcer.problems,
             servers=self.manager.status(),
             health=device_reports(self.picture),
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
@@ -476,63 +407,24 @@ class Agent:
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
-        self._tell(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
+        self._announcer.tell(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
-        self.picture.discovered(found.node, self._access(found.node), now_s)
+        self.picture.discovered(found.node, self._devices.access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
 
-    async def _write_cdi(self, choices: Choices, access: NodeAccess) -> None:
-        try:
-            changed = await self._cdi.write(choices.allocation, access)
-        except OSError as failed:
-            log.warning("CDI specs not written", extra={"error": str(failed)})
-            return
-        if changed:
-            log.info("CDI specs written", extra={"files": ",".join(changed)})
-
-    def _access(self, node: Node) -> NodeAccess:
-        driver = self._settings.driver
-        return node_access(
-            node,
-            dev_root=driver.dev_root,
-            proc_root=self._settings.proc_root,
-            simulated=self._simulated,
-            seen=seen_at(driver.driver_root, driver.container_driver_root),
-        )
-
-    async def _save_for_ever(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SAVE_INTERVAL_S):
-                    await self._dirty.wait()
-            self._dirty.clear()
-            # On a thread: a disk may take seconds to take it in, and pods wait for this loop.
-            self._saving = asyncio.create_task(asyncio.to_thread(self._save, self._known()))
-            await asyncio.shield(self._saving)
-            await asyncio.sleep(SAVE_PAUSE_S)
-
-    def _known(self) -> Checkpoint | None:
+    def _known(self) -> Known | None:
         """What is worth keeping; None while nothing is known."""
         if self.picture.node == Node(name=self._settings.node_name):
             return None
-        return Checkpoint(
-            version=checkpoint.VERSION,
-            boot_id=self._boot_id,
-            node=self.picture.node,
-            health=self.picture.health.snapshot(),
-            energy_mj=dict(self._resets.energy_mj),
+        return Known(
+            checkpoint=Checkpoint(
+                version=checkpoint.VERSION,
+                boot_id=self._boot_id,
+                node=self.picture.node,
+                health=self.picture.health.snapshot(),
+                energy_mj=dict(self._resets.energy_mj),
+            ),
+            layout=LayoutState(modes=self.picture.modes, object_layout=self._object_layout),
         )
-
-    def _save(self, content: Checkpoint | None) -> None:
-        if content is None:
-            return
-        layout = LayoutState(modes=self.picture.modes, object_layout=self._object_layout)
-        try:
-            if layout != self._layout_state:
-                layoutstate.save(self._settings.state_dir, layout)
-                self._layout_state = layout
-            checkpoint.save(self._settings.state_dir, content)
-        except OSError as failed:
-            log.warning("checkpoint not saved", extra={"error": str(failed)})

@@ -3,7 +3,7 @@
 Every label's values are bounded by the node's hardware and configuration; nothing here grows with time or with pods.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from agent.health.states import HealthState, Transition
 from agent.instruments import Counter, Gauge, Histogram, Panel, process_text
@@ -192,6 +192,22 @@ class AgentMetrics:
     def exposition(self) -> bytes:
         """The text format, version 0.0.4."""
         return process_text() + self.panel.text() + self._health
+
+
+class CallObserver:
+    """Counts what the device plugins tell, and has a look taken at pod resources soon after each Allocate."""
+
+    def __init__(self, metrics: AgentMetrics, allocated: Callable[[], None]) -> None:
+        self.registered = metrics.registered
+        self.stream_opened = metrics.stream_opened
+        self.stream_closed = metrics.stream_closed
+        self._metrics = metrics
+        self._allocated = allocated
+
+    def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
+        self._metrics.called(resource, method, duration_s, error)
+        if method == "Allocate" and error is None:
+            self._allocated()
 
 
 def _result(error: str | None) -> str:

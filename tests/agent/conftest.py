@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import daemon, monitor, podresources
+from agent import monitor, podresources, statefiles
 from agent.nvml import worker
 from deviceplugin import manager
 from tests.agent.lab import Lab, laboratory
@@ -26,6 +26,6 @@ async def lab(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     monkeypatch.setattr(worker, "EVENT_WAIT_MS", 5)
     monkeypatch.setattr(podresources, "SHORTEST_INTERVAL_S", 0.05)
     monkeypatch.setattr(manager, "POLL_S", 0.02)
-    monkeypatch.setattr(daemon, "SAVE_PAUSE_S", 0.05)
+    monkeypatch.setattr(statefiles, "SAVE_PAUSE_S", 0.05)
     async with laboratory(short_folder) as lab:
         yield lab

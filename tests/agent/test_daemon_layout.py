@@ -147,7 +147,7 @@ async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab)
     assert lab.agent.picture.modes == {lab.uuid(0): Fractional(50)}
     await lab.stop()
     agent = await lab.start(slices(4))
-    assert agent._layout_state.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
+    assert agent._files.layout.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
 
 
 async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evicted(lab: Lab) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from agent import daemon
+from agent import linkscores
 from inventory.linktable import LinkTable
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
@@ -77,7 +77,7 @@ async def test_the_probe_interval_is_taken_up(lab: Lab) -> None:
 async def test_links_that_change_while_preferred_sets_are_worked_out_are_worked_out_too(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon, "FILL_GAP_S", 0)
+    monkeypatch.setattr(linkscores, "FILL_GAP_S", 0)
     await lab.serve(fleet(2))
     agent, filled = lab.agent, set[str]()
 
@@ -93,10 +93,10 @@ async def test_links_that_change_while_preferred_sets_are_worked_out_are_worked_
 
     def changed() -> None:
         agent.picture.links = cast("LinkTable", Links("new"))
-        agent._dirty_links.set()
+        agent._scores.changed()
 
     agent.picture.links = cast("LinkTable", Links("old", changed))
-    agent._dirty_links.set()
+    agent._scores.changed()
     await lab.until(lambda: filled == {"old", "new"})
 
 

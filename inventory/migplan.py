@@ -246,6 +246,12 @@ def _assign(
     """Instances of one profile onto the kinds wanted of it; at most a handful, so all ways are tried."""
     if not instances:
         return 0, [], kinds
+    if len(kinds) == 1:
+        (only,) = kinds
+        recut = [match for one in instances if (match := _recut(whole, one, only)) is not None]
+        if len(recut) < len(instances):
+            return None
+        return sum(match.cost for match in recut), recut, Counter({only: kinds[only] - len(recut)})
     best: tuple[int, list[_Match], Counter[tuple[int, ...]]] | None = None
     for sizes in [sizes for sizes, count in kinds.items() if count]:
         match = _recut(whole, instances[0], sizes)
@@ -254,14 +260,14 @@ def _assign(
         rest = _assign(whole, instances[1:], kinds - Counter([sizes]))
         if rest is not None and (best is None or match.cost + rest[0] < best[0]):
             best = (match.cost + rest[0], [match, *rest[1]], rest[2])
-        if len(kinds) == 1:
-            break
     return best
 
 
 def _recut(whole: int, instance: Existing, sizes: tuple[int, ...]) -> _Match | None:
     """The instance with compute instances of these sizes: those in use stay, then as many others as may."""
-    if instance.busy and Counter(sizes) != Counter(compute.part.slices for compute in instance.computes):
+    if sorted(sizes) == sorted([compute.part.slices for compute in instance.computes]):
+        return _Match(instance, tuple(sorted([compute.part for compute in instance.computes])), 0)
+    if instance.busy:
         return None
     needed = Counter(sizes)
     kept: list[Part] = []

@@ -56,7 +56,7 @@ def test_mig_instances_are_units_of_their_own_with_their_own_memory_and_health()
 
 def test_what_a_gpu_could_be_cut_into_is_no_room_only_what_it_is_cut_into() -> None:
     """The layout cuts GPUs, not the queue: a slice that nobody has made is given to nobody."""
-    possible = [{"profile": "1g.5gb", "size": 1, "maxCount": 7, "starts": [0, 1, 2, 3], "free": [0, 1, 2, 3]}]
+    possible = [{"profile": "1g.5gb", "size": 1, "starts": [0, 1, 2, 3], "free": [0, 1, 2, 3]}]
     uncut = gpu(0, mig={"enabled": True, "placements": possible, "instances": []})
     cut = gpu(1, mig={"enabled": True, "placements": possible, "instances": [instance("m0", 4864)]})
     assert board_of(uncut, cut).ceilings == {SLICE: 1}

@@ -1,7 +1,7 @@
 """What each rule says of which series: cases for promtool. Of every alert one where it fires and one where not."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Series = dict[str, str]
@@ -51,37 +51,22 @@ class Fires:
         wanted = [{"eval_time": at, "alertname": self.alert, "exp_alerts": expected} for at in self.at.split()]
         if self.before:
             wanted.insert(0, {"eval_time": self.before, "alertname": self.alert, "exp_alerts": []})
-        return {"interval": "1m", "input_series": _input(self.series), "alert_rule_test": wanted}
+        return {"interval": "1m", "input_series": inputs(self.series), "alert_rule_test": wanted}
 
 
-@dataclass(frozen=True)
-class Records:
-    """After ``at`` of these series the rule has recorded these samples: value by labels (``{a="b"}``)."""
-
-    record: str
-    series: Series
-    at: str
-    samples: Mapping[str, float] = field(default_factory=dict)
-
-    def test(self) -> dict[str, Any]:
-        expected = [{"labels": self.record + labels, "value": value} for labels, value in self.samples.items()]
-        wanted = {"expr": self.record, "eval_time": self.at, "exp_samples": expected}
-        return {"interval": "1m", "input_series": _input(self.series), "promql_expr_test": [wanted]}
-
-
-def _input(series: Series) -> list[dict[str, str]]:
+def inputs(series: Series) -> list[dict[str, str]]:
     return [{"series": name, "values": values} for name, values in series.items()]
 
 
-def _steady(value: str) -> str:
+def steady(value: str) -> str:
     """For eight hours."""
     return f"{value}x480"
 
 
 def _idle(use: str, seconds: int) -> Series:
     return {
-        f'tessera_pod_gpu_use{{{POD},{OWN},use="{use}"}}': _steady("1"),
-        f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": _steady(str(seconds)),
+        f'tessera_pod_gpu_use{{{POD},{OWN},use="{use}"}}': steady("1"),
+        f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": steady(str(seconds)),
     }
 
 
@@ -91,37 +76,48 @@ def _turns(low: float, high: float) -> str:
     return " ".join([f"{low}x28 {mean} {high}x28 {mean}"] * 8)
 
 
-def _sm(ratio: float | str, idle_s: int = 0) -> Series:
+def sm(ratio: float | str, idle_s: int = 0) -> Series:
     """A pod with a GPU of its own."""
-    work = ratio if isinstance(ratio, str) else _steady(str(ratio))
+    work = ratio if isinstance(ratio, str) else steady(str(ratio))
     return {
-        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': _steady("1"),
+        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': steady("1"),
         f"tessera_pod_gpu_sm_utilization_ratio{{{POD},{OWN}}}": work,
-        f'tessera_pod_gpu_sm_utilization_ratio{{{GPU},owner="unattributed"}}': _steady("0.01"),
-        f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": _steady(str(idle_s)),
+        f'tessera_pod_gpu_sm_utilization_ratio{{{GPU},owner="unattributed"}}': steady("0.01"),
+        f"tessera_pod_gpu_idle_seconds{{{POD},{OWN}}}": steady(str(idle_s)),
     }
 
 
-def _shared(busy: float, other: bool = True) -> Series:
+def shared(busy: float, other: bool = True) -> Series:
     """A pod with a quarter of a GPU, and another one."""
     found = {
-        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="time-slicing"}}': _steady("0.25"),
-        f'tessera_pod_gpu_busy_ratio{{{POD},{OWN},source="gpm"}}': _steady(str(busy)),
+        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="time-slicing"}}': steady("0.25"),
+        f'tessera_pod_gpu_busy_ratio{{{POD},{OWN},source="gpm"}}': steady(str(busy)),
     }
-    found[f'tessera_pod_gpu_busy_ratio{{{GPU},owner="unattributed",source="gpm"}}'] = _steady("0.9")
+    found[f'tessera_pod_gpu_busy_ratio{{{GPU},owner="unattributed",source="gpm"}}'] = steady("0.9")
     if other:
         rest = f'tessera_gpu_allocation{{{OTHER},resource="nvidia.com/gpu",mode="time-slicing"}}'
-        found[rest] = _steady("0.25")
-        found[f'tessera_pod_gpu_busy_ratio{{{OTHER},{OWN},source="gpm"}}'] = _steady("0.1")
+        found[rest] = steady("0.25")
+        found[f'tessera_pod_gpu_busy_ratio{{{OTHER},{OWN},source="gpm"}}'] = steady("0.1")
     return found
 
 
-def _fleet(namespace: float, pending: int) -> Series:
+def held(mib: int, other: bool = True) -> Series:
+    """A pod with a quarter of a GPU of 1000 MiB."""
+    return shared(0.1, other) | {
+        f"tessera_pod_gpu_memory_used_bytes{{{POD},{OWN}}}": steady(str(mib << 20)),
+        f'tessera_pod_gpu_memory_used_bytes{{{GPU},owner="unattributed"}}': steady(str(900 << 20)),
+        f'DCGM_FI_DEV_FB_USED{{{POD},modelName="m"}}': steady(str(mib)),
+        f'DCGM_FI_DEV_FB_USED{{{GPU},modelName="m"}}': steady("200"),
+        f'DCGM_FI_DEV_FB_FREE{{{GPU},modelName="m"}}': steady(str(800 - mib)),
+    }
+
+
+def fleet(namespace: float, pending: int) -> Series:
     return {
-        **{f'tessera_gpu_device_health{{{SCRAPED},uuid="GPU-{n}",state="Healthy"}}': _steady("1") for n in range(4)},
-        f'tessera_gpu_device_health{{{SCRAPED},uuid="MIG-1",state="Healthy"}}': _steady("1"),
-        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': _steady(str(namespace)),
-        'kueue_pending_workloads{cluster_queue="q",status="inadmissible",replica_role="leader"}': _steady(str(pending)),
+        **{f'tessera_gpu_device_health{{{SCRAPED},uuid="GPU-{n}",state="Healthy"}}': steady("1") for n in range(4)},
+        f'tessera_gpu_device_health{{{SCRAPED},uuid="MIG-1",state="Healthy"}}': steady("1"),
+        f'tessera_gpu_allocation{{{POD},resource="nvidia.com/gpu",mode="whole"}}': steady(str(namespace)),
+        'kueue_pending_workloads{cluster_queue="q",status="inadmissible",replica_role="leader"}': steady(str(pending)),
     }
 
 
@@ -162,38 +158,38 @@ WASTE = (
     Fires("TesseraGpuIdleMemoryHeld", _idle("empty", 5400), "20m"),
     Fires(
         "TesseraGpuOversized",
-        _sm(0.05, idle_s=1800),
+        sm(0.05, idle_s=1800),
         "2h",
         (Firing(OF_POD, "team/train uses 5% of what it has of GPU 0 of n1"),),
         before="119m",
     ),
     Fires(
         "TesseraGpuOversized",
-        _sm(_turns(0, 0.18)),
+        sm(_turns(0, 0.18)),
         "179m",
         (Firing(OF_POD, "team/train uses 9% of what it has of GPU 0 of n1"),),
     ),
-    Fires("TesseraGpuOversized", _sm(0.10), "3h"),
-    Fires("TesseraGpuOversized", _sm(0.0, idle_s=1801), "3h"),
+    Fires("TesseraGpuOversized", sm(0.10), "3h"),
+    Fires("TesseraGpuOversized", sm(0.0, idle_s=1801), "3h"),
     Fires(
         "TesseraGpuUnderused",
-        _sm(0.10, idle_s=1800),
+        sm(0.10, idle_s=1800),
         "6h",
         (Firing(OF_POD, "team/train uses 10% of what it has of GPU 0 of n1"),),
         before="359m",
     ),
     Fires(
         "TesseraGpuUnderused",
-        _sm(_turns(0.2, 0.36)),
+        sm(_turns(0.2, 0.36)),
         "419m",
         (Firing(OF_POD, "team/train uses 28% of what it has of GPU 0 of n1"),),
     ),
-    Fires("TesseraGpuUnderused", _sm(0.30), "8h"),
-    Fires("TesseraGpuUnderused", _sm(0.25, idle_s=1801), "8h"),
-    Fires("TesseraGpuUnderused", _sm(0.05), "8h"),
+    Fires("TesseraGpuUnderused", sm(0.30), "8h"),
+    Fires("TesseraGpuUnderused", sm(0.25, idle_s=1801), "8h"),
+    Fires("TesseraGpuUnderused", sm(0.05), "8h"),
     Fires(
         "TesseraGpuFragmentation",
-        {'tessera_gpu_fragmentation_ratio{flavor="h100",replica_role="leader"}': _steady("0.6")},
+        {'tessera_gpu_fragmentation_ratio{flavor="h100",replica_role="leader"}': steady("0.6")},
         "30m",
         (
             Firing(
@@ -202,19 +198,19 @@ WASTE = (
         ),
         before="29m",
     ),
-    Fires("TesseraGpuFragmentation", {'tessera_gpu_fragmentation_ratio{flavor="h100"}': _steady("0.5")}, "40m"),
+    Fires("TesseraGpuFragmentation", {'tessera_gpu_fragmentation_ratio{flavor="h100"}': steady("0.5")}, "40m"),
     Fires(
         "TesseraNamespaceHogsGpus",
-        _fleet(3, pending=1),
+        fleet(3, pending=1),
         "60m",
         (Firing({"namespace": "team"}, "namespace team holds 75% of all GPUs while workloads wait"),),
         before="59m",
     ),
-    Fires("TesseraNamespaceHogsGpus", _fleet(3, pending=0), "70m"),
-    Fires("TesseraNamespaceHogsGpus", _fleet(2, pending=2), "70m"),
+    Fires("TesseraNamespaceHogsGpus", fleet(3, pending=0), "70m"),
+    Fires("TesseraNamespaceHogsGpus", fleet(2, pending=2), "70m"),
     Fires(
         "TesseraNoisyNeighbour",
-        _shared(0.5),
+        shared(0.5),
         "15m",
         (
             Firing(
@@ -224,14 +220,28 @@ WASTE = (
         ),
         before="14m",
     ),
-    Fires("TesseraNoisyNeighbour", _shared(0.3125), "20m"),
-    Fires("TesseraNoisyNeighbour", _shared(0.5, other=False), "20m"),
+    Fires("TesseraNoisyNeighbour", shared(0.3125), "20m"),
+    Fires("TesseraNoisyNeighbour", shared(0.5, other=False), "20m"),
+    Fires(
+        "TesseraMemoryAboveShare",
+        held(300),
+        "15m",
+        (
+            Firing(
+                {**ON_GPU, "namespace": "team", "pod": "train"},
+                "team/train holds 1.20 times its share of the memory of GPU 0 of n1, which others share",
+            ),
+        ),
+        before="14m",
+    ),
+    Fires("TesseraMemoryAboveShare", held(275), "20m"),
+    Fires("TesseraMemoryAboveShare", held(300, other=False), "20m"),
 )
 
 HARDWARE = (
     Fires(
         "TesseraGpuUnhealthy",
-        _agent("tessera_gpu_device_health", _steady("1"), uuid="GPU-1", state="Unhealthy"),
+        _agent("tessera_gpu_device_health", steady("1"), uuid="GPU-1", state="Unhealthy"),
         "5m",
         (
             Firing(
@@ -243,8 +253,8 @@ HARDWARE = (
     ),
     Fires(
         "TesseraGpuUnhealthy",
-        _agent("tessera_gpu_device_health", _steady("1"), uuid="GPU-1", state="Suspect")
-        | _agent("tessera_gpu_device_health", _steady("0"), uuid="GPU-1", state="Unhealthy"),
+        _agent("tessera_gpu_device_health", steady("1"), uuid="GPU-1", state="Suspect")
+        | _agent("tessera_gpu_device_health", steady("0"), uuid="GPU-1", state="Unhealthy"),
         "6m",
     ),
     Fires(
@@ -298,40 +308,40 @@ HARDWARE = (
     Fires("TesseraGpuEccUncorrected", _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x120"), "60m"),
     Fires(
         "TesseraGpuRowRemapPending",
-        _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", _steady("1")),
+        _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", steady("1")),
         "10m",
         (Firing(ON_GPU, "GPU 0 of n1 waits for a reset to remap memory rows (pending: 1)"),),
         before="9m",
     ),
-    Fires("TesseraGpuRowRemapPending", _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", _steady("0")), "15m"),
+    Fires("TesseraGpuRowRemapPending", _gpu("DCGM_FI_DEV_ROW_REMAP_PENDING", steady("0")), "15m"),
     Fires(
         "TesseraGpuRowRemapFailed",
-        _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", _steady("1")),
+        _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", steady("1")),
         "1m",
         (Firing(ON_GPU, "GPU 0 of n1 cannot remap a bad memory row (failed: 1)"),),
     ),
-    Fires("TesseraGpuRowRemapFailed", _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", _steady("0")), "1m"),
+    Fires("TesseraGpuRowRemapFailed", _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", steady("0")), "1m"),
     Fires(
         "TesseraGpuThermal",
-        {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("1")},
+        {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': steady("1")},
         "5m",
         (Firing(ON_GPU, "GPU 0 of n1 was slowed down for heat during 100% of ten minutes"),),
         before="4m",
     ),
     Fires(
         "TesseraGpuThermal",
-        {f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': _steady("0.3")},
+        {f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': steady("0.3")},
         "50m",
         (Firing(ON_GPU, "GPU 0 of n1 was slowed down for heat during 30% of ten minutes"),),
     ),
-    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0.25")}, "50m"),
+    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': steady("0.25")}, "50m"),
     Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _throttled(0.1)}, "50m"),
-    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
+    Fires("TesseraGpuThermal", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': steady("1")}, "20m"),
     Fires(
         "TesseraGpuThrottled",
         {
-            f'tessera_gpu_throttled{{{GPU},reason="hw_power_brake"}}': _steady("1"),
-            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_power_brake"}}': steady("1"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': steady("0"),
         },
         "5m",
         (
@@ -345,8 +355,8 @@ HARDWARE = (
     Fires(
         "TesseraGpuThrottled",
         {
-            f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("0.3"),
-            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': _steady("0.25"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': steady("0.3"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': steady("0.25"),
         },
         "50m",
         (
@@ -356,26 +366,26 @@ HARDWARE = (
             ),
         ),
     ),
-    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': _steady("1")}, "20m"),
-    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("0.25")}, "50m"),
+    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="power_cap"}}': steady("1")}, "20m"),
+    Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': steady("0.25")}, "50m"),
     Fires("TesseraGpuThrottled", {f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _throttled(0.1)}, "50m"),
     Fires(
         "TesseraGpuThrottled",
         {
-            f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': _steady("1"),
-            f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': _steady("0.3"),
+            f'tessera_gpu_throttled{{{GPU},reason="hw_slowdown"}}': steady("1"),
+            f'tessera_gpu_throttled{{{GPU},reason="sw_thermal"}}': steady("0.3"),
         },
         "50m",
     ),
     Fires(
         "TesseraNvLinkDown",
-        {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("1")},
+        {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': steady("1")},
         "5m",
         (Firing(ON_GPU, "1 NVLinks of GPU 0 of n1 are down"),),
         before="4m",
     ),
-    Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="up"}}': _steady("18")}, "6m"),
-    Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': _steady("0")}, "6m"),
+    Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="up"}}': steady("18")}, "6m"),
+    Fires("TesseraNvLinkDown", {f'tessera_gpu_nvlinks{{{GPU},state="down"}}': steady("0")}, "6m"),
 )
 
 _DEVICES = "tessera_agent_devices"
@@ -383,8 +393,8 @@ _DEVICES = "tessera_agent_devices"
 
 def _views(first: str, amount: str, second: str, other: str) -> Series:
     return {
-        **_agent(_DEVICES, _steady(amount), resource="nvidia.com/gpu", view=first),
-        **_agent(_DEVICES, _steady(other), resource="nvidia.com/gpu", view=second),
+        **_agent(_DEVICES, steady(amount), resource="nvidia.com/gpu", view=first),
+        **_agent(_DEVICES, steady(other), resource="nvidia.com/gpu", view=second),
     }
 
 
@@ -392,8 +402,8 @@ def _samples(ok: str, error: str, up: str = "1") -> Series:
     return {
         **_agent("tessera_agent_gpu_samples_total", ok, result="ok"),
         **_agent("tessera_agent_gpu_samples_total", error, result="error"),
-        **_agent("tessera_agent_driver_up", _steady(up)),
-        **_agent("tessera_gpu_device_health", _steady("1"), uuid="GPU-1", state="Healthy"),
+        **_agent("tessera_agent_driver_up", steady(up)),
+        **_agent("tessera_gpu_device_health", steady("1"), uuid="GPU-1", state="Healthy"),
     }
 
 
@@ -473,7 +483,7 @@ _WAIT = 'kueue_admission_wait_time_seconds_bucket{cluster_queue="q",priority_cla
 QUEUES = (
     Fires(
         "TesseraQueueStuck",
-        {_PENDING % "active": _steady("1"), _PENDING % "inadmissible": _steady("2"), _ADMITTED: _steady("7")},
+        {_PENDING % "active": steady("1"), _PENDING % "inadmissible": steady("2"), _ADMITTED: steady("7")},
         "1h",
         (Firing({"cluster_queue": "q"}, "queue q: 3 workloads wait and none was admitted for an hour"),),
         before="59m",
@@ -481,13 +491,13 @@ QUEUES = (
     # One was admitted after half an hour, and none since.
     Fires(
         "TesseraQueueStuck",
-        {_PENDING % "active": _steady("1"), _ADMITTED: "0x30 1x450"},
+        {_PENDING % "active": steady("1"), _ADMITTED: "0x30 1x450"},
         "152m",
         (Firing({"cluster_queue": "q"}, "queue q: 1 workloads wait and none was admitted for an hour"),),
         before="140m",
     ),
-    Fires("TesseraQueueStuck", {_PENDING % "active": _steady("1"), _ADMITTED: "0+1x480"}, "2h"),
-    Fires("TesseraQueueStuck", {_PENDING % "active": _steady("0"), _ADMITTED: _steady("7")}, "2h"),
+    Fires("TesseraQueueStuck", {_PENDING % "active": steady("1"), _ADMITTED: "0+1x480"}, "2h"),
+    Fires("TesseraQueueStuck", {_PENDING % "active": steady("0"), _ADMITTED: steady("7")}, "2h"),
     Fires(
         "TesseraQueueWaitLong",
         {_WAIT % "3600": "0x480", _WAIT % "7200": "0+1x10 10x480", _WAIT % "+Inf": "0+1x10 10x480"},
@@ -498,93 +508,16 @@ QUEUES = (
     Fires("TesseraQueueWaitLong", {_WAIT % "3600": "0+1x480", _WAIT % "+Inf": "0+1x480"}, "2h"),
     Fires(
         "TesseraNobodyLeads",
-        {f'tessera_leading{{instance="{n}",replica_role="follower"}}': _steady("0") for n in "ab"},
+        {f'tessera_leading{{instance="{n}",replica_role="follower"}}': steady("0") for n in "ab"},
         "2m",
         (Firing({}, "no replica of the controller leads (leading: 0)"),),
         before="1m",
     ),
     Fires(
         "TesseraNobodyLeads",
-        {'tessera_leading{instance="a"}': _steady("0"), 'tessera_leading{instance="b"}': _steady("1")},
+        {'tessera_leading{instance="a"}': steady("0"), 'tessera_leading{instance="b"}': steady("1")},
         "5m",
     ),
 )
 
 ALERTS = (*WASTE, *HARDWARE, *AGENT, *QUEUES)
-
-_IN_SLICE = {
-    f'tessera_gpu_allocation{{{SLICE},resource="nvidia.com/mig-3g.40gb",mode="mig"}}': _steady("0.5"),
-    f'tessera_pod_gpu_busy_ratio{{{SLICE},{OWN},source="gpm"}}': _steady("0.8"),
-}
-_KEY = f"{{{POD}}}"
-_USAGE = (
-    'kueue_cluster_queue_resource_usage{cohort="",cluster_queue="q",flavor="f",resource="%s",replica_role="leader"}'
-)
-
-RECORDS = (
-    Records("tessera:fleet_gpus:count", _fleet(1, 0), "5m", {"": 4}),
-    Records(
-        "tessera:pod_gpus:allocated",
-        {**_shared(0.5), **_IN_SLICE},
-        "5m",
-        {'{namespace="team",pod="train"}': 0.75, '{namespace="team",pod="serve"}': 0.25},
-    ),
-    Records("tessera:namespace_gpus:allocated", {**_shared(0.5), **_IN_SLICE}, "5m", {'{namespace="team"}': 1.0}),
-    Records("tessera:fleet_gpus:allocated", {**_shared(0.5), **_IN_SLICE}, "5m", {"": 1.0}),
-    Records("tessera:pod_gpu_sm:ratio", _sm(0.2), "5m", {_KEY: 0.2}),
-    Records(
-        "tessera:pod_gpu_sm:ratio",
-        {**_sm(0.9), f'DCGM_FI_PROF_SM_ACTIVE{{{POD},modelName="m"}}': _steady("0.3")},
-        "5m",
-        {_KEY: 0.3},
-    ),
-    Records("tessera:pod_gpu_sm:ratio", _IN_SLICE, "5m", {f"{{{SLICE}}}": 0.8}),
-    Records(
-        "tessera:pod_gpu_sm_of_share:ratio",
-        {**_shared(0.2, other=False), **_IN_SLICE},
-        "5m",
-        {_KEY: 0.8, f"{{{SLICE}}}": 0.8},
-    ),
-    Records(
-        "tessera:pod_gpus:busy",
-        {**_shared(0.5), **_IN_SLICE},
-        "5m",
-        {'{namespace="team",pod="train"}': 0.9, '{namespace="team",pod="serve"}': 0.1},
-    ),
-    Records("tessera:namespace_gpus:busy", {**_shared(0.5), **_IN_SLICE}, "5m", {'{namespace="team"}': 1.0}),
-    Records(
-        "tessera:fleet_gpus:busy",
-        {
-            f'tessera_gpu_busy_ratio{{{SCRAPED},{GPU},source="gpm"}}': _steady("0.5"),
-            f'tessera_gpu_busy_ratio{{{SCRAPED},{GPU},GPU_I_ID="1",source="gpm"}}': _steady("0.9"),
-        },
-        "5m",
-        {"": 0.5},
-    ),
-    Records(
-        "tessera:cluster_queue_gpus:used",
-        {
-            _USAGE % "nvidia.com/gpu": _steady("2"),
-            _USAGE % "tessera.dev/gpu-percent": _steady("150"),
-            **{_USAGE % f"nvidia.com/mig-{n}g.{n}0gb": _steady("7") for n in (1, 2, 3, 4)},
-            _USAGE % "nvidia.com/mig-7g.80gb": _steady("1"),
-            _USAGE % "cpu": _steady("64"),
-        },
-        "5m",
-        {'{cluster_queue="q"}': 2 + 1.5 + 1 + 2 + 3 + 4 + 1},
-    ),
-    # Sixty minutely samples are an hour; those before there was any count nothing.
-    Records("tessera:namespace_gpu_hours:sum1h", _sm(0.5), "2h", {'{namespace="team"}': 1.0}),
-    Records(
-        "tessera:namespace_gpu_busy_hours:sum1h",
-        {f'tessera_pod_gpu_busy_ratio{{{POD},{OWN},source="gpm"}}': _steady("0.5")},
-        "2h",
-        {'{namespace="team"}': 0.5},
-    ),
-    Records(
-        "tessera:cluster_queue_gpu_hours:sum1h",
-        {_USAGE % "nvidia.com/gpu": _steady("4")},
-        "2h",
-        {'{cluster_queue="q"}': 4.0},
-    ),
-)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts.rulecases import ALERTS, RECORDS
+from tests.charts.recordcases import RECORDS
+from tests.charts.rulecases import ALERTS
 from tests.charts.series import known, named, rules
 
 ROOT = Path(__file__).parents[2]

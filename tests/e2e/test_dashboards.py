@@ -41,6 +41,7 @@ WELL = {
     *("TesseraGpuThermal", "TesseraGpuThrottled", "TesseraNvLinkDown", "TesseraDriverDown"),
     *("TesseraGpuEccUncorrected", "TesseraGpuRowRemapPending", "TesseraGpuRowRemapFailed", "TesseraGpuXidRepeated"),
     *("TesseraNobodyLeads", "TesseraNamespaceHogsGpus", "TesseraGpuIdleMemoryHeld", "TesseraGpuNeverUsed"),
+    "TesseraMemoryAboveShare",
 }
 """Nothing of the kind is there."""
 LATE_S = 90.0

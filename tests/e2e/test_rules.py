@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from hack import prometheus
-from tests.charts.rulecases import ALERTS, RECORDS, Fires, Records
+from tests.charts.recordcases import RECORDS, Records
+from tests.charts.rulecases import ALERTS, Fires
 
 pytestmark = pytest.mark.e2e
 

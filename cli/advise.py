@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cli.advice import Advice, Kind, Prefer, Report, Wish, report
 from cli.advisequeries import Prometheus, check, known_products, queries, requests
+from cli.console import show
 from cli.local import output_option, reason
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -131,24 +131,21 @@ def _authorities(path: Path | None) -> ssl.SSLContext | None:
 
 
 def _show(found: Report) -> None:
-    # In a pipe there is no terminal width to fit into, and nothing should be cut off.
-    console = Console() if Console().is_terminal else Console(width=200, no_color=True)
     if not found.advice:
-        console.print("nobody holds a GPU")
+        show("nobody holds a GPU")
         return
     useful = [one for one in found.advice if one.kind not in (Kind.KEEP, Kind.UNKNOWN)]
     if useful:
-        console.print(_table(useful))
-        console.print()
+        show(_table(useful), "")
     kept = sum(one.kind is Kind.KEEP for one in found.advice)
     for one in found.advice:
         if one.kind is Kind.UNKNOWN:
-            console.print(Text(f"no advice for {one.namespace}/{one.pod}: {one.why}"))
+            show(Text(f"no advice for {one.namespace}/{one.pod}: {one.why}"))
     for name, one_sum in found.namespaces.items():
         if one_sum.frees_gpus > 0:
-            console.print(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
+            show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
     total = f"{found.frees_gpus:.2f} of {found.asked_gpus:.2f} GPUs would be free"
-    console.print(Text(f"{total}; {kept} requests are as they should be"))
+    show(Text(f"{total}; {kept} requests are as they should be"))
 
 
 def _table(found: list[Advice]) -> Table:

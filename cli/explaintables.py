@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.cluster import Json
-from cli.queuetables import show as print_parts
+from cli.console import show as print_parts
 from cli.queuetables import table
 
 _HOLDERS = 10

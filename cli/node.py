@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from agent.report import NodeReport
 from cli import tables
+from cli.console import show
 from cli.local import fetch, output_option, state_dir_option
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
@@ -106,12 +107,6 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
         report = msgspec.json.decode(body, type=NodeReport)
     except msgspec.MsgspecError as wrong:
         raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
-    # In a pipe there is no terminal width to fit into, and nothing should be cut off.
-    console = Console() if Console().is_terminal else Console(width=200, no_color=True)
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
     shown += [one for one in (SECTIONS[name](report) for name in sections or SECTIONS) if one is not None]
-    for one in shown:
-        with console.capture() as text:
-            console.print(one)
-        for line in text.get().splitlines():
-            click.echo(line.rstrip())
+    show(*shown)

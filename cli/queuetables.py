@@ -3,26 +3,13 @@
 from collections.abc import Iterable
 
 import click
-from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from cli.cluster import Json
+from cli.console import show
 
-_WIDTH = 200
 _AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
-
-
-def show(*parts: RenderableType | None) -> None:
-    """Print them; in a pipe there is no terminal width to fit into, and nothing should be cut off."""
-    console = Console() if Console().is_terminal else Console(width=_WIDTH, no_color=True)
-    for one in parts:
-        if one is None:
-            continue
-        with console.capture() as text:
-            console.print(one)
-        for line in text.get().splitlines():
-            click.echo(line.rstrip())
 
 
 def table(title: str, *columns: str) -> Table:

@@ -3,7 +3,7 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.queuetables import show as print_parts
+from cli.console import show as print_parts
 from cli.queuetables import table
 from controller.engine.queueusage import quantity_of
 from controller.engine.resources import CPU, ResourceName

@@ -234,3 +234,12 @@ def test_who_waits_for_long_is_told_how_far_it_is(capsys: pytest.CaptureFixture[
         seconds[0] = now
         progress(60.0 * done, done, 7)
     assert capsys.readouterr().err == "at 120 s: 2 of 7 jobs have ended\nat 240 s: 4 of 7 jobs have ended\n"
+
+
+def test_in_a_pipe_a_row_is_one_line_without_colour() -> None:
+    given = ("--fleet", FOLDER / "fleet-24.yaml", FOLDER / "cohort-borrowing.yaml")
+    shown = call(*given).stdout
+    told = (EXAMPLES.parent / "docs" / "simulate.md").read_text()
+    assert f"```\n{shown}```" in told
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) > 200

@@ -53,13 +53,13 @@ class Book:
         found = self._histograms[name].get(labels)
         return 0.0 if found is None else float(sum(found.counts))
 
-    def forget(self, label: str, value: str) -> None:
-        """The object that label named is gone: its series go too."""
+    def forget(self, **gone: str) -> None:
+        """The object that these labels name is gone: its series go too."""
         for name, family in self._families.items():
-            if label in family.labels:
-                at = family.labels.index(label)
+            if gone.keys() <= set(family.labels):
+                places = [(family.labels.index(label), value) for label, value in gone.items()]
                 kept = self._counters.get(name) or self._histograms.get(name) or {}
-                for labels in [labels for labels in kept if labels[at] == value]:
+                for labels in [labels for labels in kept if all(labels[at] == value for at, value in places)]:
                     del kept[labels]
 
     def lines(self, role: str) -> Iterable[str]:

@@ -57,6 +57,23 @@ class Counting:
         if self._creations:
             self._book.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
 
+    def let_go(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
+        """A pod's gate went so long after its workload was admitted."""
+        group = "true" if grouped else "false"
+        self._book.observe("kueue_pod_scheduling_gate_removal_seconds", queue, gate, group, value=waited_s)
+
+    def gone_cluster_queue(self, name: str) -> None:
+        """Deleted: what comes again under its name starts at 0."""
+        self._book.forget(cluster_queue=name)
+        self._book.forget(preempting_cluster_queue=name)
+        self.skips.pop(ClusterQueueName(name), None)
+
+    def gone_local_queue(self, namespace: str, name: str) -> None:
+        self._book.forget(name=name, namespace=namespace)
+
+    def gone_cohort(self, name: str) -> None:
+        self._book.forget(cohort=name)
+
     def drifted(self) -> None:
         self._book.count("tessera_drift_total")
 

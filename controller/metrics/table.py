@@ -93,6 +93,11 @@ COUNTED: Final = (
     _counter(
         "kueue_cohort_subtree_admitted_workloads_total", ("cohort", "priority_class"), "Admitted below the cohort"
     ),
+    _histogram(
+        "kueue_pod_scheduling_gate_removal_seconds",
+        ("cluster_queue", "name", "is_group"),
+        "From the admission of a pod's workload until the gate of that name was off the pod",
+    ),
     _counter("kueue_local_queue_quota_reserved_workloads_total", _LQP, "Workloads that were given quota"),
     _counter("kueue_local_queue_admitted_workloads_total", _LQP, "Workloads that were admitted"),
     _counter("kueue_local_queue_finished_workloads_total", _LQP, "Workloads that ended"),

@@ -20,12 +20,13 @@ from controller.objects.workload import Workload
 from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
+from controller.runtime.gateremovals import GateRemovals
 from controller.runtime.gpufailures import FailedGpus
 from controller.runtime.gpuplans import GpuPlans
 from controller.runtime.inbox import News
 from controller.runtime.jobactions import Hands
 from controller.runtime.jobshell import KINDS, JobShell
-from controller.runtime.kinds import JOBS, PODS, QUEUED_PODS
+from controller.runtime.kinds import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, QUEUED_PODS
 from controller.runtime.lookups import job_settings, lookups
 from controller.runtime.lostnodes import FEATURES, LostNodes
 from controller.runtime.people import People
@@ -36,6 +37,7 @@ from controller.runtime.raw import RawWorkloads
 from controller.runtime.ungater import FEATURE, Ungater
 from kube.client import Client, Selection
 from kube.clock import Clock
+from kube.reflector import Removed
 from kube.writer import Writer
 
 Work = tuple[str, Coroutine[Any, Any, None]]
@@ -102,6 +104,8 @@ class Shells:
             yield "lost-nodes", self._lost_nodes().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         self._news.append(GpuPlans(self._counting.planned_pod, self._people.tell).hear)
+        self._news.append(partial(_forget_series, self._counting))
+        self._news.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
         self._core.on_workload = self._on_workload
         self._core.on_news = self._on_news
 
@@ -207,6 +211,16 @@ class Shells:
 
         yield "pods", run()
         yield "pod-groups", groups.run()
+
+
+def _forget_series(counting: Counting, news: News) -> None:
+    match news.change:
+        case Removed(key=key) if news.resource == CLUSTER_QUEUES:
+            counting.gone_cluster_queue(key.name)
+        case Removed(key=key) if news.resource == LOCAL_QUEUES:
+            counting.gone_local_queue(key.namespace, key.name)
+        case Removed(key=key) if news.resource == COHORTS:
+            counting.gone_cohort(key.name)
 
 
 def _tell_jobs(jobs: JobShell, news: News) -> None:

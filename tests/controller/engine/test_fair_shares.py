@@ -1,6 +1,7 @@
 """Fair shares converge: queues with more to run than there is end up with shares in proportion to their weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,8 +20,8 @@ def settled(weights: Sequence[int], pool: int, order: Sequence[int]) -> dict[int
     world = World(EngineConfig(fair_sharing=FairSharing()))
     world.put(flavor(), cohort("all"), cluster_queue("pool", pool, cohort="all", preemption={}))
     for at, weight in enumerate(weights):
-        given = {"preemption": RECLAIM, "fairSharing": {"weight": str(weight)}}
-        world.put(cluster_queue(f"q{at}", 0, cohort="all", **given), local_queue(f"q{at}"))
+        more: dict[str, Any] = {"preemption": RECLAIM, "fairSharing": {"weight": str(weight)}}
+        world.put(cluster_queue(f"q{at}", 0, cohort="all", **more), local_queue(f"q{at}"))
     for number, at in enumerate((*order, *(one for one in range(len(weights)) for _ in range(pool + 1)))):
         world.put(workload(f"w{number}", f"q{at}", 1, created_s=number))
         if number < len(order):

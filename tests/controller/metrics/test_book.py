@@ -61,6 +61,6 @@ def test_what_is_gone_is_forgotten() -> None:
     book = Book()
     book.count("kueue_admitted_workloads_total", "cq", "")
     book.count("kueue_admitted_workloads_total", "other", "")
-    book.forget("cluster_queue", "cq")
+    book.forget(cluster_queue="cq")
     assert book.value("kueue_admitted_workloads_total", "cq", "") == 0
     assert book.value("kueue_admitted_workloads_total", "other", "") == 1

@@ -9,6 +9,7 @@ import pytest
 
 from controller.jobs.podview import GROUP_NAME, GROUP_TOTAL, MANAGED
 from controller.runtime.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, WORKLOADS
+from controller.runtime.process import Process
 from kube.errors import NotFoundError
 from kube.resources import EVENTS
 from kube.testing import eventually
@@ -76,6 +77,14 @@ def says(scene: Stage, type_: str, name: str = "") -> str:
     return next((f"{one['status']}/{one['reason']}" for one in conditions if one["type"] == type_), "")
 
 
+def let_go(process: Process, gate: str, *, grouped: bool) -> int:
+    """How many pods' gates were seen to go."""
+    labels = f'cluster_queue="cq",name="kueue.x-k8s.io/{gate}",is_group="{str(grouped).lower()}"'
+    start = f"kueue_pod_scheduling_gate_removal_seconds_count{{{labels},"
+    found = [line for line in process.exposition().splitlines() if line.startswith(start)]
+    return sum(int(line.rpartition(" ")[2]) for line in found)
+
+
 def told(scene: Stage, reason: str) -> list[str]:
     return [one["note"] for one in scene.server.list_all(EVENTS) if one["reason"] == reason]
 
@@ -83,9 +92,10 @@ def told(scene: Stage, reason: str) -> list[str]:
 async def test_a_pod_waits_for_quota_is_let_go_and_its_end_is_its_workloads() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)
-        async with scene.controller(WITH_PODS, core_only=False):
+        async with scene.controller(WITH_PODS, core_only=False) as process:
             pod(scene, "a")
             await eventually(lambda: free(scene, "a"))
+            await eventually(lambda: let_go(process, "admission", grouped=False) == 1)
             pod(scene, "b")
             await eventually(
                 lambda: says(scene, "QuotaReserved", _name(scene, "b")) == "False/WaitingForQuota", what="b waits"
@@ -107,13 +117,14 @@ def _name(scene: Stage, owner: str) -> str:
 async def test_a_group_goes_when_all_are_there_by_rank_and_a_replacement_to_its_own_place() -> None:
     async with stage() as scene:
         hosts(scene, "n1", "n2", "n3", cpus=1)
-        async with scene.controller(WITH_PODS, core_only=False):
+        async with scene.controller(WITH_PODS, core_only=False) as process:
             for rank in (2, 0):
                 member(scene, f"p{rank}", 3, rank=rank, notes=PLACED)
             await eventually(lambda: bool(told(scene, "WaitingForPods")))
             assert not workload(scene)
             member(scene, "p1", 3, rank=1, notes=PLACED)
             await eventually(lambda: freed(scene, "p0", "p1", "p2"))
+            await eventually(lambda: let_go(process, "admission", grouped=True) == 3)
             at = [seen(scene, f"p{rank}")["spec"]["nodeSelector"][HOST] for rank in range(3)]
             assert sorted(at) == ["n1", "n2", "n3"]
             runs(scene, "p0", "p1", "p2")

@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 
+from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
 from kube.testing import eventually
@@ -55,6 +56,24 @@ async def test_metrics_probes_and_explanations_of_a_leader() -> None:
             assert [one["workload"] for one in items] == ["team/b", "team/c"]
             assert (await get(port, "/api/v1/explain?workload=nobody"))[0] == 404
             assert (await get(port, "/api/v1/pending?clusterQueue=cq&limit=x"))[0] == 400
+
+
+async def test_the_series_of_a_deleted_queue_go_with_it() -> None:
+    async with stage() as scene:
+        scene.queue()
+        scene.queue("other")
+        async with scene.controller(core_only=False) as process:
+            scene.workload("a", 1)
+            scene.workload("b", 1, queue="lq-other")
+            await scene.until_admitted("a", "b")
+            counted = "kueue_admitted_workloads_total{cluster_queue="
+            await eventually(lambda: counted + '"cq"' in process.exposition())
+            scene.server.delete(WORKLOADS, "a", namespace="team")
+            scene.server.delete(LOCAL_QUEUES, "lq-cq", namespace="team")
+            scene.server.delete(CLUSTER_QUEUES, "cq")
+            await eventually(lambda: 'name="lq-cq"' not in process.exposition(), what="the local queue's series")
+            await eventually(lambda: counted + '"cq"' not in process.exposition(), what="the queue's series")
+            assert counted + '"other"' in process.exposition()
 
 
 async def test_a_follower_names_who_leads() -> None:

@@ -107,6 +107,9 @@ async def test_the_pods_of_an_indexed_job_go_to_their_nodes_by_rank_and_the_othe
             assert spec["schedulingGates"] == [OTHER]
             assert spec["nodeSelector"]["pool"] == "gpu"
             await eventually(lambda: DONE % "written" in process.exposition())
+            of = 'cluster_queue="cq",name="kueue.x-k8s.io/topology",is_group="false",replica_role="standalone"'
+            gone = f"kueue_pod_scheduling_gate_removal_seconds_count{{{of}}} 4"
+            await eventually(lambda: gone in process.exposition())
 
 
 async def test_a_place_is_given_once_and_again_when_its_pod_has_ended() -> None:

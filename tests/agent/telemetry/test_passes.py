@@ -190,6 +190,35 @@ async def test_a_pod_that_ended_is_in_no_series_and_what_it_used_is_nobodys() ->
     assert rig.shown(POD_ENERGY, "gpu", "pod") == {("0", ""): 0, ("1", ""): 4}
 
 
+async def test_idle_times_outlast_a_pass_that_failed_and_not_the_pod() -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+
+    async def idle_at(at_s: float, failure: Exception | None = None) -> dict[tuple[str, ...], float]:
+        rig.say = {f"GPU-{i}": whole(i, {UTIL: 0.0, USED: 900.0}, at_s) for i in (0, 1)}
+        if failure is not None:
+            rig.say["GPU-0"] = failure
+        await rig.look()
+        return rig.shown("tessera_pod_gpu_idle_seconds", "pod")
+
+    assert await idle_at(0) == {("train",): 0}
+    assert await idle_at(600, GpuLost("lost")) == {}
+    assert await idle_at(1200) == {("train",): 1200}
+    holder = rig.holders.pop(DeviceId("GPU-0"))
+    assert await idle_at(1300) == {}
+    rig.holders[DeviceId("GPU-0")] = holder  # another of the same name, as of a StatefulSet
+    assert await idle_at(1400) == {("train",): 0}
+
+
+async def test_a_gpu_that_comes_back_is_counted_from_there() -> None:
+    rig = Rig(TWO, plan(TWO, LayoutSpec()))
+    for energy, of in ((0.0, TWO), (5000.0, TWO), (6000.0, node(board(0))), (9000.0, TWO), (9500.0, TWO)):
+        rig.picture.node = of
+        rig.say = {f"GPU-{i}": whole(i, {POWER: 100.0, ENERGY: energy}) for i in (0, 1)}
+        await rig.look()
+    assert rig.shown(POD_ENERGY, "gpu") == {("0",): 9.5, ("1",): 0.5}
+
+
 async def test_a_counter_that_restarts_adds_what_it_shows_since() -> None:
     rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
     rig.hold("GPU-0", "train")

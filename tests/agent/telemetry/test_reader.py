@@ -218,6 +218,25 @@ def test_a_process_weighs_what_its_new_samples_sum_to(monkeypatch: pytest.Monkey
     assert found.newest_us == 30
 
 
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (pynvml.NVML_ERROR_NOT_FOUND, processes.Samples({}, 10)),
+        (pynvml.NVML_SUCCESS, processes.Samples({}, 10)),
+        (pynvml.NVML_ERROR_NOT_SUPPORTED, None),
+        (pynvml.NVML_ERROR_UNKNOWN, None),
+    ],
+)
+def test_nobody_ran_is_an_answer_and_no_samples_are_none(
+    error: int, found: processes.Samples | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise pynvml.NVMLError(error)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", refused)
+    assert processes.read_samples(None, 10) == found
+
+
 def test_a_process_in_two_lists_has_its_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def listed(*mib: int | None) -> Callable[[object], list[SimpleNamespace]]:
         gi = processes.NO_INSTANCE

@@ -7,7 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.states import HealthState, Transition
-from agent.metrics import AgentMetrics
+from agent.metrics import MOST_REASONS, MOST_XIDS, AgentMetrics
 from agent.mps.core import DaemonState, Phase
 from inventory.ids import GpuUuid, ResourceName
 
@@ -104,6 +104,32 @@ def test_calls_are_counted_by_result_and_timed() -> None:
         assert value(metrics, "tessera_agent_calls_total", resource=GPU, method="Allocate", result=result) == 1
     assert value(metrics, "tessera_agent_call_duration_seconds_count", method="Allocate") == 2
     assert value(metrics, "tessera_agent_call_duration_seconds_bucket", method="Allocate", le="0.003") == 1
+
+
+def test_numbers_that_a_gpu_makes_up_do_not_make_series_for_ever() -> None:
+    metrics = AgentMetrics()
+    for xid in range(1000, 1200):
+        metrics.xid("GPU-0", xid)
+        metrics.transition(
+            Transition(
+                gpu=GpuUuid("GPU-0"),
+                mig=None,
+                old=HealthState.HEALTHY,
+                new=HealthState.UNHEALTHY,
+                reason=f"Xid{xid}",
+                cause="odd",
+                at_s=2.0,
+                age_s=1.0,
+            )
+        )
+    xids = series(metrics, "tessera_gpu_xid_errors_total")
+    reasons = series(metrics, "tessera_agent_health_transitions_total")
+    assert len(xids) == MOST_XIDS + 1
+    assert len(reasons) == MOST_REASONS + 1
+    assert sum(xids.values()) == sum(reasons.values()) == 200, "all are counted"
+    assert value(metrics, "tessera_gpu_xid_errors_total", UUID="GPU-0", xid="other") == 200 - MOST_XIDS
+    metrics.xid("GPU-0", 1000)
+    assert value(metrics, "tessera_gpu_xid_errors_total", UUID="GPU-0", xid="1000") == 2
 
 
 def test_a_device_is_in_one_state_at_a_time() -> None:

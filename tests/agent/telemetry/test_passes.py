@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.nvml.errors import GpuLost
@@ -102,6 +103,16 @@ async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_n
     rig.picture.node = node(board(0))
     await rig.look()
     assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1}
+    assert rig.sampler._readers.keys() == {"GPU-0"}, "nothing is kept of it"
+
+
+async def test_a_gpu_that_was_lost_at_discovery_is_not_asked_and_no_failure() -> None:
+    rig = Rig(node(board(0), structs.replace(board(1), readable=False)), plan(TWO, LayoutSpec()))
+    rig.say = {"GPU-0": whole(0, {UTIL: 50.0})}
+    told: list[tuple[int, int]] = []
+    rig.sampler.passed = lambda read, failed, _: told.append((read, failed))
+    await rig.look()
+    assert told == [(1, 0)]
 
 
 @pytest.mark.parametrize("session", [0, 2])
@@ -240,8 +251,6 @@ async def test_a_pass_without_power_leaves_the_pods_energy_where_it_is() -> None
 
 
 def mig(gi_id: int, uuid: str) -> MigInstance:
-    from msgspec import structs
-
     return structs.replace(instance(gi_id, "3g.40gb", 3), uuid=uuid)
 
 

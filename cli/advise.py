@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cli.advice import Advice, Kind, Prefer, Report, Wish, report
 from cli.advisequeries import Prometheus, check, known_products, queries, requests
-from cli.console import show
+from cli.console import patience, show
 from cli.local import output_option, reason
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -105,7 +105,8 @@ def advise(
 
 
 async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: Wish) -> Report:
-    found = await prometheus.ask(queries(window_s, namespace))
+    async with patience(lambda: "waiting for Prometheus"):
+        found = await prometheus.ask(queries(window_s, namespace))
     check(prometheus.url, found)
     return report(requests(found), known_products(found), wish, window_s)
 

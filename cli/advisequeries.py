@@ -17,6 +17,7 @@ import click
 
 from cli.advice import Product, Request, Used
 from inventory.devices import MigProfile
+from kube.client import describe
 from simulator import products
 
 TIMEOUT_S = 120.0
@@ -66,7 +67,8 @@ class Prometheus:
             said = f"{failed.certificate_error}, expected one that --ca-file vouches for"
             raise click.ClickException(f"{self.url}: found another certificate: {said}") from None
         except (aiohttp.ClientError, TimeoutError) as failed:
-            raise click.ClickException(f"{self.url}: cannot be reached: {failed or 'no answer in time'}") from None
+            why = "no answer in time" if isinstance(failed, TimeoutError) else describe(failed)
+            raise click.ClickException(f"{self.url}: cannot be reached: {why}") from None
         if status in _NOT_LET_IN:
             raise click.ClickException(f"{self.url}: answered {status}, expected a --token-file that it accepts")
         try:
@@ -75,8 +77,8 @@ class Prometheus:
             said = f"answered {status}: " if status != _OK else ""
             raise click.ClickException(f"{self.url}: {said}found no JSON, expected Prometheus' HTTP API") from None
         if not isinstance(body, dict) or status != _OK or body.get("status") != "success":
-            said = body.get("error") if isinstance(body, dict) else None
-            raise click.ClickException(f"{self.url}: answered {status}: {said or 'not what Prometheus says'}")
+            error = body.get("error") if isinstance(body, dict) else None
+            raise click.ClickException(f"{self.url}: answered {status}: {error or 'not what Prometheus says'}")
         try:
             return [(dict(one["metric"]), float(one["value"][1])) for one in body["data"]["result"]]
         except (KeyError, TypeError, ValueError, IndexError):

@@ -18,6 +18,7 @@ import aiohttp
 import click
 import msgspec
 
+from cli.console import patience
 from kube.client import Client, describe
 from kube.config import ClusterConfig, TokenSource, from_kubeconfig
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
@@ -127,8 +128,13 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """The command's work, its failures as one line."""
+
+    async def patiently() -> None:
+        async with patience(lambda: "waiting for the API server"):
+            await work
+
     try:
-        asyncio.run(work)
+        asyncio.run(patiently())
     except KubeError as failed:
         raise click.ClickException(_told(failed)) from None
 

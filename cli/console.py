@@ -1,10 +1,19 @@
 """Tables and sentences for people: coloured and folded on a terminal, plain and whole in a pipe."""
 
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
 import click
 from rich.console import Console, RenderableType
 
 _NO_TERMINAL = 10_000
 """Columns where there is no terminal to fit into: no line is folded, so each row stays one line."""
+
+QUIET_S = 2.0
+"""So long a person waits without wondering."""
 
 
 def console() -> Console:
@@ -22,3 +31,25 @@ def show(*parts: RenderableType | None) -> None:
             shown.print(one)
         for line in text.get().splitlines():
             click.echo(line.rstrip())
+
+
+@asynccontextmanager
+async def patience(what: Callable[[], str], *, quiet_s: float = QUIET_S) -> AsyncIterator[None]:
+    """While the block goes on, ``what`` it waits for is told on standard error: after a moment, and with the time."""
+    telling = asyncio.create_task(_tell(what, quiet_s))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+
+
+async def _tell(what: Callable[[], str], quiet_s: float) -> None:
+    started_s = time.monotonic()
+    await asyncio.sleep(quiet_s)
+    line, every_s = ("\r{}\x1b[K", 0.5) if sys.stderr.isatty() else ("{}\n", 10.0)
+    while True:
+        sys.stderr.write(line.format(f"{what()}, {time.monotonic() - started_s:.0f} s"))
+        sys.stderr.flush()
+        await asyncio.sleep(every_s)

@@ -38,9 +38,16 @@ def _links(node: Node, cohorts: Mapping[CohortName, Node]) -> list[str]:
         found.append(f"{node}: has a child that hangs elsewhere")
     if node.height != max((child.height + 1 for child in children), default=0):
         found.append(f"{node}: height {node.height}")
+    if [*node.measured()] != [(fr, node.cells.get(fr)) for fr in _declared(node)]:
+        found.append(f"{node}: shares are measured on {node.measured()}")
     if node.spec is None and not children:
         found.append(f"{node}: nobody names it")
     return found
+
+
+def _declared(node: Node) -> frozenset[FlavorResource]:
+    own = frozenset[FlavorResource]() if node.spec is None else frozenset(node.spec.quotas)
+    return own.union(*map(_declared, (*node.cohorts.values(), *node.queues.values())))
 
 
 def _borrowers(node: Node, fr: FlavorResource) -> int:

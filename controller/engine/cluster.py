@@ -70,6 +70,8 @@ class Cluster:
         self.observers: list[HolderObserver] = []
         self.generation = 0
         """Moves on with every change of flavors, checks, topologies and queues: what is compiled from them is stale."""
+        self.scope = 0
+        """Moves on with every change of namespaces and LimitRanges."""
 
     def trial(self) -> Trial:
         return self.undo.trial()
@@ -148,9 +150,11 @@ class Cluster:
 
     def set_namespace(self, namespace: Namespace) -> None:
         self.namespaces[namespace.metadata.name] = namespace
+        self.scope += 1
 
     def remove_namespace(self, name: str) -> None:
         self.namespaces.pop(name, None)
+        self.scope += 1
 
     def set_limit_ranges(self, namespace: str, ranges: Iterable[LimitRange]) -> None:
         """All LimitRanges of a namespace, in place of those told before."""
@@ -159,6 +163,7 @@ class Cluster:
             self.limits.pop(namespace, None)
         else:
             self.limits[namespace] = summary
+        self.scope += 1
 
     # -- who holds quota ---------------------------------------------------------------------------------------------
 

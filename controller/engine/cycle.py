@@ -102,14 +102,14 @@ class Cycle:
     # -- one entry ---------------------------------------------------------------------------------------------------
 
     def _decide(self, entry: Entry) -> None:
-        if entry.second_pass:
+        if entry.holder is not None:
             place_again(entry, self._cluster)
             return
         if self._variants and self._variant(entry):
             return
-        if self._displaced(entry):
+        if _has_places(entry.assignment) and self._displaced(entry):
             self._place_anew(entry)
-        elif self._overlaps(entry) and self._recomputes() and self._retarget(entry):
+        elif entry.targets and self._overlaps(entry) and self._recomputes() and self._retarget(entry):
             return
         mode = entry.assignment.mode
         if mode is Mode.NO_FIT:
@@ -117,7 +117,7 @@ class Cycle:
         elif mode is not Mode.FIT and not entry.targets:
             self._reserve(entry)
             entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
-        elif self._overlaps(entry):
+        elif entry.targets and self._overlaps(entry):
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
@@ -181,8 +181,6 @@ class Cycle:
     def _displaced(self, entry: Entry) -> bool:
         """Whether another took the places its pods would have got, now or once its victims are gone, and not quota."""
         assignment, queue = entry.assignment, entry.incoming.queue
-        if not _has_places(assignment):
-            return False
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
             return False
         gone = () if assignment.mode is Mode.FIT else self._victims_of(entry).and_also(entry.targets)
@@ -285,7 +283,7 @@ class Cycle:
         return self._victims.setdefault(id(entry.incoming.queue.node.root()), Victims())
 
     def _overlaps(self, entry: Entry) -> bool:
-        return bool(entry.targets) and self._victims_of(entry).overlap(entry.targets)
+        return self._victims_of(entry).overlap(entry.targets)
 
     def _count(self, entry: Entry, result: str) -> None:
         counts = self.recomputed.setdefault(entry.incoming.queue.name, {})

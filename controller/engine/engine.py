@@ -21,7 +21,7 @@ from controller.engine.enginestate import EngineState, members
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import FlavorAssigner
 from controller.engine.incoming import Incoming
-from controller.engine.intake import Standing, replaced_slice, standing
+from controller.engine.intake import SLICE_REPLACES, Standing, standing
 from controller.engine.nomination import Nominator
 from controller.engine.outcomes import Outcomes
 from controller.engine.placement import Placement
@@ -201,7 +201,7 @@ class Engine:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        return not self.state.slices and not self.state.queues.busy(open_for=self.state.open_for)
+        return not self.state.slices and not self.state.queues.busy(open_for=self.state.open_now())
 
     def next_wakeup_s(self) -> float | None:
         """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due.
@@ -307,13 +307,13 @@ class Engine:
             self.state.wake(name)
 
     def _heads(self, now_s: float) -> list[Entry]:
-        heads = self.state.queues.heads(now_s, open_for=self.state.open_for)
+        heads = self.state.queues.heads(now_s, open_for=self.state.open_now())
         queues = self.state.cluster.queues
         return [self._entry(head, queues[head.at.name]) for head in heads if head.at is not None]
 
     def _entry(self, pending: PendingWorkload, queue: QueueState) -> Entry:
-        old = replaced_slice(pending.info.workload, self.state.config) if self._elastic else None
-        replaces = queue.holders.get(old) if old is not None else None
+        old = pending.info.workload.metadata.annotations.get(SLICE_REPLACES) if self._elastic else None
+        replaces = queue.holders.get(WorkloadKey(old)) if old else None
         return Entry(pending.incoming(queue, replaces), pending=pending)
 
     def _second_passes(self, now_s: float) -> list[Entry]:

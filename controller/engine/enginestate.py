@@ -1,6 +1,6 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from controller.engine.activity import Inactive, queue_problems
 from controller.engine.cluster import Cluster
@@ -48,8 +48,8 @@ class EngineState:
         self.ranges: dict[str, dict[str, LimitRange]] = {}
         self.overheads: dict[str, Resources] = {}
         self._problems: dict[ClusterQueueName, tuple[tuple[int, int, int], tuple[Inactive, ...]]] = {}
-        self._open: dict[ClusterQueueName, bool] = {}
-        """What ``open_for`` has answered while both generations add up to ``_open_at``."""
+        self._open = _Answers(self._is_open)
+        """What ``open_now`` has answered while both generations add up to ``_open_at``."""
         self._open_at = -1
 
     def touch(self) -> None:
@@ -80,19 +80,32 @@ class EngineState:
             known = self._problems[name] = (stamp, queue_problems(state, self.cluster))
         return known[1]
 
-    def open_for(self, name: ClusterQueueName) -> bool:
+    def open_now(self) -> Callable[[ClusterQueueName], bool]:
+        """Whether a ClusterQueue takes anything in: to be asked about many of them before the next event."""
         # Both only ever grow: the sum stays the same as long as nothing that activity depends on has changed.
         at = self.cluster.generation + self.cluster.quota.generation
         if at != self._open_at:
             self._open.clear()
             self._open_at = at
-        known = self._open.get(name)
-        if known is None:
-            known = self._open[name] = not self.problems(name)
-        return known
+        return self._open.__getitem__
+
+    def _is_open(self, name: ClusterQueueName) -> bool:
+        return not self.problems(name)
 
     def forget_queue(self, name: ClusterQueueName) -> None:
         self._problems.pop(name, None)
+
+
+class _Answers(dict[ClusterQueueName, bool]):
+    """Answers by name; a question that is not answered yet is asked."""
+
+    def __init__(self, ask: Callable[[ClusterQueueName], bool]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, name: ClusterQueueName) -> bool:
+        answer = self[name] = self._ask(name)
+        return answer
 
 
 def members(node: Node) -> Iterator[ClusterQueueName]:

@@ -23,7 +23,7 @@ from controller.engine.flavormatch import match_problem
 from controller.engine.honestunits import undeclared
 from controller.engine.incoming import Incoming
 from controller.engine.queuestate import Group, QueueState
-from controller.engine.resources import FlavorName, FlavorResource, ResourceName
+from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
 from controller.engine.topology.ask import asks, asks_for_parts
 from controller.engine.workload import PodSetRequests
 from controller.objects.pods import NodeSelector
@@ -186,31 +186,38 @@ class Plan:
 class Plans:
     """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
 
-    __slots__ = ("_by_identity", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
+    __slots__ = ("_by_name", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
 
     def __init__(self, cluster: Cluster) -> None:
         gates = cluster.config.gates
         self._cluster = cluster
         self._generation = cluster.generation
         self._by_shape: dict[object, Plan] = {}
-        # Workloads of one shape hold the same tuples of pod sets. They are kept here, or their ids would be reused.
-        self._by_identity: dict[tuple[int, int, int, str], tuple[object, object, object, Plan]] = {}
+        self._by_name: dict[tuple[ClusterQueueName, str], Plan] = {}
+        """By what a pending workload's shape is called: more names than plans, and no need to look at the pod sets."""
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._topology = gates.on("TopologyAwareScheduling")
 
     def of(self, incoming: Incoming) -> Plan:
         if self._generation != self._cluster.generation:
             self._by_shape.clear()
-            self._by_identity.clear()
+            self._by_name.clear()
             self._generation = self._cluster.generation
+        if not incoming.shape:
+            return self._of_shape(incoming)
+        name = (incoming.queue.name, incoming.shape)
+        plan = self._by_name.get(name)
+        if plan is None:
+            if len(self._by_name) >= _REMEMBERED:
+                self._by_name.clear()
+            plan = self._by_name[name] = self._of_shape(incoming)
+        return plan
+
+    def _of_shape(self, incoming: Incoming) -> Plan:
         info, queue = incoming.info, incoming.queue
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
         allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
-        identity = (id(queue), id(specs), id(requests), allowed)
-        known = self._by_identity.get(identity)
-        if known is not None:
-            return known[3]
         shape = (
             queue.name,
             queue.version,
@@ -223,9 +230,6 @@ class Plans:
             if len(self._by_shape) >= _REMEMBERED:
                 self._by_shape.clear()
             plan = self._by_shape[shape] = self._compile(incoming, allowed)
-        if len(self._by_identity) >= _REMEMBERED:
-            self._by_identity.clear()
-        self._by_identity[identity] = (queue, specs, requests, plan)
         return plan
 
     def _compile(self, incoming: Incoming, allowed: str) -> Plan:

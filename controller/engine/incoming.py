@@ -20,6 +20,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Effective priority, see ``effective_priority``."""
     queued_at_s: float
     """What ``queue_order_time_s`` says."""
+    shape: str = ""
+    """Equal for workloads of one ClusterQueue that ask for the same in the same way; empty where nobody has told."""
     replaces: Holder | None = None
     """The elastic slice that this one stands in for: only the increase is charged."""
 

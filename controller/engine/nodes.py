@@ -38,6 +38,8 @@ class Node:
         "_declared_of",
         "_lendable",
         "_lendable_of",
+        "_measured",
+        "_measured_of",
         "broken",
         "cells",
         "cohorts",
@@ -67,6 +69,8 @@ class Node:
         self._lendable_of = -1
         self._declared: frozenset[FlavorResource] = frozenset()
         self._declared_of = -1
+        self._measured: tuple[tuple[FlavorResource, Cell], ...] = ()
+        self._measured_of = -1
 
     def __repr__(self) -> str:
         return f"<{'ClusterQueue' if self.is_queue else 'Cohort'} {self.name}>"
@@ -175,6 +179,14 @@ class Node:
             self._declared = own.union(*below)
             self._declared_of = root.generation
         return self._declared
+
+    def measured(self) -> tuple[tuple[FlavorResource, Cell], ...]:
+        """``declared`` with the cells here: what a share is reckoned from, asked for in every try of a fair cohort."""
+        generation = self.root().generation
+        if self._measured_of != generation:
+            self._measured = tuple([(fr, self.cells[fr]) for fr in self.declared()])
+            self._measured_of = generation
+        return self._measured
 
     def _nearest(self, fr: FlavorResource) -> Cell | None:
         """The cell that decides for this node: a node without one on this flavor-resource has no limits of its own."""

@@ -22,17 +22,15 @@ from controller.engine.preemption.room import room_for
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import QueueState
 from controller.engine.records import Rule
-from controller.engine.resources import ClusterQueueName, FlavorResource
+from controller.engine.resources import FlavorResource, LocalQueueKey
 from controller.engine.status import closed_preemption_gates
 from controller.engine.topologystep import with_topologies
 from controller.engine.workload import limit_range_problems, resource_problems
 from controller.objects.core import Namespace
-from controller.objects.queues import ClusterQueue
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
 _REMEMBERED = 10_000
-_Sound = tuple[ClusterQueue, Namespace | None, LimitSummary]
 
 
 class Assigner(Protocol):
@@ -63,8 +61,9 @@ class Nominator:
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
-        self._sound: dict[tuple[ClusterQueueName, str, str], _Sound] = {}
-        """What was found right once is right while nobody changes what it was held against."""
+        self._sound: dict[tuple[LocalQueueKey, str], QueueState] = {}
+        """Shapes found right for the ClusterQueue that their LocalQueue led to, as all was at ``_sound_at``."""
+        self._sound_at = -1
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
         self.cycle: int | None = None
         """The number of the cycle, by which bookmarks age: whoever runs cycles counts them here."""
@@ -92,19 +91,21 @@ class Nominator:
         checks = workload.status.admission_checks
         if checks and (failed := [f"{one.name} ({one.state})" for one in checks if one.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
+        # Both only ever grow: the sum stays the same as long as nothing has changed that a shape is held against.
+        at = self._cluster.generation + self._cluster.scope
+        if at != self._sound_at or len(self._sound) > _REMEMBERED:
+            self._sound.clear()
+            self._sound_at = at
+        if self._sound.get((pending.local_queue, pending.shape)) is queue:
+            return None
         name = workload.metadata.namespace
         namespace, limits = self._cluster.namespaces.get(name), self._cluster.limits.get(name, _NO_LIMITS)
-        known = self._sound.get((queue.name, name, pending.shape))
-        if known is not None and known[0] is queue.object and known[1] is namespace and known[2] is limits:
-            return None
         if not _takes(queue, name, namespace):
             return Rule.NAMESPACE_MISMATCH, name or "(none)"
         problems = resource_problems(workload) or device_problems(workload) or limit_range_problems(workload, limits)
         if problems:
             return Rule.BAD_REQUESTS, str(problems[0])
-        if len(self._sound) > _REMEMBERED:
-            self._sound.clear()
-        self._sound[queue.name, name, pending.shape] = (queue.object, namespace, limits)
+        self._sound[pending.local_queue, pending.shape] = queue
         return None
 
     def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
@@ -112,7 +113,9 @@ class Nominator:
         return self._assign(incoming, None, now_s, flavors)
 
     def _aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
-        """The victims, and the assignment with the places that they leave to its pods."""
+        """The victims where it needs any, and the assignment with the places that they leave to its pods."""
+        if assignment.mode is Mode.FIT or assignment.mode is Mode.NO_FIT or self._answered(assignment):
+            return assignment, ()
         targets = self._preemptor.targets(incoming, assignment, now_s)
         if not targets or all(one.topology is None for one in assignment.pod_sets):
             return assignment, targets
@@ -128,30 +131,21 @@ class Nominator:
     def _assign(
         self, incoming: Incoming, bookmark: Bookmark | None, now_s: float, flavors: Pinned | None = None
     ) -> tuple[Assignment, tuple[Target, ...]]:
-        full = self._attempt(incoming, bookmark, None, flavors, now_s)
-        if full[0].mode is Mode.FIT or full[1] or incoming.replaces is not None:
+        made = self._assigner.assign(incoming, bookmark=bookmark, allowed=flavors, cycle=self.cycle)
+        if made.mode is Mode.FIT:
+            return made, ()
+        full = self._aimed(incoming, made, now_s)
+        if full[1] or incoming.replaces is not None:
             return full
         if not may_reduce(incoming.info, self._cluster.config.gates):
             return full
 
         def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
-            found = self._attempt(incoming, bookmark, counts, flavors, now_s)
+            made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
+            found = self._aimed(incoming, made, now_s)
             return found if found[0].mode is Mode.FIT or found[1] else None
 
         return reduce_counts(incoming.info, fewer) or full
-
-    def _attempt(
-        self,
-        incoming: Incoming,
-        bookmark: Bookmark | None,
-        counts: Mapping[str, int] | None,
-        flavors: Pinned | None,
-        now_s: float,
-    ) -> tuple[Assignment, tuple[Target, ...]]:
-        made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
-        if made.mode is Mode.FIT or made.mode is Mode.NO_FIT or self._answered(made):
-            return made, ()
-        return self._aimed(incoming, made, now_s)
 
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked just what a search for victims would be, and found nobody.

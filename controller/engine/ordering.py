@@ -5,7 +5,7 @@ tournament over each cohort tree instead, in which the smaller share wins, playe
 """
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from controller.engine.cluster import Cluster
@@ -51,11 +51,15 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
 
     Trees go one after another, by name; their order means nothing, because they share nothing.
     """
-    trees: dict[int, tuple[Node, list[Entry]]] = {}
+    trees: dict[Node, list[Entry]] = {}
     for entry in entries:
         root = entry.incoming.queue.node.root()
-        trees.setdefault(id(root), (root, []))[1].append(entry)
-    for _, waiting in sorted(trees.values(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
+        waiting = trees.get(root)
+        if waiting is None:
+            trees[root] = [entry]
+        else:
+            waiting.append(entry)
+    for _, waiting in sorted(trees.items(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
         if len(waiting) == 1:
             yield waiting[0]
         else:
@@ -63,7 +67,10 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
 
 
 class _Bracket:
-    """Those who meet at one node: the entries of a ClusterQueue, or whom the children of a cohort have sent up."""
+    """Those who meet at one node: the entries of a ClusterQueue, or whom the children of a cohort have sent up.
+
+    A ClusterQueue with a single entry has none: its entry meets the others at the cohort above.
+    """
 
     __slots__ = ("node", "sent", "stamp", "up")
 
@@ -73,7 +80,7 @@ class _Bracket:
         self.stamp = 0
         """Moves on whenever it sends anew: whom it sent before counts no longer."""
         self.sent: list[tuple[Rank, int, _Bracket | None, Entry]] = []
-        """A heap: rank, the sender's stamp, the sender (None for an entry of the queue itself), who was sent."""
+        """A heap: rank, the sender's stamp, the sender (None for an entry that met nobody below), who was sent."""
 
     def best(self) -> Entry | None:
         while self.sent:
@@ -95,9 +102,19 @@ class _Tournament:
         self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
         self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
         self._by_priority = gates.on("PrioritySortingWithinCohort")
-        self._brackets: dict[int, _Bracket] = {}
+        self._brackets: dict[Node, _Bracket] = {}
+        queues: dict[Node, list[Entry]] = {}
         for entry in entries:
-            heappush(self._bracket(entry.incoming.queue.node).sent, (self._rank(entry, _EQUAL), 0, None, entry))
+            queues.setdefault(entry.incoming.queue.node, []).append(entry)
+        for node, own in queues.items():
+            if len(own) == 1 and node.parent is not None:
+                entry = own[0]
+                met, standing = self._bracket(node.parent), self._standing(entry, node)
+                met.sent.append((self._rank(entry, standing), 0, None, entry))
+            else:
+                self._bracket(node).sent += [(self._rank(entry, _EQUAL), 0, None, entry) for entry in own]
+        for bracket in self._brackets.values():
+            heapify(bracket.sent)
         # The lowest first: all below a node have sent theirs by then.
         for bracket in sorted(self._brackets.values(), key=lambda one: one.node.height):
             self._send(bracket)
@@ -106,18 +123,18 @@ class _Tournament:
         root = next(bracket for bracket in self._brackets.values() if bracket.up is None)
         while (winner := root.best()) is not None:
             yield winner
-            bracket: _Bracket | None = self._brackets[id(winner.incoming.queue.node)]
-            assert bracket is not None
+            node = winner.incoming.queue.node
+            bracket = self._brackets.get(node) or self._bracket(node.parent or node)
             heappop(bracket.sent)
-            while bracket is not None:
+            while bracket.up is not None:
                 self._send(bracket)
                 bracket = bracket.up
 
     def _bracket(self, node: Node) -> _Bracket:
-        known = self._brackets.get(id(node))
+        known = self._brackets.get(node)
         if known is None:
             up = None if node.parent is None else self._bracket(node.parent)
-            known = self._brackets[id(node)] = _Bracket(node, up)
+            known = self._brackets[node] = _Bracket(node, up)
         return known
 
     def _send(self, bracket: _Bracket) -> None:
@@ -136,8 +153,7 @@ class _Tournament:
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
         if node is queue.node:
-            borrows = any(node.borrowing_with(fr, amount) for fr, amount in usage.items())
-            return Standing(borrows, share(node, usage).rank)
+            return Standing(_borrows(node, usage), share(node, usage).rank)
         with self._quota.trial():
             self._quota.add_usage(queue.name, usage)
             return Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
@@ -153,3 +169,11 @@ class _Tournament:
             incoming.queued_at_s,
             incoming.info.key,
         )
+
+
+def _borrows(node: Node, usage: Usage) -> bool:
+    """Whether the usage would take the ClusterQueue beyond its own quota of anything."""
+    for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the question
+        if node.borrowing_with(fr, amount):
+            return True
+    return False

@@ -42,6 +42,8 @@ class Share(NamedTuple):
     @property
     def rank(self) -> tuple[float, float]:
         """What shares are compared by, lower first: two infinite ones by their ratios."""
+        if self.ratio == 0.0:
+            return (0.0, 0.0)
         share = self.precise
         return (share, self.ratio if math.isinf(share) else 0.0)
 
@@ -61,15 +63,14 @@ class PreemptionStrategy(StrEnum):
 
 def share(node: Node, extra: Usage | None = None) -> Share:
     """The node's share now, or with ``extra`` (amounts may be negative) on top of its own usage."""
-    if node.parent is None:
-        return Share(0.0, node.weight, None, borrowing=False)
     borrowed: dict[ResourceName, Amount] = {}
-    for fr in node.declared():
-        cell = node.cells[fr]
-        beyond = cell.usage - cell.subtree_quota + (extra.get(fr, 0) if extra else 0)
+    for fr, cell in node.measured() if node.parent is not None else ():
+        beyond = cell.usage - cell.subtree_quota
+        if extra:
+            beyond += extra.get(fr, 0)
         if beyond > 0:
             borrowed[fr.resource] = borrowed.get(fr.resource, 0) + beyond
-    if not borrowed:
+    if not borrowed or node.parent is None:
         return Share(0.0, node.weight, None, borrowing=False)
     ratio, dominant = _largest(borrowed.items(), node.parent)
     return Share(ratio, node.weight, dominant, borrowing=True)

@@ -99,8 +99,10 @@ class ClusterQueueOrder:
     def pop(self) -> PendingWorkload | None:
         if self._usage is None:
             lane = self._lanes.get(_ALL)
-            head = lane.pop() if lane is not None else None
-            if lane is not None and not lane:
+            if lane is None:
+                return None
+            head = lane.pop()
+            if not lane:
                 del self._lanes[_ALL]
         else:
             head = self.first()

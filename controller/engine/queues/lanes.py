@@ -90,14 +90,14 @@ class Lane:
             self._show(shape)
 
     def first(self) -> PendingWorkload | None:
-        """The first that is awake."""
-        while self._order:
-            key, _, shape = self._order[0]
-            if shape.awake and shape.shown == key:
-                top = shape.top()
-                if top is not None:
-                    return top[2]
-            heapq.heappop(self._order)
+        """The first that is awake: it is left on top of its shape, and its shape on top of the lane."""
+        order = self._order
+        while order:
+            key, _, shape = order[0]
+            # Keys are told apart as objects: what a shape is shown under is what was pushed last, and none in sleep.
+            if shape.shown is key and (top := shape.top()) is not None:
+                return top[2]
+            heapq.heappop(order)
         return None
 
     def pop(self) -> PendingWorkload | None:
@@ -105,7 +105,6 @@ class Lane:
         head = self.first()
         if head is None:
             return None
-        # Asking for the first has left it on top of its shape, and its shape on top of the lane.
         shape = self._order[0][2]
         if shape.live == 1:
             self.remove(head)

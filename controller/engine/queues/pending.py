@@ -128,5 +128,6 @@ class PendingWorkload:
             local_queue=self.local_queue,
             priority=self.priority,
             queued_at_s=self.queued_at_s,
+            shape=self.shape,
             replaces=replaces,
         )

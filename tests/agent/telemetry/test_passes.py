@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.health.faults import FaultKind
 from agent.nvml.errors import GpuLost
 from agent.picture import Picture
 from agent.podresources import Holder
@@ -174,6 +175,17 @@ async def test_an_answer_that_nobody_foresaw_costs_that_gpus_figures_and_nothing
         await rig.look()
         assert rig.shown(UTIL, "gpu") == {("1",): 50}
     assert [record.getMessage() for record in caplog.records] == ["no figures"], "said once"
+
+
+async def test_the_gauge_of_xids_has_the_worst_xid_also_behind_a_fault_of_another_kind() -> None:
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
+    faults = [(FaultKind.UNREADABLE, 7), (FaultKind.XID, 48), (FaultKind.XID, 63)]  # worst first
+    found = SimpleNamespace(faults=tuple(SimpleNamespace(kind=kind, code=code) for kind, code in faults))
+    rig.picture.health = SimpleNamespace(state=lambda _: found)
+    assert rig.shown("DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 48}
+    found.faults = found.faults[:1]
+    rig.sampler.changed()
+    assert rig.shown("DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 0}
 
 
 async def test_hardware_that_changes_during_a_pass_is_shown_as_it_is_after_it() -> None:

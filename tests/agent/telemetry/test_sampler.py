@@ -214,6 +214,8 @@ async def test_a_collectors_file_is_taken_up_when_it_changes_and_a_bad_one_chang
         return {family.name for family in families if family.name.startswith("DCGM")}
 
     await lab.until(lambda: names() == {UTIL})
+    for own in ("tessera_gpu_throttled", "tessera_pod_gpu_power_estimate_watts"):
+        assert ("0",) in shown(lab, own, "gpu"), "our own need no field of DCGM's"
     path.write_text("DCGM_FI_DEV_GPU_UTIL, nonsense, x\n")
     lab.agent.sampler.nudge()
     await lab.until(lambda: any("counters.csv:1" in problem for problem in lab.outlet.problems))

@@ -129,6 +129,13 @@ def test_labels_are_the_peers_in_its_order() -> None:
     assert line == f'{UTIL}{{{device},{host},container="main",namespace="team",pod="train"}} 80'
 
 
+def test_an_instances_labels_stand_where_the_peers_do() -> None:
+    line = next(line for line in write(cut()).text().decode().splitlines() if 'GPU_I_ID="1"' in line)
+    names = re.findall(r'(\w+)="', line)
+    expected = [*peer.DEVICE_LABELS, *peer.INSTANCE_LABELS, peer.HOST_LABEL, *peer.DEFAULT_LABEL_FIELDS]
+    assert names == [*expected, *peer.POD_LABELS]
+
+
 def test_the_host_label_is_small_where_that_is_asked_for() -> None:
     one = scene(WHOLE, Layout(), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)], host_label="hostname")
     assert series(one, UTIL, "hostname", "Hostname") == {("node-1", ""): 80}
@@ -249,6 +256,13 @@ def test_power_under_mig_goes_by_slices_times_activity_else_by_slices() -> None:
     blind = series(cut(None, None), name, "gpu", "GPU_I_ID", "pod")
     assert round(blind["0", "1", "train"], 6) == round(400 * 3 / 7, 6)
     assert round(blind["0", "", ""], 6) == round(400 * 3 / 7, 6)
+
+
+def test_who_holds_a_whole_gpu_in_mig_mode_has_all_its_instances() -> None:
+    parts = (InstanceReading(1, {USED: 700.0}), InstanceReading(5, {USED: 80.0}))
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, {POWER: 400.0}, instances=parts)
+    one = scene(CUT, plan(CUT, LayoutSpec()), {"GPU-0": "train"}, [reading])
+    assert series(one, USED, "GPU_I_ID", "pod") == {("1", "train"): 700, ("5", "train"): 80}
 
 
 def test_the_busy_ratio_survives_mig_where_gpm_is_there_and_is_absent_where_it_is_not() -> None:

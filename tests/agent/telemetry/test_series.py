@@ -31,6 +31,7 @@ Series = dict[tuple[str, ...], float]
 
 SHARED = LayoutSpec(replication=Replication(mode=SharingMode.TIME_SLICING, resources=(ReplicatedResource(GPU, 4),)))
 MIXED = LayoutSpec(mig_strategy=MigStrategy.MIXED)
+BUSY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL, USED, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE"
 VALUES = {UTIL: 80.0, USED: 1000.0, POWER: 400.0, "DCGM_FI_DEV_GPU_TEMP": 50.0}
 
@@ -258,6 +259,24 @@ def test_power_under_mig_goes_by_slices_times_activity_else_by_slices() -> None:
     assert round(blind["0", "", ""], 6) == round(400 * 3 / 7, 6)
 
 
+def test_a_shared_instance_shows_its_own_processes_and_not_the_ones_beside_it() -> None:
+    small = ReplicatedResource(ResourceName("nvidia.com/mig-1g.10gb"), 2)
+    spec = LayoutSpec(
+        mig_strategy=MigStrategy.MIXED, replication=Replication(mode=SharingMode.TIME_SLICING, resources=(small,))
+    )
+    reading = GpuReading(
+        GpuUuid("GPU-0"),
+        1.0,
+        {},
+        instances=(InstanceReading(1, {USED: 700.0}), InstanceReading(5, {USED: 80.0})),
+        processes=(ProcessReading(1, gi_id=1, memory_mib=690), ProcessReading(2, gi_id=5, memory_mib=30)),
+    )
+    held = {"MIG-1": "train", "MIG-5::0": "a", "MIG-5::1": "b"}
+    one = scene(CUT, plan(CUT, spec), held, [reading], {1: "train", 2: "a"})
+    found = {key: value for key, value in series(one, USED, "GPU_I_ID", "pod").items() if key[0] == "5"}
+    assert found == {("5", "a"): 30, ("5", "b"): 0, ("5", ""): 50}
+
+
 def test_who_holds_a_whole_gpu_in_mig_mode_has_all_its_instances() -> None:
     parts = (InstanceReading(1, {USED: 700.0}), InstanceReading(5, {USED: 80.0}))
     reading = GpuReading(GpuUuid("GPU-0"), 1.0, {POWER: 400.0}, instances=parts)
@@ -273,6 +292,9 @@ def test_the_busy_ratio_survives_mig_where_gpm_is_there_and_is_absent_where_it_i
         ("1", "", "utilization"): 0.8,
     }
     assert series(cut(None, None), "tessera_gpu_busy_ratio", "gpu") == {("1",): 0.8}
+    parts = (InstanceReading(1, {BUSY: 0.5}), InstanceReading(5, {BUSY: 0.5}))
+    known = scene(CUT, plan(CUT, MIXED), {}, [GpuReading(GpuUuid("GPU-0"), 1.0, {BUSY: 0.4}, instances=parts)])
+    assert series(known, "tessera_gpu_busy_ratio", "GPU_I_ID")["",] == 0.4, "what the board says of itself comes first"
 
 
 def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:

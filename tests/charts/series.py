@@ -1,6 +1,7 @@
 """Every series that exists: what the agent and the controller serve, and what the rules record."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ RULES = Path(__file__).parents[2] / "charts/tessera/files/rules.yaml"
 _NAME = re.compile(r"\b(?:DCGM_|tessera|kueue_)[A-Za-z0-9_:]+")
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
-    return [one for group in yaml.safe_load(RULES.read_text())["groups"] for one in group["rules"]]
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [one for group in yaml.load(RULES.read_text(), loader)["groups"] for one in group["rules"]]
 
 
-def known(*, usual: bool = False) -> set[str]:
+@cache
+def known(*, usual: bool = False) -> frozenset[str]:
     """``usual``: of DCGM's fields only those that are exported without a collectors file."""
     agents = {one.family.name for one in AgentMetrics().panel.instruments}
     families = {family.name for family in (*OWN, HEALTH)} | {family.name for family in (*COUNTED, *READ)}
     records = {one["record"] for one in rules() if "record" in one}
     fields = {field.name for field in FIELDS if field.usual or not usual}
-    return agents | families | fields | records | {f"{name}_bucket" for name in agents | families}
+    return frozenset(agents | families | fields | records | {f"{name}_bucket" for name in agents | families})
 
 
 def named(expression: str) -> set[str]:

@@ -17,8 +17,10 @@ from controller.config.settings import ControllerConfig
 from controller.engine import reasons
 from controller.engine.decisions import Decision, Decisions, Event, Pending
 from controller.engine.engine import Engine
+from controller.engine.heldback import gates_of
 from controller.engine.intake import Standing, standing
 from controller.engine.lifecycle import Step
+from controller.engine.reasons import EventType
 from controller.engine.resources import WorkloadKey
 from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.queues import ClusterQueue, LocalQueue
@@ -291,8 +293,11 @@ class Core:
         self.engine.put(workload, now_s)
         self.retaining.observed(workload)
         self.on_workload(workload, False)
+        gates = self.engine.state.config.gates
+        if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
+            self._watcher.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
         where = standing(workload, self.engine.state.config)
-        if where is Standing.PENDING:
+        if where in (Standing.PENDING, Standing.HELD_BACK):
             self.waiting.arrived(workload, now_s)
         else:
             self.waiting.forget(key)

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from controller.engine.decisions import Pending
 from controller.engine.engine import Engine
-from controller.engine.queues.pending import Place
 from controller.engine.queuestate import QueueState
 from controller.engine.queueusage import quantity_of, shown, sums
 from controller.engine.records import Record
@@ -21,6 +20,7 @@ from controller.engine.resources import UNLIMITED, Amount, ClusterQueueName, Wor
 from controller.engine.sentences import details, sentence
 from controller.engine.shares import share
 from controller.engine.topologyencoding import hosts
+from controller.engine.workload import effective_priority
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 from controller.runtime.core import Core
@@ -92,7 +92,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "workload": key,
         "localQueue": workload.spec.queue_name,
         "clusterQueue": _queue_name(engine, workload),
-        "priority": workload.spec.priority or 0,
+        "priority": effective_priority(workload, engine.state.config.gates),
         "state": _state(engine, workload),
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
@@ -204,7 +204,7 @@ def waiting(engine: Engine, name: ClusterQueueName) -> list[Json]:
                 "priority": one.priority,
                 "position": position,
                 "positionInLocalQueue": local,
-                "parked": one.place is Place.PARKED,
+                "parked": one.at is not None and one.at.sleeps(one),
                 "reason": record.reason.value if record is not None else None,
                 "sentence": sentence(record) if record is not None and _waits(record) else None,
             }

@@ -15,6 +15,8 @@ from controller.engine import reasons, status
 from controller.engine.activity import local_queue_problem
 from controller.engine.decisions import Event, Pending
 from controller.engine.engine import Engine
+from controller.engine.heldback import held_back
+from controller.engine.intake import Standing, standing
 from controller.engine.reasons import EventType, PendingReason
 from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
@@ -54,10 +56,14 @@ class Waiting:
         self._due: deque[WorkloadKey] = deque()
 
     def arrived(self, workload: Workload, now_s: float) -> None:
-        """It waits from now on, tried or not: one of a shape that is known not to fit is never tried itself."""
+        """It waits from now on, tried or not: one of a shape that is known not to fit is never tried itself, and one
+        that is held back may not queue.
+        """
         said = _said(workload)
         since_s = epoch_s(workload.metadata.creation_timestamp)
-        self._reports.decided(WorkloadKey(workload.key), said or "", since_s=since_s, said=said, now_s=now_s)
+        held = held_back(workload, self._engine.state.config.gates)
+        reason = said or "" if held is None else self._shown(PendingReason(held.reason))
+        self._reports.decided(WorkloadKey(workload.key), reason, since_s=since_s, said=said, now_s=now_s)
 
     def decided(self, pending: Pending, now_s: float) -> None:
         workload = pending.info.workload
@@ -81,7 +87,7 @@ class Waiting:
 
     def _write(self, key: WorkloadKey, now_s: float) -> None:
         kept = self._ledger.get(key)
-        told = self._told(key, now_s) if kept is not None else None
+        told = self._told(key, kept.workload, now_s) if kept is not None else None
         if kept is None or told is None:
             self._reports.forget(key)
             return
@@ -101,13 +107,15 @@ class Waiting:
 
         self._writes.status(kept, told.on(kept.workload), then)
 
-    def _told(self, key: WorkloadKey, now_s: float) -> "_Told | None":
-        """Why it waits: by its queues, the last decision on it, or one made for the question. None: it does not."""
+    def _told(self, key: WorkloadKey, workload: Workload, now_s: float) -> "_Told | None":
+        """Why it waits: by itself, its queues, the last decision on it, or one made for the question. None: it does
+        not.
+        """
         engine = self._engine
         waiting = engine.state.queues.get(key)
-        if waiting is None:
-            return None
         gates = engine.state.config.gates
+        if waiting is None:
+            return self._held(workload, now_s)
         blocked = self._blocked(waiting.local_queue)
         if blocked is not None:
             reason, message = blocked
@@ -131,6 +139,19 @@ class Waiting:
         if pending is None:
             return None
         return _Told(pending.reason, sentence(pending.record), partial(told_on, pending))
+
+    def _held(self, workload: Workload, now_s: float) -> "_Told | None":
+        """It may not queue at all."""
+        gates = self._engine.state.config.gates
+        held = held_back(workload, gates)
+        if held is None or standing(workload, self._engine.state.config) is not Standing.HELD_BACK:
+            return None
+        reason = PendingReason(held.reason)
+
+        def on(now: Workload) -> Workload:
+            return status.unreserved(now, reason, held.message, now_s=now_s, gates=gates)
+
+        return _Told(reason, held.message, on)
 
     def _blocked(self, key: LocalQueueKey) -> tuple[PendingReason, str] | None:
         """What of its queues keeps it from being tried."""

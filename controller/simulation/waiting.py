@@ -3,12 +3,12 @@
 from controller.engine.activity import Inactive, local_queue_problem
 from controller.engine.decisions import Pending
 from controller.engine.engine import Engine
-from controller.engine.intake import ADMISSION_GATED_BY, local_queue_of
-from controller.engine.reasons import DEACTIVATION_TARGET, PendingReason
+from controller.engine.heldback import held_back
+from controller.engine.intake import local_queue_of
+from controller.engine.reasons import PendingReason
 from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, WorkloadKey
 from controller.engine.sentences import sentence
-from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import Workload
 
 _STOPPED = ("Stopped", "ClusterQueueIsInactive")
@@ -31,7 +31,7 @@ def told(pending: Pending) -> Inactive:
 
 def out_of_reach(engine: Engine, workload: Workload) -> Inactive | None:
     """What keeps the workload from being tried at all; None where it is tried."""
-    held = _held_back(engine, workload)
+    held = held_back(workload, engine.state.config.gates)
     if held is not None:
         return held
     key = local_queue_of(workload)
@@ -46,17 +46,3 @@ def out_of_reach(engine: Engine, workload: Workload) -> Inactive | None:
         return None
     message = f"{found.message}: {problems[0].message}" if problems and found.reason in _STOPPED else found.message
     return Inactive(PendingReason.SUSPENDED if found.reason in _STOPPED else PendingReason.MISCONFIGURED, message)
-
-
-def _held_back(engine: Engine, workload: Workload) -> Inactive | None:
-    conditions = workload.status.conditions
-    requeued = find_condition(conditions, "Requeued")
-    if not workload.spec.active or is_true(conditions, DEACTIVATION_TARGET):
-        cause = requeued.message if requeued is not None and requeued.status == "False" else ""
-        return Inactive(PendingReason.DEACTIVATED, cause or "The workload is not active (spec.active is false)")
-    gated = workload.metadata.annotations.get(ADMISSION_GATED_BY)
-    if gated and engine.state.config.gates.on("AdmissionGatedBy"):
-        return Inactive(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
-    if requeued is not None and requeued.status == "False":
-        return Inactive(PendingReason.ON_HOLD, requeued.message)
-    return None

@@ -1,7 +1,7 @@
 """The controller's process, whole, against an API server in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -67,11 +67,20 @@ class Stage:
         body = {"apiVersion": API, "kind": resource.kind, "metadata": metadata, **parts}
         self.server.create(resource, name, body, namespace=namespace)
 
-    def workload(self, name: str, cpus: int = 1, *, queue: str = "lq-cq", namespace: str = "team", **spec: Any) -> None:
+    def workload(
+        self,
+        name: str,
+        cpus: int = 1,
+        *,
+        queue: str = "lq-cq",
+        namespace: str = "team",
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
         container = {"name": "main", "resources": {"requests": {"cpu": str(cpus)}}}
         template = {"spec": {"containers": [container]}}
         body = {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": template}], **spec}
-        metadata = {"creationTimestamp": stamp()}
+        metadata = {"creationTimestamp": stamp(), "annotations": dict(annotations or {})}
         whole = {"apiVersion": API, "kind": "Workload", "metadata": metadata, "spec": body}
         self.server.create(WORKLOADS, name, whole, namespace=namespace)
 

@@ -50,6 +50,28 @@ async def test_those_of_a_shape_that_is_never_tried_say_why_as_well() -> None:
             )
 
 
+async def test_one_that_may_not_queue_says_so_and_follows_when_it_may() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller():
+            scene.workload("a", 1, annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/budget"})
+            scene.workload("b", 1, active=False)
+            await eventually(lambda: scene.condition("a", "QuotaReserved") == "False/AdmissionGated")
+            await eventually(lambda: scene.condition("b", "QuotaReserved") == "False/Deactivated")
+            said = next(one["message"] for one in scene.conditions("a") if one["type"] == "QuotaReserved")
+            assert "example.com/budget" in said
+            cleared = {"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": None}}}
+            scene.server.merge(WORKLOADS, "a", cleared, namespace="team")
+            scene.server.merge(WORKLOADS, "b", {"spec": {"active": True}}, namespace="team")
+            await scene.until_admitted("a", "b")
+            wanted = {("a", "AdmissionGated"), ("a", "AdmissionGateCleared"), ("b", "Deactivated")}
+
+            def told() -> set[tuple[str, str]]:
+                return {(one["regarding"]["name"], one["reason"]) for one in scene.server.list_all(EVENTS)}
+
+            await eventually(lambda: wanted <= told())
+
+
 async def test_what_leads_nowhere_says_so() -> None:
     async with stage() as scene:
         scene.queue(cpus=2, stopPolicy="Hold")

@@ -54,6 +54,7 @@ async def test_metrics_probes_and_explanations_of_a_leader() -> None:
             assert queue["pending"] == {"active": 0, "parked": 2}
             items = (await ask("/api/v1/pending?clusterQueue=cq"))["items"]
             assert [one["workload"] for one in items] == ["team/b", "team/c"]
+            assert [one["parked"] for one in items] == [True, True]
             assert (await get(port, "/api/v1/explain?workload=nobody"))[0] == 404
             assert (await get(port, "/api/v1/pending?clusterQueue=cq&limit=x"))[0] == 400
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.objects.meta import Int32, Int64, Struct
 from controller.objects.quantity import Quantity
-from hack.crds import kueue, podtemplate, rendered
+from hack.crds import CRDS, kueue, podtemplate
 from hack.crds.schema import Shape, laid_over, structural
 
 
@@ -115,4 +115,4 @@ def test_a_workload_pays_for_no_rule_at_its_root() -> None:
 
 
 def test_files_hold_no_anchors() -> None:
-    assert not [path for path, text in rendered().items() if "&id0" in text]
+    assert not [path for path in CRDS.glob("*.yaml") if "&id0" in path.read_text()]

@@ -312,3 +312,18 @@ class PodWorld:
     def outcome(self) -> str:
         conditions = self.workload.get("status", {}).get("conditions", [])
         return next((str(one["reason"]) for one in conditions if one["type"] == "Finished"), "")
+
+
+def group(size: int, *, notes: dict[str, str] | None = None) -> PodWorld:
+    """All of a group's pods, waiting."""
+    world = PodWorld(*(member(f"p{i}", size, notes=notes) for i in range(size)))
+    world.settle()
+    return world
+
+
+def running_group(size: int, *, notes: dict[str, str] | None = None) -> PodWorld:
+    world = group(size, notes=notes)
+    world.admit()
+    world.settle()
+    assert len(world.running()) == size
+    return world

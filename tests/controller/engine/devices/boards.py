@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from controller.engine.config import BeyondPeer, EngineConfig
+from controller.engine.devices.book import DeviceBook
 from controller.engine.resources import WorkloadKey
+from controller.engine.topology.placement import Topologies
 from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.engine.topologyencoding import decode as decode_places
 from controller.objects.core import Node, Pod
@@ -139,3 +141,14 @@ def hosts(world: World, name: str) -> dict[str, int]:
 
 def plan(world: World, name: str, host: str) -> list[tuple[str, ...]]:
     return list(world.engine.device_plan(WorkloadKey(f"ns/{name}"), "main", host))
+
+
+def book(world: World) -> DeviceBook:
+    placement = world.engine.state.cluster.placement
+    assert isinstance(placement, Topologies)
+    return placement.devices
+
+
+def settled(world: World) -> None:
+    world.settle()
+    world.engine.validate()

@@ -277,6 +277,38 @@ def test_a_shared_instance_shows_its_own_processes_and_not_the_ones_beside_it() 
     assert found == {("5", "a"): 30, ("5", "b"): 0, ("5", ""): 50}
 
 
+def test_every_figure_of_a_shared_gpu_is_divided_by_what_its_processes_did_of_that_very_kind() -> None:
+    names = ("DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL")
+    processes = (
+        ProcessReading(1, memory_mib=10, sm=1, copy=3, encoder=1, decoder=0),
+        ProcessReading(2, memory_mib=10, sm=1, copy=1, encoder=3, decoder=5),
+    )
+    reading = GpuReading(GpuUuid("GPU-0"), 1.0, dict.fromkeys(names, 40.0), processes=processes, processes_sampled=True)
+    one = scene(WHOLE, plan(WHOLE, SHARED), {"GPU-0::0": "a", "GPU-0::1": "b"}, [reading], {1: "a", 2: "b"})
+    for name, expected in zip(names, ((30, 10), (10, 30), (0, 40)), strict=True):
+        assert series(one, name, "pod") == {("a",): expected[0], ("b",): expected[1], ("",): 0}, name
+    assert series(one, "tessera_pod_gpu_encoder_utilization_ratio", "pod") == {("a",): 0.1, ("b",): 0.3, ("",): 0}
+    assert series(one, "tessera_pod_gpu_decoder_utilization_ratio", "pod") == {("a",): 0, ("b",): 0.4, ("",): 0}
+
+
+def test_what_holds_the_clocks_down_and_which_links_are_up_is_said_by_name() -> None:
+    reading = GpuReading(
+        GpuUuid("GPU-0"), 1.0, {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": float(0x44)}, links=18, links_up=16
+    )
+    one = scene(WHOLE, Layout(), {}, [reading])
+    reasons = series(one, "tessera_gpu_throttled", "reason")
+    assert {reason for (reason,), value in reasons.items() if value} == {"power_cap", "hw_thermal"}
+    assert len(reasons) == 9
+    assert series(one, "tessera_gpu_nvlinks", "state") == {("up",): 16, ("down",): 2}
+
+
+def test_under_mig_there_is_no_utilisation_by_pod_since_nvml_gives_none() -> None:
+    for figure in ("sm", "encoder", "decoder"):
+        found = series(cut(), f"tessera_pod_gpu_{figure}_utilization_ratio", "gpu")
+        assert ("0",) not in found
+    assert ("0", "train") in series(cut(), "tessera_pod_gpu_busy_ratio", "gpu", "pod")
+
+
 def test_who_holds_a_whole_gpu_in_mig_mode_has_all_its_instances() -> None:
     parts = (InstanceReading(1, {USED: 700.0}), InstanceReading(5, {USED: 80.0}))
     reading = GpuReading(GpuUuid("GPU-0"), 1.0, {POWER: 400.0}, instances=parts)

@@ -1,4 +1,4 @@
-"""Plans and the truth: what pods were told and agents report, after a restart, after swaps, of strangers and of the dying."""
+"""Plans and the truth: what pods were told and agents report, after a restart, after swaps, and of strangers."""
 
 from controller.engine.devices.grants import Owner
 from controller.engine.placement import PlacementRequest

@@ -54,7 +54,7 @@ class VirtualClock:
         return min((deadline_s for deadline_s, _ in self._sleepers), default=self._now_s) - self._now_s or None
 
 
-async def eventually(condition: Callable[[], bool], *, within_s: float = 5.0, what: str = "") -> None:
+async def eventually(condition: Callable[[], bool], *, within_s: float = 30.0, what: str = "") -> None:
     """Poll ``condition`` until it holds; AssertionError after ``within_s`` real seconds."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s

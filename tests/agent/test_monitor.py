@@ -134,7 +134,7 @@ class Bench:
                 self.task.result()
             return condition()
 
-        await eventually(holds, within_s=5)
+        await eventually(holds)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.told.events if isinstance(event, kind)]

@@ -138,7 +138,7 @@ async def test_a_pod_whose_patch_is_refused_keeps_its_place_and_is_tried_again()
             await eventually(lambda: DONE % "refused" in process.exposition())
             assert not host(scene, "p1")
             refusing = False
-            await eventually(lambda: bool(host(scene, "p1")), within_s=5.0)
+            await eventually(lambda: bool(host(scene, "p1")))
 
 
 async def test_a_patch_whose_answer_was_lost_does_not_give_the_place_twice() -> None:

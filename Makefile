@@ -47,7 +47,8 @@ types: setup
 
 fast: setup
 	@echo "check: fast tests"
-	@$(BIN)/pytest -q -n 2 -m "not e2e and not conformance and not gpu and not bench"
+	@$(BIN)/pytest -q -n 2 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
+	  -m "not e2e and not conformance and not gpu and not bench"
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
 ifdef CORPUS

@@ -1,4 +1,5 @@
-"""Property tests look anew at each run, but in CI at the same cases each time: a verdict there must be repeatable.
+"""Property tests look anew at each run, at half as many cases as CI, which looks at the same ones each time: a verdict
+there must be repeatable, and who runs the tests twice has looked at as many. A test that needs more says so itself.
 
 Nor does a verdict hang on how fast the machine is: no example has a deadline, and slow ones are no error. And what a
 test does to logging ends with it: a program that configures its process leaves a handler on a stream that is gone.
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("anew", UNTIMED)
+settings.register_profile("anew", UNTIMED, max_examples=50)
 settings.register_profile("ci", UNTIMED, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "anew")
 

@@ -170,7 +170,9 @@ class Shapes:
 
 def _common(given: Workload, filled: Workload, shape: str, priority: int, config: EngineConfig) -> _Common:
     changed = filled.spec.pod_sets != given.spec.pod_sets
-    info = WorkloadInfo.of(filled, rules=config.request_rules, gates=config.gates)
+    # An admission that no condition vouches for says nothing of what a pending workload asks for.
+    asking = msgspec.structs.replace(filled, status=msgspec.structs.replace(filled.status, admission=None))
+    info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates)
     return _Common(
         shape=shape_of(filled, priority) if changed else shape,
         given=given.spec.pod_sets,

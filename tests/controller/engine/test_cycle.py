@@ -14,7 +14,7 @@ from controller.engine.status import moment
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import OwnerReference
 from controller.objects.queues import ClusterQueue
-from controller.objects.workload import PreemptionGateState, Workload
+from controller.objects.workload import Admission, PreemptionGateState, Workload
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -46,6 +46,17 @@ def test_a_resource_that_a_flavor_leaves_out_has_no_quota_there() -> None:
     it.cycle()
     assert it.condition("w") == "False/ExceedsMaxQuota"
     assert it.condition("other") == "True/QuotaReserved"
+
+
+def test_an_admission_that_no_condition_vouches_for_counts_for_nothing() -> None:
+    it = world(cluster_queue("a", 4))
+    stale = workload("w", "a", 3)
+    admission = Admission(cluster_queue="elsewhere")
+    it.put(msgspec.structs.replace(stale, status=msgspec.structs.replace(stale.status, admission=admission)))
+    it.cycle()
+    assert it.condition("w") == "True/QuotaReserved"
+    (made,) = it.engine.state.cluster.holders.values()
+    assert sum(made.usage.values()) == 3
 
 
 def test_a_cycle_that_breaks_half_way_leaves_nothing_charged(monkeypatch: pytest.MonkeyPatch) -> None:

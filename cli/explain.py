@@ -129,9 +129,9 @@ def _row(local: Offline, queue: str, wanted: Json, given: Json) -> Json:
     holders = local.held_by(queue, str(wanted["flavor"]), resource)
     return {
         **given,
-        "quotaLeft": _quantity(left),
-        "borrowable": _quantity(borrowable),
-        "lacking": _quantity(lacking),
+        "quotaLeft": _quantity(left, given),
+        "borrowable": _quantity(borrowable, given),
+        "lacking": _quantity(lacking, given),
         "heldBy": [{**one, "amount": str(quantity_of(ResourceName(resource), one["amount"]))} for one in holders],
     }
 
@@ -140,5 +140,10 @@ def _nanos(text: Any) -> int | None:
     return None if text is None else parse_quantity(text).nanos
 
 
-def _quantity(nanos: int | None) -> str | None:
-    return None if nanos is None else str(Quantity(nanos)) if nanos % NANO else str(nanos // NANO)
+def _quantity(nanos: int | None, like: Json) -> str | None:
+    """As the API writes the amounts beside it: memory in Gi where ``needed`` is."""
+    if nanos is None:
+        return None
+    if nanos % NANO:
+        return str(Quantity(nanos))
+    return str(Quantity(nanos, parse_quantity(like["needed"]).format))

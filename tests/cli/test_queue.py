@@ -13,6 +13,7 @@ import click.testing
 import pytest
 
 from cli.cluster import run
+from cli.explain import _row
 from cli.main import tessera
 from controller.config.settings import ControllerConfig
 from controller.runtime.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
@@ -252,3 +253,18 @@ def test_what_the_api_server_refuses_is_said_with_what_to_do(status: int, body: 
         run(refused())
     assert said in failed.value.message
     assert "\n" not in failed.value.message
+
+
+def test_what_is_lacking_is_written_like_what_is_needed() -> None:
+    given = {"resource": "memory", "needed": "512Gi", "nominal": "256Gi", "used": "64Gi", "available": "192Gi"}
+    row = _row(_Nobody(), "cq", {"flavor": "f"}, given)  # type: ignore[arg-type]
+    assert (row["lacking"], row["quotaLeft"], row["borrowable"]) == ("320Gi", "192Gi", "0")
+    row = _row(_Nobody(), "cq", {"flavor": "f"}, {**given, "needed": "1500m", "available": "1", "used": "255Gi"})  # type: ignore[arg-type]
+    assert row["lacking"] == "500m"
+
+
+class _Nobody:
+    """An engine in which nobody holds anything."""
+
+    def held_by(self, *_: str) -> list[Any]:
+        return []

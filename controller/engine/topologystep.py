@@ -66,11 +66,14 @@ def place(
 ) -> tuple[list[PodSetChoice], NoFitReason]:
     """``chosen`` with their topologies, or with the modes that they have without one."""
     sets = list(chosen)
-    answer = cluster.placement.place(wanted, on_empty=False)
-    if isinstance(answer, NotPlaced):
-        sets = _downgraded(sets, answer, Mode.PREEMPT)
-    elif all(one.mode is Mode.FIT for one in sets):
-        return with_topologies(sets, answer.topologies), NoFitReason.NONE
+    fits = all(one.mode is Mode.FIT for one in sets)
+    # Where quota says no, places are of no use: it is enough to know that there are some.
+    if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
+        answer = cluster.placement.place(wanted, on_empty=False)
+        if isinstance(answer, NotPlaced):
+            sets = _downgraded(sets, answer, Mode.PREEMPT)
+        elif fits:
+            return with_topologies(sets, answer.topologies), NoFitReason.NONE
     answer = cluster.placement.place(wanted, on_empty=True)
     if isinstance(answer, NotPlaced):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed

@@ -28,13 +28,15 @@ class Counts:
         "_eligible",
         "_epoch",
         "_journal",
+        "_kin",
         "_orders",
-        "_plain",
         "_read",
         "_shape_of_tree",
         "_stamps",
         "_wanted",
+        "kept",
         "leaders",
+        "plain",
         "pods",
         "pods_with",
         "scores",
@@ -60,7 +62,11 @@ class Counts:
         self._stamps: list[int] = []
         self._orders: list[dict[tuple[bool, bool], list[Ranked]]] = [{} for _ in tree.levels]
         """By level, then by ``led`` and ``least``."""
-        self._plain = not shape.leader and not shape.filter.preferred
+        self._kin: dict[int, dict[bool, list[Ranked]]] = {}
+        """By domain, then by ``least``: its children."""
+        self.plain = not shape.leader and not shape.filter.preferred
+        self.kept = True
+        """False for a copy, whose numbers are changed without anybody being told."""
         self._journal = tree.assumed_journal if shape.empty else tree.journal
         self._epoch = -1
         self._read = 0
@@ -81,7 +87,7 @@ class Counts:
             dirty = dict.fromkeys(journal.leaves[self._read :])
             if 8 * len(dirty) > len(tree.at_level[-1]):
                 self._rebuild()
-            elif self._plain:
+            elif self.plain:
                 self._carry(dirty)
             else:
                 self._update(dirty)
@@ -100,7 +106,25 @@ class Counts:
 
     def ordered(self, domains: list[int], *, led: bool = False, least: bool) -> list[int]:
         """By rank; ``domains`` are given in the order of their paths, which breaks ties."""
-        return sorted(domains, key=lambda domain: self.rank(domain, led=led, least=least))
+        if not self.plain:
+            return sorted(domains, key=lambda domain: self.rank(domain, led=led, least=least))
+        slices, pods = self.slices, self.pods
+        if least:
+            return sorted(domains, key=lambda domain: slices[domain] * SCALE + pods[domain])
+        return sorted(domains, key=lambda domain: pods[domain] - slices[domain] * SCALE)
+
+    def kin(self, domain: int, *, least: bool) -> list[Ranked]:
+        """The children of a domain by rank, kept in order from the first time on. Only where ``plain`` and ``kept``."""
+        orders = self._kin.setdefault(domain, {})
+        kept = orders.get(least)
+        if kept is None:
+            paths = self.tree.path
+            kept = [
+                (self.rank(child, led=False, least=least), paths[child], child) for child in self.tree.children[domain]
+            ]
+            kept.sort(key=_first)
+            orders[least] = kept
+        return kept
 
     def order(self, level: int, *, led: bool, least: bool) -> list[Ranked]:
         """All domains of a level by rank, kept in order from the first time on."""
@@ -122,6 +146,7 @@ class Counts:
     def copy(self) -> "Counts":
         """The same numbers, to be changed at will; not kept up to date."""
         other = Counts(self.tree, self.shape)
+        other.kept = False
         for name in ("pods", "slices", "pods_with", "slices_with", "leaders", "scores", "_stamps", "_eligible"):
             setattr(other, name, list(getattr(self, name)))
         return other
@@ -141,6 +166,7 @@ class Counts:
     def _forget_orders(self) -> None:
         for orders in self._orders:
             orders.clear()
+        self._kin.clear()
 
     def _rebuild(self) -> None:
         self._forget_orders()
@@ -175,11 +201,13 @@ class Counts:
 
     def _set(self, domain: int, level: int, pods: int, more: int) -> None:
         """So many pods, and ``more`` slices than before."""
-        orders = self._orders[level]
+        orders = [(least, order) for (_, least), order in self._orders[level].items()]
+        if self._kin:
+            orders += self._kin.get(self.tree.parent[domain], {}).items()
         if orders:
             path = self.tree.path[domain]
             rank = self.slices[domain]
-            for (_, least), order in orders.items():
+            for least, order in orders:
                 old = (rank if least else -rank) * SCALE + self.pods[domain]
                 del order[bisect_left(order, (old, path, domain))]
                 insort(order, ((rank + more if least else -rank - more) * SCALE + pods, path, domain))
@@ -336,6 +364,10 @@ class Counts:
             for (led, least), order in orders.items():
                 if order != fresh.order(level, led=led, least=least):
                     raise AssertionError(f"the order of {self.tree.levels[level]} has drifted")
+        for domain, kin in self._kin.items():
+            for least, order in kin.items():
+                if order != fresh.kin(domain, least=least):
+                    raise AssertionError(f"the order below {self.tree.path[domain]} has drifted")
 
 
 def _first(ranked: Ranked) -> int:

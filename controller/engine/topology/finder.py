@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.engine.devices.request import DeviceAsk, devices_of
 from controller.engine.gates import FeatureGates
@@ -27,6 +27,20 @@ from controller.engine.workload import TopologyUsage
 
 _SHAPES_KEPT: Final = 32
 """At 10,000 nodes the counts of one shape take about 2 MiB."""
+_ASKS_KEPT: Final = 1024
+
+
+class _Known(NamedTuple):
+    """An ask, for as long as its pod sets are these very objects: pending workloads of one shape share them."""
+
+    workers: PlacementRequest
+    leader: PlacementRequest | None
+    ask: Ask
+
+    def of(self, workers: PlacementRequest, leader: PlacementRequest | None) -> bool:
+        return _alike(self.workers, workers) and (
+            leader is None if self.leader is None else leader is not None and _alike(self.leader, leader)
+        )
 
 
 class Finder:
@@ -36,6 +50,9 @@ class Finder:
         self.tree = tree
         self._gates = gates
         self._counts: OrderedDict[Shape, Counts] = OrderedDict()
+        self._known: dict[tuple[int, int, int, bool], _Known] = {}
+        self._empty: dict[int, tuple[Ask, tuple[int, int, int], list[Take] | Shortage]] = {}
+        """By the ask's identity: what an empty cluster answered, and at which state of its journal."""
         self._mixed = gates.on("TASProfileMixed")
         self._layered = gates.on("TASMultiLayerTopology")
         self._preferences = gates.on("TASRespectNodeAffinityPreferred")
@@ -48,15 +65,9 @@ class Finder:
         ask = self.ask(workers, leader, empty=empty, within=within)
         if isinstance(ask, str):
             return ask
-        found: list[Take] | Shortage | None = None
-        if _wishes(ask.shape):
-            wished = ask._replace(shape=_strict(ask.shape))
-            found = self._run(self._counts_of(wished.shape), wished)
-        counts = self._counts_of(ask.shape)
-        if found is None or isinstance(found, Shortage):
-            found = self._run(counts, ask)
+        found = self._found(ask)
         if isinstance(found, Shortage):
-            return shortage_sentence(found, ask, counts)
+            return shortage_sentence(found, ask, self._counts_of(ask.shape))
         assignments = {workers.pod_set.name: self._usage(workers, [(one.domain, one.pods) for one in found])}
         if leader is not None:
             led = [(one.domain, 1) for one in found if one.leaders]
@@ -77,10 +88,49 @@ class Finder:
 
         return answer
 
+    def _found(self, ask: Ask) -> list[Take] | Shortage:
+        tree = self.tree
+        if not ask.shape.empty or (tree.devices is not None and tree.devices.nodes):
+            return self._looked_for(ask)
+        # What an empty cluster offers changes seldom, and is asked for at every try that quota holds up.
+        state = (tree.shape, tree.assumed_journal.epoch, len(tree.assumed_journal.leaves))
+        known = self._empty.get(id(ask))
+        if known is not None and known[0] is ask and known[1] == state:
+            return known[2]
+        found = self._looked_for(ask)
+        if len(self._empty) >= _ASKS_KEPT:
+            self._empty.clear()
+        self._empty[id(ask)] = (ask, state, found)
+        return found
+
+    def _looked_for(self, ask: Ask) -> list[Take] | Shortage:
+        if _wishes(ask.shape):
+            wished = ask._replace(shape=_strict(ask.shape))
+            found = self._run(self._counts_of(wished.shape), wished)
+            if not isinstance(found, Shortage):
+                return found
+        return self._run(self._counts_of(ask.shape), ask)
+
     def ask(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
     ) -> Ask | str:
         """The request in levels of this tree; a sentence where it does not suit it."""
+        if within >= 0:
+            return self._asked(workers, leader, empty=empty, within=within)
+        key = (id(workers.pod_set), 0 if leader is None else id(leader.pod_set), workers.count, empty)
+        known = self._known.get(key)
+        if known is not None and known.of(workers, leader):
+            return known.ask
+        ask = self._asked(workers, leader, empty=empty, within=within)
+        if not isinstance(ask, str):
+            if len(self._known) >= _ASKS_KEPT:
+                self._known.clear()
+            self._known[key] = _Known(workers, leader, ask)
+        return ask
+
+    def _asked(
+        self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
+    ) -> Ask | str:
         tree, asked = self.tree, workers.pod_set.topology_request
         label = level_label(asked, tree.levels)
         anywhere = label is None
@@ -180,6 +230,16 @@ class Finder:
 
 def _devices(request: PlacementRequest) -> DeviceAsk | None:
     return devices_of(request.pod_set.template.metadata.annotations, request.single_pod)
+
+
+def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
+    """By identity: whoever is known is kept, so its id is not another's."""
+    return (
+        known.pod_set is given.pod_set
+        and known.implied == given.implied
+        and known.count == given.count
+        and known.single_pod == given.single_pod
+    )
 
 
 def _wishes(shape: Shape) -> bool:

@@ -49,6 +49,8 @@ class Search:
         tree = counts.tree
         self.packs = tree.packs and tree.devices is not None and bool(tree.devices.nodes) and not self.scored
         """Of nodes that hold what is left, the one on which it does least harm to linked GPUs."""
+        self._by_kin = counts.plain and counts.kept and not self.packs
+        """The kept order of a domain's children says all that their choice depends on."""
 
     def run(self) -> list[Take] | Shortage:
         """Leaves with their pods, in no particular order."""
@@ -166,6 +168,9 @@ class Search:
         counts, shape, tree = self.counts, self.ask.shape, self.counts.tree
         while pooled and level < min(tree.depth - 1, shape.slice_level):
             level += 1
+            if len(takes) == 1 and self._by_kin:
+                takes = self._share_kin(takes[0].domain, self.ask.slices, shape.slice_size, counts.slices)
+                continue
             above = sorted((take.domain for take in takes), key=self.paths.__getitem__)
             pool = [child for domain in above for child in tree.children[domain]]
             takes = self._share_slices(counts.ordered(pool, least=self.least))
@@ -180,6 +185,8 @@ class Search:
 
     def _pass_on(self, take: Take, level: int, size: int) -> list[Take]:
         counts = self.counts
+        if size == 1 and level > self.ask.shape.slice_level and self._by_kin:
+            return self._share_kin(take.domain, take.pods, 1, counts.pods)
         children = counts.ordered(counts.tree.children[take.domain], least=self.least)
         if size == 1:
             return self.share(
@@ -222,6 +229,25 @@ class Search:
             left -= held
             if left <= 0 and not leaders:
                 break
+        return takes
+
+    def _share_kin(self, parent: int, units: int, size: int, own: list[int]) -> list[Take]:
+        """``share`` among the children of one domain, from their kept order. What holds nothing takes nothing."""
+        counts, left = self.counts, units
+        order = counts.kin(parent, least=self.least)
+        takes: list[Take] = []
+        emptiest_first = not self.least and own is counts.slices
+        at = 0 if emptiest_first else bisect_left(order, (SCALE if own is counts.slices else 1,))
+        while left > 0 and at < len(order):
+            domain = order[at][2]
+            if emptiest_first and own[domain] >= left:
+                # The last that hold so many are the tightest; the first of these goes first.
+                tightest = own[order[bisect_left(order, ((1 - left) * SCALE,), at) - 1][2]]
+                domain = order[bisect_left(order, (-tightest * SCALE,), at)][2]
+            held = min(own[domain], left)
+            takes.append(Take(domain, held * size, 0))
+            left -= held
+            at += 1
         return takes
 
     def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:

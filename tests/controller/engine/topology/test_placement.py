@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.placement import NotPlaced
 from controller.engine.resources import FlavorName
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
-from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, pod, usage
+from tests.controller.engine.topology.lab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
 TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
 
@@ -24,6 +25,42 @@ def test_what_is_left_goes_to_the_tightest_that_holds_it() -> None:
     lab = Lab({"b/r/a": 4, "b/r/b": 3, "b/r/c": 1, "b/r/d": 2})
     assert lab.main(ask(5, required=RACK)) == {"a": 4, "c": 1}
     assert lab.main(ask(6, required=RACK)) == {"a": 4, "d": 2}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_order_of_a_racks_hosts_is_that_of_what_is_left_in_them(mixed: bool) -> None:
+    lab = Lab(even(1, 3, 4, 4), {"TASProfileMixed": mixed})
+    asks = ask(2, required=RACK), ask(2, podSetSliceRequiredTopology=RACK, podSetSliceSize=2)
+    for request in asks:
+        lab.main(request)
+    lab.hold({"b0r0h2": 2})
+    assert lab.main(asks[0]) == {"b0r0h2": 2}
+    lab.hold({"b0r1h3": 1, "b0r0h2": 2})
+    assert lab.main(asks[0]) == {"b0r0h3": 2}
+    for request in asks:
+        lab.main(request)
+        lab.topologies.validate_trees()
+
+
+def test_what_an_empty_cluster_offers_changes_with_its_nodes_alone() -> None:
+    lab, request = Lab(even(1, 2, 4, 4)), ask(13, required=RACK)
+    held = usage({f"b0r0h{at}": 4 for at in range(4)})
+    lab.topologies.add(FLAVOR, held)
+    before = lab.place(request, empty=True)
+    assert lab.place(request, empty=True) == before == {"main": {"b0r0h0": 4, "b0r0h1": 4, "b0r0h2": 4, "b0r0h3": 1}}
+    lab.topologies.remove_node("b0r0h3")
+    after = {"main": {"b0r1h0": 4, "b0r1h1": 4, "b0r1h2": 4, "b0r1h3": 1}}
+    assert lab.place(request, empty=True) == after
+    lab.topologies.set_node(node("b0/b0r1/b0r1h0", 0))
+    assert isinstance(lab.place(request, empty=True), str)
+
+
+def test_a_pod_set_that_asks_for_more_of_each_pod_is_asked_for_anew() -> None:
+    lab = Lab(even(1, 1, 2, 4))
+    first = ask(2, 2, required=RACK)
+    large = msgspec.structs.replace(first, single_pod={GPU: 4})
+    assert lab.main(first) == {"b0r0h0": 2}
+    assert lab.main(large) == {"b0r0h0": 1, "b0r0h1": 1}
 
 
 def test_preferred_pods_climb_and_at_the_top_spread() -> None:

@@ -320,7 +320,7 @@ GPUS = Dashboard(
             (f"DCGM_FI_DEV_ROW_REMAP_PENDING{{{G}}}", "remap pending"),
             (f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{G}}}", "remap failed"),
         ),
-        graph("Open XID", "none", (f"DCGM_FI_DEV_XID_ERRORS{{{G}}}", "GPU {{gpu}}")),
+        graph("Open XID", "none", (f"max by (instance, gpu, UUID) (DCGM_FI_DEV_XID_ERRORS{{{G}}})", "GPU {{gpu}}")),
         graph("NVLinks", "none", (f"tessera_gpu_nvlinks{{{G}}}", "{{state}}")),
     ),
     (NODE, GPU),

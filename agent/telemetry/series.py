@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from agent.health.xids import UNKNOWN_XID_NAME, XIDS
 from agent.telemetry.activity import Activity
 from agent.telemetry.allocation import NOBODY, Allocation, Place, Tenants, tenants
 from agent.telemetry.collectors import USUAL, Collectors
@@ -240,10 +241,16 @@ def _xid(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -
     """Known of every GPU, also of one that does not answer: it comes from its open faults."""
     if not writer.wants(XID_ERRORS):
         return
-    place = Place(gpu.uuid)
-    base = names.dcgm(gpu, place)
-    text = _with(base, _pod(held.holders[0])) if held.exclusive else base
-    writer.add(XID_ERRORS, text, scene.xids.get(gpu.uuid, 0))
+    xid = scene.xids.get(gpu.uuid, 0)
+    pod = dict(_pod(held.holders[0])) if held.exclusive else {}
+    pairs = {**pod, "err_code": str(xid), "err_msg": _xid_name(xid)}
+    writer.add(XID_ERRORS, _with(names.dcgm(gpu, Place(gpu.uuid)), sorted(pairs.items())), xid)
+
+
+def _xid_name(xid: int) -> str:
+    if xid == 0:
+        return "No Error"
+    return XIDS[xid].name if xid in XIDS else UNKNOWN_XID_NAME
 
 
 def _board(writer: Writer, names: _Names, gpu: Gpu, scene: Scene) -> None:

@@ -52,6 +52,7 @@ INSTANCE_LABELS = ("GPU_I_PROFILE", "GPU_I_ID")
 HOST_LABEL = "Hostname"
 DEFAULT_LABEL_FIELDS = ("DCGM_FI_DRIVER_VERSION",)
 POD_LABELS = ("container", "namespace", "pod")
+XID_LABELS = ("err_code", "err_msg")
 
 DASHBOARD_12239 = (
     "DCGM_FI_DEV_GPU_TEMP",

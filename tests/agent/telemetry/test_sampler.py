@@ -65,7 +65,8 @@ async def test_every_default_counter_of_the_peers_is_there_by_itself(lab: Lab) -
         assert found[name].documentation
         assert [sample.labels["gpu"] for sample in found[name].samples] == ["0", "1"]
         for sample in found[name].samples:
-            assert set(sample.labels) == {*peer.DEVICE_LABELS, peer.HOST_LABEL, *peer.DEFAULT_LABEL_FIELDS}
+            more = peer.XID_LABELS if name == "DCGM_FI_DEV_XID_ERRORS" else ()
+            assert set(sample.labels) == {*peer.DEVICE_LABELS, peer.HOST_LABEL, *peer.DEFAULT_LABEL_FIELDS, *more}
 
 
 async def test_a_pod_on_a_gpu_of_its_own_is_on_the_gpus_series(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.health.xids import UNKNOWN_XID_NAME, XIDS
 from agent.podresources import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, Place, allocations, tenants
@@ -333,6 +334,11 @@ def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:
     one = scene(WHOLE, plan(WHOLE, LayoutSpec()), {"GPU-0": "train"}, [], xids={GpuUuid("GPU-0"): 79})
     assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu", "pod") == {("0", "train"): 79}
     assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_allocation"}
+    line = next(line for line in write(one).text().decode().splitlines() if line.startswith("DCGM_FI_DEV_XID_ERRORS{"))
+    assert re.findall(r'(\w+)="', line)[-5:] == sorted((*peer.POD_LABELS, *peer.XID_LABELS)), "in the peer's order"
+    for xid, said in ((79, XIDS[79].name), (0, "No Error"), (4711, UNKNOWN_XID_NAME)):
+        one = scene(WHOLE, Layout(), {}, [], xids={GpuUuid("GPU-0"): xid})
+        assert series(one, "DCGM_FI_DEV_XID_ERRORS", "err_code", "err_msg") == {(str(xid), said): xid}
 
 
 def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:

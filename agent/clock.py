@@ -3,6 +3,11 @@
 import time
 
 
+def until_poll(interval_s: float) -> float:
+    """Seconds to the next whole multiple of ``interval_s``: polls that fall together cost the process one wake-up."""
+    return interval_s - time.monotonic() % interval_s
+
+
 class SteadyClock:
     """Call it for the time. Within one process it only grows, whatever an administrator or NTP does to the clock."""
 

@@ -18,7 +18,7 @@ from msgspec import structs
 
 import agent.certificates  # noqa: F401 - before anything imports aiohttp
 from agent import heap
-from agent.clock import SteadyClock
+from agent.clock import SteadyClock, until_poll
 from agent.config import (
     ConfigError,
     ConfigName,
@@ -162,7 +162,7 @@ class _Process:
         seen = identity(self._path())
         while True:
             try:
-                async with asyncio.timeout(CONFIG_POLL_S):
+                async with asyncio.timeout(until_poll(CONFIG_POLL_S)):
                     await self._reload.wait()
             except TimeoutError:
                 if identity(self._path()) == seen:

@@ -5,12 +5,12 @@ another version; a GPU that is lost, reset, removed or added; MIG instances that
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from agent.clock import until_poll
 from agent.health.events import (
     EccSample,
     Event,
@@ -83,6 +83,7 @@ class GpuMonitor:
         self._unread = False
         self._said_empty = False
         self._free_until_s = 0.0
+        self._changing_until_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self._alone: list[Callable[[Driver], Coroutine[Any, Any, None]]] = []
         self._driver: Driver | None = None
@@ -146,6 +147,15 @@ class GpuMonitor:
         assert self._driver is not None, "up without a driver"
         return await self._driver.on_gpu(uuid, function, timeout_s)
 
+    def hurry(self, seconds: float) -> None:
+        """MIG is being changed by us, step by step: the next discoveries are quick, and come when they are asked for.
+
+        Half of a change is nothing to look for: what a probe sees of it is left until so many seconds after.
+        """
+        self._changing_until_s = asyncio.get_running_loop().time() + seconds
+        if self._driver is not None:
+            self._driver.hurry(seconds)
+
     async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
         """Call NVML while no session of ours is open: for what our own session would hold up. Raises NvmlError.
 
@@ -194,7 +204,7 @@ class GpuMonitor:
                     await probes.replace(
                         {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
                     )
-                await probes.wait(self._rescan, RESCAN_S)
+                await probes.wait(self._rescan, until_poll(RESCAN_S))
 
     async def _discover(self, driver: Driver) -> None:
         self._compare(await driver.read_versions())
@@ -226,9 +236,11 @@ class GpuMonitor:
             pause_s = self.settings.probe_interval_s
             if not self._listener.at_ease(gpu):
                 pause_s = min(pause_s, ANXIOUS_PROBE_S)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await kick.wait()
+            timer = asyncio.get_running_loop().call_later(pause_s, kick.set)
+            try:
+                await kick.wait()
+            finally:
+                timer.cancel()
 
     async def _probe(self, driver: Driver, gpu: GpuUuid) -> None:
         """One look, told as health events. Raises DriverUnavailable: that is no matter of one GPU."""
@@ -250,6 +262,8 @@ class GpuMonitor:
         gpu = next((gpu for gpu in self._known if gpu.uuid == uuid), None)
         if gpu is None or not gpu.readable:
             return True
+        if asyncio.get_running_loop().time() < self._changing_until_s:
+            return False
         known = tuple(str(mig.uuid) for mig in gpu.mig_instances) if gpu.mig_enabled else None
         return known != sighting.probe.mig_uuids
 

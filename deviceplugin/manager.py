@@ -116,11 +116,12 @@ class PluginManager:
         while True:
             self._wake.clear()
             await self.mend()
+            # Whatever wakes it, it looks: a timer that sets the event costs half of a timeout that is raised.
+            timer = asyncio.get_running_loop().call_later(self._pause_s(), self._wake.set)
             try:
-                async with asyncio.timeout(self._pause_s()):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                await self._wake.wait()
+            finally:
+                timer.cancel()
 
     async def mend(self) -> None:
         """One pass: a server for each desired resource, registered with the present kubelet; none for the others."""
@@ -158,10 +159,13 @@ class PluginManager:
         return None if self._kubelet_socket is None else identify(self._kubelet_socket)
 
     def _pause_s(self) -> float:
-        """Until the next look: the poll, or a retry that falls due earlier."""
+        """Until the next look: the poll, or a retry that falls due earlier.
+
+        Polls are on whole multiples of their interval: those of one process that fall together cost one wake-up.
+        """
         due = (slot.retry_at - self._clock() for slot in self._slots.values() if not self._is_registered(slot))
         # What was due before this look could not be done in it: no kubelet is there, and only the poll will tell.
-        return min([POLL_S, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
+        return min([POLL_S - self._clock() % POLL_S, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
 
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:

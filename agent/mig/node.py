@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import grpc
 import grpc.aio
 
+from agent.clock import until_poll
 from agent.config.settings import Settings
 from agent.mig.change import Hands
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
@@ -173,7 +174,7 @@ class MigNode:
     async def _follow_file(self) -> None:
         """A ConfigMap's files are swapped, and nobody is told."""
         while True:
-            await asyncio.sleep(FILE_POLL_S)
+            await asyncio.sleep(until_poll(FILE_POLL_S))
             if self.parted.reread():
                 self.wishes_changed(again=True)
 

@@ -162,11 +162,15 @@ async def test_it_looks_again_when_a_retry_is_due_and_otherwise_only_polls(
 
 
 async def test_without_a_kubelet_it_waits_without_spinning(folder: Path) -> None:
-    manager = PluginManager(folder, folder / "kubelet.sock", Preferrer(), SilentObserver())
+    clock = ManualClock()
+    clock.now_s = 10 * POLL_S
+    manager = PluginManager(folder, folder / "kubelet.sock", Preferrer(), SilentObserver(), clock)
     manager.apply([view_of(gpus(1))])
     await manager.mend()
     assert not manager.ready
     assert manager._pause_s() == POLL_S
+    clock.now_s += 0.25 * POLL_S
+    assert manager._pause_s() == pytest.approx(0.75 * POLL_S)  # with the other polls of the process
     await manager.close()
 
 

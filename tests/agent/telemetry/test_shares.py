@@ -1,11 +1,12 @@
 """What pods used and what nobody used is what the device used: for every figure, every mix of processes, every mode."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import ProcessReading
-from agent.telemetry.shares import Attribution, DeviceUse, Figure, attribute
+from agent.telemetry.shares import Attribution, DeviceUse, Figure, attribute, is_active
 
 A, B, C = (PodContainer("team", name, "main") for name in "abc")
 amounts = st.floats(0, 1e5, allow_nan=False)
@@ -88,6 +89,31 @@ def test_without_samples_nobody_is_made_up() -> None:
     assert found.splits[Figure.SM].pods == {}
     assert found.splits[Figure.SM].unattributed == 50
     assert found.active == {A: None, B: None}
+
+
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ({Figure.BUSY: 0.002}, True),
+        ({Figure.BUSY: 0.001}, False),
+        ({Figure.BUSY: 0.0, Figure.SM: 1}, True),
+        ({Figure.BUSY: 0.0, Figure.SM: 0.9, Figure.ENCODER: 0.9}, False),
+        ({Figure.ENCODER: 1}, True),
+        ({Figure.SM: 0, Figure.DECODER: 1}, True),
+        ({Figure.MEMORY_MIB: 500, Figure.POWER_W: 300}, None),
+    ],
+    ids=str,
+)
+def test_little_work_is_work_and_figures_that_say_nothing_of_it_are_none(
+    totals: dict[Figure, float], expected: bool | None
+) -> None:
+    assert is_active(totals) is expected
+
+
+def test_on_a_shared_device_encoding_alone_is_work_too() -> None:
+    processes = [ProcessReading(1, encoder=1.0), ProcessReading(2, decoder=1.0), ProcessReading(3, copy=9.0)]
+    found = attribute(DeviceUse({}, processes, {1: A, 2: B, 3: C}, holders=(A, B, C), sampled=True))
+    assert found.active == {A: True, B: True, C: False}
 
 
 def test_memory_is_counted() -> None:

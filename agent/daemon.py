@@ -137,6 +137,7 @@ class Agent:
         outlet.follow(self.mig.evictor)
         self._scores = LinkScores(lambda: self.picture.links, clock)
         self._tick: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._restart = asyncio.Event()
         self._looked = self._restored is not None
         """Whether anything is known: until then there is nothing to be ready for."""
@@ -178,6 +179,7 @@ class Agent:
     async def _end(self, tasks: Iterable["asyncio.Task[object]"]) -> None:
         if self._tick is not None:
             self._tick.cancel()
+        tasks = [*tasks, *([] if self._asking is None else [self._asking])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -204,6 +206,8 @@ class Agent:
             source = self._settings.gpu_layout.source if chosen.layout is None else chosen.layout.source
             log.info("layout", extra={"source": source})
             self.picture.reconfigured(self._choices(self._settings), self._clock())
+            if self.picture.awaits_holders:
+                self._asking = asyncio.create_task(self._hear_holders())
             self.mig.wishes_changed(again=True)
         self._serve()
 
@@ -251,10 +255,16 @@ class Agent:
         await self._scores.begin()
         self._discovery_problems = discovery.problems
         if differs:
+            self.holders.nudge()
             log.info("discovered", extra={"gpus": len(node.gpus), "driver": node.driver_version})
         self._serve()
         if differs or self.sampler.blank:
             self.sampler.nudge()
+
+    async def _hear_holders(self) -> None:
+        """What waits for the kubelet's word is not listed meanwhile: that is to be a moment."""
+        await self._ask_holders()
+        self._serve()
 
     async def _ask_holders(self) -> None:
         """Before a GPU is shared or cut: is a container on it? The kubelet knows, and nobody else does."""

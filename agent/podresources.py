@@ -105,6 +105,7 @@ class HolderWatch:
         self.holders: dict[DeviceId, Holder] = {}
         self.allocatable: dict[ResourceName, set[DeviceId]] = {}
         self.reachable = False
+        self._asked_about: set[DeviceId] = set()
         self._complained = False
 
     def nudge(self) -> None:
@@ -136,9 +137,13 @@ class HolderWatch:
         answer = await self._client.list()
         allocatable = await self._client.allocatable()
         # Which devices are ours is asked after the answers: a discovery may have come in between.
-        holders = holders_of(answer, self._devices())
-        differs = holders != self.holders or allocatable != self.allocatable or not self.reachable
+        devices = self._devices()
+        holders = holders_of(answer, devices)
+        # That nobody holds anything is news of devices that were not asked about before.
+        same = (holders, allocatable, devices) == (self.holders, self.allocatable, self._asked_about)
+        differs = not same or not self.reachable
         self.holders, self.allocatable, self.reachable = holders, allocatable, True
+        self._asked_about = devices
         if differs:
             self._changed()
 

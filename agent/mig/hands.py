@@ -13,6 +13,8 @@ READ_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0
 MODE_TIMEOUT_S = 60.0
 """A reset takes seconds, and more on machines with many GPUs."""
+HURRY_S = 5.0
+"""From the last step on: for the discovery of what was made."""
 MAX_CLIENTS = 8
 
 
@@ -29,10 +31,12 @@ class NvmlHands:
         return await self._monitor.on_gpu(self._gpu.uuid, read_mig, READ_TIMEOUT_S)
 
     async def take(self, step: Step) -> None:
+        self._monitor.hurry(HURRY_S)
         await self._monitor.on_gpu(self._gpu.uuid, lambda handle: take(handle, step), STEP_TIMEOUT_S)
 
     async def set_mode(self, *, enabled: bool) -> ModeChange:
         uuid = self._gpu.uuid
+        self._monitor.hurry(HURRY_S)
         change = await self._monitor.on_gpu(uuid, lambda handle: set_mode(handle, enabled=enabled), MODE_TIMEOUT_S)
         if change is ModeChange.DONE or not self._may_close:
             return change

@@ -9,6 +9,7 @@ import ctypes
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVENT_WAIT_MS = 1000
+HURRIED_WAIT_MS = 50
+"""A call waits for the wait for events before it to end: for whom that is too long, see ``hurry``."""
 CALL_TIMEOUT_S = 5.0
 QUEUE_LENGTH = 8
 MAX_LATE_EVENTS = 64
@@ -53,6 +56,7 @@ class GpuWorker:
         self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
         self._events: Any = None
         self._watched: int | None = None
+        self._hurried_until_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
         self._thread.start()
 
@@ -85,6 +89,10 @@ class GpuWorker:
     async def unwatch(self, timeout_s: float) -> None:
         """Hear no more events. Raises CallTimedOut when the thread hangs."""
         await self.call(self._release, timeout_s)
+
+    def hurry(self, seconds: float) -> None:
+        """Calls of the next so many seconds are to wait for little: it is looked for events more often meanwhile."""
+        self._hurried_until_s = time.monotonic() + seconds
 
     def close(self) -> None:
         """Let the thread end after what it is doing; nobody waits for it."""
@@ -131,7 +139,8 @@ class GpuWorker:
             try:
                 item = self._calls.get(block=self._events is None)
             except queue.Empty:
-                self._wait_for_event(EVENT_WAIT_MS)
+                hurried = time.monotonic() < self._hurried_until_s
+                self._wait_for_event(min(HURRIED_WAIT_MS, EVENT_WAIT_MS) if hurried else EVENT_WAIT_MS)
                 continue
             if item is None:
                 self._release()

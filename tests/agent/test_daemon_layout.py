@@ -5,6 +5,8 @@ import asyncio
 import grpc.aio
 import pytest
 
+from agent import podresources
+from agent.gpulayouts import Found
 from inventory.gpulayout import Fractional, LayoutEntry, LayoutMode, TimeSliced
 from inventory.ids import ResourceName
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
@@ -148,6 +150,25 @@ async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab)
     await lab.stop()
     agent = await lab.start(slices(4))
     assert agent._files.layout.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
+
+
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_gpulayout_right_after_the_start_waits_for_no_poll(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    monkeypatch.setattr(podresources, "IDLE_INTERVAL_S", 1000.0)
+    await lab.serve(fleet(2))
+    # Soon it is known that nobody holds them, and no GPU is unlisted for a moment.
+    await lab.until(lambda: lab.agent.picture._held is not None)
+    if not settled:
+        lab.agent.picture._held = None
+    watch = lab.agent.watch
+    entry = LayoutEntry(on(0), LayoutMode.TIME_SLICING, replicas=2)
+    watch._labels, watch._layouts_known = {}, True
+    watch._layouts = {"half": Found("half", {}, layout(entry))}
+    lab.agent._node_changed()
+    assert lab.agent.picture.awaits_holders is not settled
+    await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 2)
 
 
 async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evicted(lab: Lab) -> None:

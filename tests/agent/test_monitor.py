@@ -44,6 +44,7 @@ class ScriptedDriver:
         self.down: Exception | None = None
         self.probes: dict[GpuUuid, Probe | Exception] = {}
         self.unread = False
+        self.hurried = 0.0
         self.opened = self.closed = self.discovered = self.watched = 0
         self.on_xid: Callable[[GpuUuid, XidEvent], None] = lambda _gpu, _event: None
 
@@ -78,6 +79,9 @@ class ScriptedDriver:
         if isinstance(answer, Exception):
             raise answer
         return Sighting(answer, reset=False)
+
+    def hurry(self, seconds: float) -> None:
+        self.hurried = seconds
 
     async def close(self) -> None:
         self.closed += 1
@@ -221,6 +225,22 @@ async def test_instances_that_differ_from_the_discovery_are_looked_at_anew(bench
     assert bench.driver.discovered == 1
     bench.driver.probes[uuid(0)] = Probe(mig_uuids=("MIG-00-0", "MIG-00-1"))
     await bench.until(lambda: bench.driver.discovered > 1)
+
+
+async def test_half_of_our_own_change_is_looked_at_only_when_that_is_asked_for(bench: Bench) -> None:
+    bench.driver.gpus = [gpu(0, mig=["3g.20gb"]), gpu(1)]
+    bench.driver.probes[uuid(0)] = Probe(mig_uuids=("MIG-00-0",))
+    await bench.start()
+    bench.monitor.hurry(1000)
+    assert bench.driver.hurried == 1000
+    bench.driver.probes[uuid(0)] = Probe(mig_uuids=())
+    seen = len(bench.of(ProbeOk))
+    await bench.until(lambda: len(bench.of(ProbeOk)) > seen + 6)
+    assert bench.driver.discovered == 1
+    bench.monitor.rescan()
+    await bench.until(lambda: bench.driver.discovered == 2)
+    bench.monitor.hurry(0)
+    await bench.until(lambda: bench.driver.discovered > 2)
 
 
 async def test_a_gpu_of_which_nothing_is_known_is_looked_for_again(bench: Bench) -> None:

@@ -114,7 +114,8 @@ class Watched:
         self.clock = VirtualClock()
         self.kubelet = ScriptedKubelet(self.clock)
         self.changes = 0
-        self.watch = HolderWatch(self.kubelet, lambda: ids("GPU-0", "GPU-1"), self._changed, self.clock)
+        self.devices = ids("GPU-0", "GPU-1")
+        self.watch = HolderWatch(self.kubelet, lambda: self.devices, self._changed, self.clock)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -190,6 +191,14 @@ async def test_only_an_answer_that_differs_is_told(watched: Watched) -> None:
     await watched.pass_time(11)
     assert watched.changes == 2
     assert set(watched.watch.holders) == {"GPU-0"}
+
+
+async def test_that_nobody_holds_a_device_is_told_once_it_was_asked_about(watched: Watched) -> None:
+    before = watched.changes
+    watched.devices = ids("GPU-0", "GPU-1", "GPU-2")
+    await watched.watch.refresh()
+    await watched.watch.refresh()
+    assert (watched.watch.holders, watched.changes) == ({}, before + 1)
 
 
 async def test_while_the_kubelet_is_away_the_last_known_holders_stay(watched: Watched) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 import pynvml
 import pytest
 
+from agent.nvml import worker as worker_module
 from agent.nvml.errors import CallFailed, CallTimedOut, GpuLost
 from agent.nvml.worker import QUEUE_LENGTH, GpuWorker, XidEvent
 from kube.testing import eventually
@@ -158,6 +159,22 @@ async def listening(start: Start, heard: list[XidEvent], gpu: int = 0) -> GpuWor
     worker = start(f"gpu{gpu}", heard.append)
     assert await worker.watch(pynvml.nvmlDeviceGetHandleByIndex(gpu))
     return worker
+
+
+async def test_in_a_hurry_a_call_waits_for_little_and_events_are_still_told(
+    opened: Simulate, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "EVENT_WAIT_MS", 30_000)
+    simulation = opened(1)
+    pynvml.nvmlInit()
+    heard: list[XidEvent] = []
+    worker = start("gpu0", heard.append)
+    worker.hurry(1000)
+    assert await worker.watch(pynvml.nvmlDeviceGetHandleByIndex(0))
+    for _ in range(3):
+        assert await worker.call(lambda: "at once", timeout_s=10) == "at once"
+    simulation.order(orders.Xid(gpu=0, xid=62))
+    await eventually(lambda: heard == [XidEvent(62)])
 
 
 async def test_an_xid_is_told_with_its_instance(opened: Simulate, start: Start) -> None:

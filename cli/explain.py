@@ -1,5 +1,6 @@
 """``tessera explain``: why one workload waits, by which numbers, who holds what it needs, and how it came to be so."""
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -8,15 +9,16 @@ from cli import explaintables as tables
 from cli.cluster import Json, Where, cluster_options, run
 from cli.local import output_option
 from cli.offline import Offline
-from cli.queue import Source, namespaced, printed, source
+from cli.queue import MANAGER, Source, namespaced, printed, source
 from controller.engine.queueusage import quantity_of
 from controller.engine.resources import ResourceName
 from controller.objects.decode import decode
+from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
 from controller.objects.workload import Workload
-from controller.runtime.kinds import JOBS, WORKLOADS
+from controller.runtime.kinds import JOBS, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
-from kube.errors import NotFoundError
+from kube.errors import ForbiddenError, KubeError, NotFoundError
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 
@@ -45,17 +47,59 @@ def explain(where: Where, name: str, namespace: str | None, output: str) -> None
     """
 
     async def work() -> None:
-        async with source(where) as asked:
-            space, _, bare = name.rpartition("/")
-            space = namespace or space or where.cluster().namespace
-            raw = await _workload(asked.client, space, bare)
-            body = await _explained(asked, decode(raw, Workload))
-            if output == "json":
-                printed(body)
-            else:
-                tables.show(body)
+        space, _, bare = name.rpartition("/")
+        space = namespace or space or where.cluster().namespace
+        try:
+            async with source(where) as asked:
+                body = await _explained(asked, decode(await _workload(asked.client, space, bare), Workload))
+        except ForbiddenError:
+            # An account that may read its own namespace only: what the controller wrote there is still its to read.
+            body = await _read_off(where, space, bare)
+        if output == "json":
+            printed(body)
+        else:
+            tables.show(body)
 
     run(work())
+
+
+async def _read_off(where: Where, namespace: str, name: str) -> Json:
+    """What the Workload's own status says. Raises KubeError where that may not be read either."""
+    async with Client(where.cluster(), user_agent=MANAGER) as client:
+        workload = decode(await _workload(client, namespace, name), Workload)
+        click.echo("note: you may not read the queues: this is what the Workload's own status says", err=True)
+        with suppress(KubeError):
+            queue = await client.get(LOCAL_QUEUES, workload.spec.queue_name, Json, namespace=namespace)
+            return _of_status(workload, str(queue["spec"].get("clusterQueue", "")))
+        return _of_status(workload, None)
+
+
+def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
+    """The keys of an answer, without those that only who sees the whole cluster can fill."""
+    true = {one.type for one in workload.status.conditions if one.status == "True"}
+    state = next((one for one in ("Finished", "Evicted", "Admitted", "QuotaReserved") if one in true), "Pending")
+    waits = next((one for one in workload.status.conditions if one.type == "QuotaReserved"), None)
+    waits = waits if state in ("Pending", "Evicted") else None
+    admission = workload.status.admission
+    return {
+        "source": "the Workload's status",
+        "job": _owner_of(workload),
+        "workload": workload.key,
+        "localQueue": workload.spec.queue_name,
+        "clusterQueue": admission.cluster_queue if admission is not None else cluster_queue,
+        "priority": workload.spec.priority or 0,
+        "state": state,
+        "conditions": to_json(workload.status.conditions),
+        "admission": to_json(admission) if admission is not None else None,
+        "reason": waits.reason if waits is not None else None,
+        "sentence": waits.message if waits is not None else None,
+        "decision": None,
+        "wouldAdmit": None,
+        "position": None,
+        "story": [],
+        "devices": [],
+        "deviceDrift": [],
+    }
 
 
 async def _workload(client: Client, namespace: str, name: str) -> Json:
@@ -96,17 +140,20 @@ async def _explained(asked: Source, workload: Workload) -> Json:
     decision = live["decision"]
     if decision is not None:
         body["reason"], body["sentence"] = decision["reason"], decision["sentence"]
-    if live["state"] in ("Pending", "HeldBack"):
-        local = local or await asked.offline()
-        blocked = local.blocked(workload)
+    wanted = decision["wouldAdmit"] if decision is not None else None
+    waits = live["state"] in ("Pending", "HeldBack")
+    if local is None and (waits or wanted is not None):
+        local = await _beside(asked)
+    if waits:
+        blocked = local.blocked(workload) if local is not None else None
         if blocked is not None:
             body["reason"], body["sentence"] = blocked
         elif decision is None or decision["rule"] == "fits":
-            body["reason"], body["sentence"] = local.why(workload)
+            said = _of_status(workload, None)
+            known = (said["reason"], said["sentence"])
+            body["reason"], body["sentence"] = local.why(workload) if local is not None else known
     body["wouldAdmit"] = None
-    wanted = decision["wouldAdmit"] if decision is not None else None
     if wanted is not None:
-        local = local or await asked.offline()
         queue = str(live["clusterQueue"])
         body["wouldAdmit"] = {**wanted, "resources": [_row(local, queue, wanted, one) for one in wanted["resources"]]}
     if decision is not None:
@@ -114,11 +161,20 @@ async def _explained(asked: Source, workload: Workload) -> Json:
     return body
 
 
+async def _beside(asked: Source) -> Offline | None:
+    """The engine here, for what the controller does not tell; None for an account that may not read all queues."""
+    try:
+        return await asked.offline()
+    except ForbiddenError as refused:
+        click.echo(f"note: who holds it is not shown: {refused}", err=True)
+        return None
+
+
 def _owner_of(workload: Workload) -> str | None:
     return next((f"{one.kind} {one.name}" for one in workload.metadata.owner_references if one.controller), None)
 
 
-def _row(local: Offline, queue: str, wanted: Json, given: Json) -> Json:
+def _row(local: Offline | None, queue: str, wanted: Json, given: Json) -> Json:
     """Needed and free, and of what is free how much is the queue's own quota and how much would be borrowed."""
     resource = str(given["resource"])
     nominal, used, free = (_nanos(given[key]) for key in ("nominal", "used", "available"))
@@ -126,7 +182,7 @@ def _row(local: Offline, queue: str, wanted: Json, given: Json) -> Json:
     own = left if free is None else free if left is None else min(left, free)
     borrowable = None if free is None else free - (own or 0)
     lacking = None if free is None else max(0, (_nanos(given["needed"]) or 0) - free)
-    holders = local.held_by(queue, str(wanted["flavor"]), resource)
+    holders = local.held_by(queue, str(wanted["flavor"]), resource) if local is not None else []
     return {
         **given,
         "quotaLeft": _quantity(left, given),

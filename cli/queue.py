@@ -78,14 +78,14 @@ async def source(where: Where) -> AsyncIterator[Source]:
 
 async def _instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
     """The engine here. Where the API server does not answer either, that alone is worth telling."""
-    note = f"note: the controller cannot be reached ({failed}): computed here"
+    note = f"note: the controller cannot be reached ({failed})"
     try:
         made = await Offline.load(client, where)
     except KubeError as wrong:
         if wrong.status is not None:
             click.echo(note, err=True)
         raise
-    click.echo(note, err=True)
+    click.echo(f"{note}: computed here", err=True)
     return made
 
 

@@ -15,15 +15,20 @@ _PROXIED = re.compile(r"/api/v1/namespaces/([^/]+)/(services|pods)/([^/:]+):(\w+
 
 
 class FrontDoor:
-    """``ports``: what ``services/<name>`` and ``pods/<name>`` lead to; ``asked``: every proxied path."""
+    """``ports``: what ``services/<name>`` and ``pods/<name>`` lead to; ``asked``: every proxied path;
+    ``forbidden``: paths, as a pattern, that RBAC refuses."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server
         self.ports: dict[str, int] = {}
         self.asked: list[str] = []
+        self.forbidden = ""
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
+        if self.forbidden and re.search(self.forbidden, request.path):
+            said = {"kind": "Status", "reason": "Forbidden", "message": f"{request.path} is forbidden"}
+            return web.json_response(said, status=403)
         found = _PROXIED.fullmatch(request.path)
         base, path, headers = self._server.config.server, request.path, dict(request.headers)
         if found is not None:

@@ -208,6 +208,35 @@ async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
         assert text.splitlines()[-1] == "The ClusterQueue is stopped (Hold)"
 
 
+EVERYBODYS = r"/kueue\.x-k8s\.io/v1beta2/\w+$|/api/v1/nodes$"
+"""Lists over all namespaces, and of what belongs to none."""
+
+
+async def test_an_account_of_one_namespace_is_answered_without_who_holds_it(shell: Shell) -> None:
+    async with busy(shell):
+        shell.door.forbidden = EVERYBODYS
+        told = await shell.run("explain", "c")
+        assert told.stdout.splitlines()[0] == "team/c: Pending, WaitingForQuota"
+        assert "What would admit it" in told.stdout
+        assert "Who holds" not in told.stdout
+        assert "note: who holds it is not shown: GET /api" in told.stderr
+
+
+async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_the_workload_says(shell: Shell) -> None:
+    async with busy(shell):
+        shell.door.forbidden = f"{EVERYBODYS}|/proxy/"
+        shown = await shell.run("explain", "c")
+        assert shown.stderr.splitlines()[-1].startswith("note: you may not read the queues")
+        assert "computed here" not in shown.stderr
+        told = shown.stdout.splitlines()
+        assert told[:2] == ["team/c: Pending, WaitingForQuota", "ClusterQueue cq by LocalQueue lq-cq, priority 0"]
+        assert told[2].startswith("Needs 2 cpu")
+        found = await shell.json("explain", "a")
+        assert (found["source"], found["state"], found["clusterQueue"]) == ("the Workload's status", "Admitted", "cq")
+        shell.door.forbidden = "."
+        assert "forbidden" in (await shell.run("explain", "c", code=1)).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -3,6 +3,7 @@
 import difflib
 from typing import Any, Final
 
+from controller.config.idlegates import IDLE
 from controller.config.oldgates import GONE
 from controller.config.reader import Found
 from controller.config.settings import Policy
@@ -58,6 +59,8 @@ def _gates(found: Found) -> FeatureGates:
             found.note(place, f"no gate of this version of Kueue ({GONE[name]})")
         elif name in DEFAULTS:
             given[name] = on
+            if name in IDLE and on != DEFAULTS[name]:
+                found.note(place, IDLE[name])
         else:
             near = difflib.get_close_matches(name[:60], [*DEFAULTS, *GONE], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from controller.config.idlegates import IDLE
 from controller.config.keys import KUEUE, OWN, Key
 from controller.config.oldgates import GONE
 
@@ -43,6 +44,7 @@ def rewritten(page: str) -> str:
         "kueue": _honoured(KUEUE),
         "unused": _unused(KUEUE),
         "own": _honoured(OWN),
+        "idle": _table(("gate", "what holds"), ((f"`{name}`", text) for name, text in IDLE.items())),
         "gates": _table(("gate", "what holds"), ((f"`{name}`", text) for name, text in GONE.items())),
     }
     return _MARKED.sub(lambda match: match[1] + tables[match[2]] + match[3], page)

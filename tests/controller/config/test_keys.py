@@ -1,5 +1,6 @@
 """Each key of the table does what the table says: it changes the configuration, or is named as without effect."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from controller.config import ControllerConfig, default, load, parse
+from controller.config.idlegates import IDLE
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
 from controller.config.oldgates import GONE
 from controller.config.reference import PAGE, rewritten
@@ -235,3 +237,21 @@ def test_every_example_is_read_and_all_of_it_counts(path: Path) -> None:
 
 def test_no_gate_is_both_there_and_gone() -> None:
     assert not DEFAULTS.keys() & GONE.keys()
+
+
+def test_a_gate_is_read_somewhere_or_said_to_be_without_effect() -> None:
+    tables = ("gates.py", "oldgates.py", "idlegates.py")
+    files = [file for file in (ROOT / "controller").rglob("*.py") if file.name not in tables]
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert DEFAULTS.keys() - IDLE.keys() == DEFAULTS.keys() & words
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_a_gate_that_changes_nothing_is_named_when_it_is_not_at_its_default(name: str) -> None:
+    def notes(on: bool) -> list[str]:
+        text = f"apiVersion: {API_VERSIONS[0]}\nkind: Configuration\nfeatureGates: {{{name}: {str(on).lower()}}}\n"
+        return [note.key for note in parse(text).without_effect]
+
+    assert notes(DEFAULTS[name]) == []
+    assert notes(not DEFAULTS[name]) == [f"featureGates.{name}"]

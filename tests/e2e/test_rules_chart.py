@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.telemetry import collectors
 from controller.config.load import parse
 from hack import prometheus
 from hack.cluster import binaries
@@ -28,9 +29,10 @@ def programs() -> None:
     prometheus.ensure()
 
 
-def helm(metrics: Mapping[str, Any]) -> "subprocess.CompletedProcess[str]":
+def helm(metrics: Mapping[str, Any], **values: Any) -> "subprocess.CompletedProcess[str]":
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", "tessera-system"]
-    command += ["--set-json", f"metrics={json.dumps(metrics)}"]
+    for name, value in {"metrics": metrics, **values}.items():
+        command += ["--set-json", f"{name}={json.dumps(value)}"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -82,6 +84,22 @@ def test_each_dashboard_is_a_config_map_that_grafanas_sidecar_finds() -> None:
         assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert one["metadata"]["annotations"] == {"grafana_folder": "GPUs"}
         assert json.loads(one["data"][f"tessera-{path.name}"]) == json.loads(path.read_text())
+
+
+def test_a_collectors_file_goes_along_with_the_config_files_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    values = yaml.safe_load(page.split("```\nconfig:")[1].split("```")[0])
+    done = helm({}, config=values)
+    assert done.returncode == 0, done.stderr
+    objects = [one for one in yaml.safe_load_all(done.stdout) if one]
+    (files,) = (one["data"] for one in objects if one["metadata"]["name"] == "t-tessera-agent-config")
+    (agent,) = (one["spec"]["template"]["spec"] for one in objects if one["kind"] == "DaemonSet")
+    (mounted,) = (one for one in agent["containers"][0]["volumeMounts"] if one["name"] == "config")
+    wanted = Path(yaml.safe_load(files["default"])["metrics"]["collectors"])
+    assert str(wanted.parent) == mounted["mountPath"]
+    found = collectors.parse(files[wanted.name], wanted.name)
+    assert [field.name for field in found.fields] == ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DRIVER_VERSION"]
+    assert found.missing == ()
 
 
 def test_the_agents_own_labels_are_kept_when_the_operator_scrapes_them() -> None:

@@ -57,9 +57,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
             hint = "expected a kubeconfig file (--kubeconfig, or $KUBECONFIG)"
             raise click.ClickException(f"{self.kubeconfig}: found no such file, {hint}")
         try:
-            return from_kubeconfig(self.kubeconfig, context=self.context)
+            return _logged_in(self.kubeconfig, self.context)
         except ConfigError as wrong:
             raise click.ClickException(str(wrong)) from None
+
+
+@functools.cache
+def _logged_in(kubeconfig: Path, context: str | None) -> ClusterConfig:
+    """Read once a command: a login plugin asks the person once."""
+    return from_kubeconfig(kubeconfig, context=context, plugins=True)
 
 
 def _service(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -3,8 +3,8 @@
     in_cluster() | from_kubeconfig(path) -> ClusterConfig -> Client
 
 Only what an agent or controller needs is understood: a server, a CA, and a client certificate or a token. Plugins that
-would run a program (``exec``, ``auth-provider``) are refused with an error: a daemon must not depend on a person's
-login tools. Secrets never appear in ``repr``.
+would run a program (``exec``) are refused with an error unless the caller asks for them: a daemon must not depend on a
+person's login tools. Secrets never appear in ``repr``.
 """
 
 import base64
@@ -12,7 +12,7 @@ import binascii
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,10 @@ class _Kubeconfig(Struct, rename={"current_context": "current-context"}):
     current_context: str = ""
 
 
-def from_kubeconfig(path: Path, *, context: str | None = None) -> ClusterConfig:
+def from_kubeconfig(path: Path, *, context: str | None = None, plugins: bool = False) -> ClusterConfig:
     """One context of a kubeconfig file, its current one by default; paths in it are relative to its folder.
 
+    With ``plugins`` a user's ``exec`` is run (see ``kube.login``), once: for a command, not for a daemon.
     Raises ConfigError naming the file and the field.
     """
     parsed = _parse(path)
@@ -175,9 +176,9 @@ def from_kubeconfig(path: Path, *, context: str | None = None) -> ClusterConfig:
     if cluster is None or not cluster.server:
         raise ConfigError(f"{path}: contexts[{chosen}].cluster: {ctx.cluster!r} is no cluster with a server")
     user = next((item.user for item in parsed.users if item.name == ctx.user), _User())
-    _refuse_plugins(path, ctx.user, user)
+    _refuse_plugins(path, ctx.user, user, run=plugins)
     secrets = _Reader(path)
-    return ClusterConfig(
+    found = ClusterConfig(
         server=cluster.server.rstrip("/"),
         ca_pem=secrets.pem("certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data),
         insecure=cluster.insecure_skip_tls_verify,
@@ -187,6 +188,24 @@ def from_kubeconfig(path: Path, *, context: str | None = None) -> ClusterConfig:
         token=user.token,
         token_file=path.parent / user.token_file if user.token_file else None,
         namespace=ctx.namespace or "default",
+    )
+    return found if user.exec is None else _logged_in(found, path, ctx.user, user.exec)
+
+
+def _logged_in(config: ClusterConfig, path: Path, name: str, plugin: dict[str, Any]) -> ClusterConfig:
+    from kube.login import log_in
+
+    shown: dict[str, Any] = {"server": config.server, "insecure-skip-tls-verify": config.insecure}
+    if config.ca_pem is not None:
+        shown["certificate-authority-data"] = base64.b64encode(config.ca_pem.encode()).decode()
+    if config.tls_server_name is not None:
+        shown["tls-server-name"] = config.tls_server_name
+    credential = log_in(plugin, f"{path}: users[{name}].exec", path.parent, shown)
+    return replace(
+        config,
+        token=credential.token,
+        cert_pem=credential.client_certificate_data or config.cert_pem,
+        key_pem=credential.client_key_data or config.key_pem,
     )
 
 
@@ -207,8 +226,9 @@ def _parse(path: Path) -> _Kubeconfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _refuse_plugins(path: Path, name: str, user: _User) -> None:
-    for key, value in (("exec", user.exec), ("auth-provider", user.auth_provider), ("username", user.username)):
+def _refuse_plugins(path: Path, name: str, user: _User, *, run: bool) -> None:
+    plugin = None if run else user.exec
+    for key, value in (("exec", plugin), ("auth-provider", user.auth_provider), ("username", user.username)):
         if value is not None:
             raise ConfigError(
                 f"{path}: users[{name}].{key}: not supported here, expected a client certificate, token or tokenFile"

@@ -53,7 +53,9 @@ def encode(levels: Sequence[str], domains: Sequence[Domain], *, by_hostname_pref
 
 
 def decode(assignment: TopologyAssignment) -> Iterator[Domain]:
-    """The domains in their order. Raises TopologyEncodingError for lists whose lengths do not agree."""
+    """The domains in their order. Raises TopologyEncodingError for lists whose lengths do not agree, and for none."""
+    if assignment.slices and not assignment.levels:
+        raise TopologyEncodingError("topologyAssignment.levels: expected at least one")
     for index, one in enumerate(assignment.slices):
         path = f"topologyAssignment.slices[{index}]"
         if len(one.values_per_level) != len(assignment.levels):

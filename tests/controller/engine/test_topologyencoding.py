@@ -67,6 +67,7 @@ def assignment_of(values: LevelValues, counts: SlicePodCounts, levels: tuple[str
             assignment_of(LevelValues(universal="x"), SlicePodCounts(universal=1), ("a", "b")),
             "valuesPerLevel: expected",
         ),
+        (assignment_of(LevelValues(universal="x"), SlicePodCounts(universal=1), ()), "levels: expected at least one"),
     ],
 )
 def test_an_assignment_that_contradicts_itself_is_told_by_field(assignment: TopologyAssignment, field: str) -> None:

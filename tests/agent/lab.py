@@ -29,7 +29,7 @@ from simulator.control import read_request
 from simulator.simulation import Simulation
 
 GPU = "nvidia.com/gpu"
-WAIT_S = 10.0
+WAIT_S = 30.0
 """How long a test waits for what it claims: long, for a loaded machine; what takes so long has failed."""
 EAGER = "version: v1\nhealth: {probationSeconds: 0.1, probeIntervalSeconds: 0.1, probeTimeoutSeconds: 1}\n"
 

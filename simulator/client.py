@@ -38,7 +38,7 @@ def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     if path.is_dir():
         path /= SOCKET_FILE
     elif not path.is_socket() and path.suffix != ".sock":
-        raise OrderRefusedError(f"{path}: no such folder")
+        raise OrderRefusedError(f"{path}: no such folder, expected the state folder of an agent (--state-dir)")
     line = json.dumps(request)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

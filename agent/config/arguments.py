@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS, Option
 from inventory import __version__
@@ -26,8 +27,14 @@ def parse_args(argv: Sequence[str]) -> Mapping[str, str]:
     return {name: ",".join(texts) for name, texts in parsed.items() if texts}
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line and exit code 2; argparse would print all flags before it."""
+        self.exit(2, f"{self.prog}: command line: {message} (--help lists the flags)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tessera-agent",
         description="Finds this node's GPUs, shares them, advertises them to kubelet, and watches their health.",
         epilog=_EXAMPLES,

@@ -135,3 +135,15 @@ def test_nvidias_health_switches_mean_what_they_mean_there() -> None:
     assert health(DP_DISABLE_HEALTHCHECKS="48, 79") == (True, frozenset({48, 79}), none)
     assert health(DP_DISABLE_HEALTHCHECKS="all", DP_ENABLE_HEALTHCHECKS="79") == (True, None, frozenset({79}))
     assert health(DP_DISABLE_HEALTHCHECKS="all", DP_ENABLE_HEALTHCHECKS="all") == (True, none, None)
+
+
+@pytest.mark.parametrize("words", [["--nosuch"], ["--config"], ["extra"]])
+def test_a_command_line_that_is_not_understood_is_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_args(words)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tessera-agent: command line: ")
+    assert words[0] in line

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
 NAMESPACE = "tessera-system"
-PERCENT, PRODUCT = "tessera.dev/gpu-percent", "nvidia.com/gpu.product"
+PERCENT, SHARED, PRODUCT = "tessera.dev/gpu-percent", "nvidia.com/gpu.shared", "nvidia.com/gpu.product"
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"
 BOTH = (f"fractions.gpuMemoryMiB.{A100}=80000", f"fractions.gpuMemoryMiB.{H100}=160000")
 
@@ -28,7 +28,7 @@ BOTH = (f"fractions.gpuMemoryMiB.{A100}=80000", f"fractions.gpuMemoryMiB.{H100}=
 def rendered(*values: str) -> str:
     flags = [word for value in ("fractions.granularity=10", *values) for word in ("--set", value)]
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
-    command += ["-s", "templates/fractions-policy.yaml", *flags]
+    command += ["-s", "templates/fractions-policy.yaml", "-s", "templates/mps-user-policy.yaml", *flags]
     command += ["--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -81,6 +81,18 @@ class Api:
         found: list[dict[str, str]] = of_both[0]
         return found
 
+    def warnings(self, body: dict[str, Any]) -> list[str]:
+        """What is said to who makes the pod, or a Job of it, and is let in."""
+        said = []
+        for one in (body, job(body)):
+            words, environment = self.cluster.kubectl_command("create", "--dry-run=server", "-f", "-")
+            done = subprocess.run(
+                words, env=environment, input=json.dumps(one), capture_output=True, text=True, check=True, timeout=60
+            )
+            said.append([line for line in done.stderr.splitlines() if line.startswith("Warning")])
+        assert len(said[0]) == len(said[1])
+        return said[0]
+
     def refusal(self, body: dict[str, Any]) -> str:
         """Why neither the pod nor a Job of it is let in."""
         said = []
@@ -103,7 +115,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def one_product(cluster: Cluster) -> Api:
-    return policies(cluster, BOTH[0])
+    return policies(cluster, BOTH[0], f"mps.resources={{{SHARED}}}")
 
 
 def policies(cluster: Cluster, *values: str) -> Api:
@@ -191,6 +203,24 @@ def test_hamis_shares_become_the_larger_of_cores_and_memory(
 
 def test_whole_gpus_are_left_alone(one_product: Api) -> None:
     assert one_product.limits(pod({"nvidia.com/gpu": 2})) == [{"nvidia.com/gpu": "2"}]
+
+
+def test_who_shares_a_gpu_under_mps_and_says_no_user_is_told_that_it_serves_one_at_a_time(one_product: Api) -> None:
+    unsaid = pod({"cpu": "1"}, {PERCENT: 30})
+    until(lambda: bool(one_product.warnings(unsaid)), "the policy in effect")
+    (said,) = one_product.warnings(unsaid)
+    assert (
+        "container c1 shares a GPU under MPS, which serves one user at a time: found no securityContext.runAsUser"
+        in said
+    )
+    for of_pod in (True, False):
+        told = pod({"cpu": "1"}, {PERCENT: 30})
+        where = told["spec"] if of_pod else told["spec"]["containers"][1]
+        where["securityContext"] = {"runAsUser": 1000}
+        assert one_product.warnings(told) == []
+    assert one_product.warnings(pod({SHARED: 1})) != [], "named in mps.resources"
+    assert one_product.warnings(pod({"nvidia.com/gpu": 1})) == []
+    assert len(one_product.warnings(pod(annotations={"gpu-fraction": "0.3"}))) == 1, "as it was translated"
 
 
 def test_in_a_mixed_fleet_memory_needs_a_product(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from cli.advice import Advice, Kind, Prefer, Report, Wish, report
 from cli.advisequeries import Prometheus, check, known_products, queries, requests
 from cli.console import patience, show
-from cli.local import output_option, reason
+from cli.local import Number, Whole, output_option, reason
 
 _UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:\d+[wdhms])+")
@@ -60,9 +60,7 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     "--window", type=Duration(), default="7d", callback=_some, show_default=True, help="How far back to look."
 )
 @click.option("--min-age", type=Duration(), default="1h", show_default=True, help="Younger containers get no advice.")
-@click.option(
-    "--headroom", type=click.FloatRange(0, 10), default=0.2, show_default=True, help="Added to the use: 0.2 is 20 %."
-)
+@click.option("--headroom", type=Number(0, 10), default=0.2, show_default=True, help="Added to the use: 0.2 is 20 %.")
 @click.option(
     "--prefer",
     type=click.Choice([one.value for one in Prefer]),
@@ -70,9 +68,7 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     show_default=True,
     help="Where a MIG instance and a fraction would both do.",
 )
-@click.option(
-    "--granularity", type=click.IntRange(1, 100), default=1, show_default=True, help="Of fractions, in percent."
-)
+@click.option("--granularity", type=Whole(1, 100), default=1, show_default=True, help="Of fractions, in percent.")
 @click.option("-n", "--namespace", help="Of this namespace only.")
 @output_option
 def advise(

@@ -10,6 +10,17 @@ import click
 DEFAULT_STATE_DIR = Path("/var/lib/tessera")
 TIMEOUT_S = 10.0
 
+
+class Whole(click.IntRange):
+    """A whole number within bounds; click calls it an "integer range" where it tells of a mistake."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    name = "number"
+
+
 state_dir_option = click.option(
     "--state-dir",
     type=click.Path(path_type=Path),

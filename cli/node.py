@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from agent.report import NodeReport
 from cli import tables
 from cli.console import show
-from cli.local import fetch, output_option, state_dir_option
+from cli.local import Number, Whole, fetch, output_option, state_dir_option
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "gpus": tables.gpus,
@@ -27,7 +27,7 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
 
 
 @click.command("release-nvml")
-@click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
+@click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
 @state_dir_option
 @output_option
 def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
@@ -44,8 +44,8 @@ def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
 
 
 @click.command()
-@click.option("--gpu", type=click.IntRange(0), required=True, help="Index of the GPU that is to be reset.")
-@click.option("--for", "seconds", type=click.FloatRange(1, 600), default=60, show_default=True, help="Seconds.")
+@click.option("--gpu", type=Whole(0), required=True, help="Index of the GPU that is to be reset.")
+@click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
 @click.option("--force", is_flag=True, help="Though pods are on it: the reset ends what they run.")
 @state_dir_option
 @output_option

@@ -9,7 +9,7 @@ import msgspec
 
 from cli import queuetables as tables
 from cli.cluster import Controller, Json, UnreachableError, Where, cluster_options, is_kind_missing, run
-from cli.local import output_option
+from cli.local import Whole, output_option
 from cli.offline import Offline
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
 from kube.client import Client, Selection
@@ -143,7 +143,7 @@ def list_(where: Where, output: str) -> None:
 @queue.command()
 @click.option("--queue", "name", help="A ClusterQueue; without one all of them.")
 @click.option("--local", help="NAMESPACE/NAME of a LocalQueue.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
+@click.option("--limit", type=Whole(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
 @cluster_options
 @output_option
 def pending(where: Where, name: str | None, local: str | None, limit: int, output: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 import msgspec
 
-from cli.local import FORMATS, output_option, state_dir_option
+from cli.local import FORMATS, Number, Whole, output_option, state_dir_option
 
 Order = Callable[..., None]
 
-gpu_option = click.option("--gpu", type=click.IntRange(0), required=True, help="Index of the GPU.")
-any_gpu_option = click.option("--gpu", type=click.IntRange(0), help="Index of the GPU; without it all of them.")
+gpu_option = click.option("--gpu", type=Whole(0), required=True, help="Index of the GPU.")
+any_gpu_option = click.option("--gpu", type=Whole(0), help="Index of the GPU; without it all of them.")
 
 
 @click.group()
@@ -84,9 +84,9 @@ def _send(ctx: click.Context, order: dict[str, Any]) -> None:
 
 @order_command("xid")
 @gpu_option
-@click.option("--gi", type=click.IntRange(0), help="GPU instance that it hits; without it the whole GPU.")
-@click.option("--ci", type=click.IntRange(0), help="Compute instance that it hits.")
-@click.argument("number", type=click.IntRange(1))
+@click.option("--gi", type=Whole(0), help="GPU instance that it hits; without it the whole GPU.")
+@click.option("--ci", type=Whole(0), help="Compute instance that it hits.")
+@click.argument("number", type=Whole(1))
 def xid(ctx: click.Context, gpu: int, gi: int | None, ci: int | None, number: int) -> None:
     """Raise XID NUMBER, with what it does to real hardware.
 
@@ -120,8 +120,8 @@ for _name, _kind, _text in (
 
 @order_command("ecc")
 @gpu_option
-@click.option("--volatile", "uncorrected", type=click.IntRange(0), default=1, show_default=True, help="Uncorrected.")
-@click.option("--corrected", type=click.IntRange(0), default=0, show_default=True, help="Corrected.")
+@click.option("--volatile", "uncorrected", type=Whole(0), default=1, show_default=True, help="Uncorrected.")
+@click.option("--corrected", type=Whole(0), default=0, show_default=True, help="Corrected.")
 def ecc(ctx: click.Context, gpu: int, uncorrected: int, corrected: int) -> None:
     """Count ECC errors: uncorrected ones (--volatile) and corrected ones.
 
@@ -134,7 +134,7 @@ def ecc(ctx: click.Context, gpu: int, uncorrected: int, corrected: int) -> None:
 
 @order_command("nvlink-down")
 @gpu_option
-@click.argument("links", nargs=-1, type=click.IntRange(0))
+@click.argument("links", nargs=-1, type=Whole(0))
 def nvlink_down(ctx: click.Context, gpu: int, links: tuple[int, ...]) -> None:
     """Exactly LINKS are down from now on; without any, all are up.
 
@@ -163,7 +163,7 @@ def driver(ctx: click.Context, state: str, version: str | None) -> None:
 @order_command("slow")
 @any_gpu_option
 @click.argument("call")
-@click.argument("seconds", type=click.FloatRange(0))
+@click.argument("seconds", type=Number(0))
 def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None:
     """Let the NVML function CALL (or '*') take SECONDS; 0 ends it.
 
@@ -178,12 +178,12 @@ def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None
 
 @order_command("load")
 @gpu_option
-@click.option("--sm-util", type=click.FloatRange(0, 1), help="Share of time that SMs are busy.")
-@click.option("--mem-used-mib", type=click.IntRange(0), help="Memory in use, MiB.")
-@click.option("--power-w", type=click.FloatRange(0), help="Power draw, watts.")
-@click.option("--pid", type=click.IntRange(1), help="The process that does it.")
-@click.option("--gi", type=click.IntRange(0), help="GPU instance that the process runs on.")
-@click.option("--ci", type=click.IntRange(0), help="Compute instance that the process runs on.")
+@click.option("--sm-util", type=Number(0, 1), help="Share of time that SMs are busy.")
+@click.option("--mem-used-mib", type=Whole(0), help="Memory in use, MiB.")
+@click.option("--power-w", type=Number(0), help="Power draw, watts.")
+@click.option("--pid", type=Whole(1), help="The process that does it.")
+@click.option("--gi", type=Whole(0), help="GPU instance that the process runs on.")
+@click.option("--ci", type=Whole(0), help="Compute instance that the process runs on.")
 @click.option("--type", "type_", type=click.Choice(["compute", "graphics", "mps", "client"]), help="What it is.")
 def load(ctx: click.Context, /, gpu: int, **values: float | str | None) -> None:
     """What the GPU is doing from now on; without any value it idles.
@@ -201,7 +201,7 @@ def load(ctx: click.Context, /, gpu: int, **values: float | str | None) -> None:
 
 @order_command("end")
 @gpu_option
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Whole(1))
 def end(ctx: click.Context, gpu: int, pid: int) -> None:
     """The process PID ends: it is on the GPU no more.
 

@@ -86,3 +86,17 @@ def test_the_root_names_every_command_in_an_example() -> None:
     assert {name.split()[0] for name in COMMANDS} - used == {"release-nvml"}, (
         "release-nvml: tessera node release is better"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("sim xid --gpu x 79", "Invalid value for '--gpu': 'x' is not a valid integer."),
+        ("sim slow * x", "Invalid value for 'SECONDS': 'x' is not a valid number."),
+        ("node release --gpu -1", "Invalid value for '--gpu': -1 is not in the range x>=0."),
+        ("queue pending --limit 0", "Invalid value for '--limit': 0 is not in the range 1<=x<=100000."),
+    ],
+)
+def test_a_number_that_is_none_is_told_as_such(words: str, said: str) -> None:
+    done = call(*words.split())
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")

@@ -135,10 +135,9 @@ def asks(draw: st.DrawFn) -> Request:
     room_mib = profile.memory_mib if profile is not None else product.memory_mib
     busy = st.floats(0, 1)
     memory = st.floats(0, room_mib)
-    devices = tuple(
-        Used(share, profile.name if profile is not None else "", draw(busy), *sorted((draw(memory), draw(memory))))
-        for _ in range(number)
-    )
+    held = [sorted((draw(memory), draw(memory))) for _ in range(number)]
+    name = profile.name if profile is not None else ""
+    devices = tuple(Used(share, name, draw(busy), usual, most) for usual, most in held)
     resource = (
         f"{MIG_RESOURCE}{profile.name}" if profile is not None else PERCENT_RESOURCE if mode == "fractional" else GPU
     )

@@ -265,7 +265,8 @@ def _parts(request: Request, product: Product, wish: Wish) -> list[_Choice]:
     if percent < 100:  # noqa: PLR2004 - percent
         found.append(_Choice(Kind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
     if request.mode == WHOLE:
-        fitting = _fitting(product, activity, memory_mib)
+        # An instance that takes all of the GPU is no part of it.
+        fitting = [one for one in _fitting(product, activity, memory_mib) if product.share(one) < 1 - _EPSILON]
         found += [_Choice(Kind.MIG, f"1 x {MIG_RESOURCE}{one.name}", product.share(one)) for one in fitting]
     return found
 

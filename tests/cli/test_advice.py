@@ -60,6 +60,8 @@ def told(found: Advice) -> tuple[str, str, float]:
         (request(*[used(0.05, 60000)] * 4), Wish(), ("keep", f"4 x {GPU}", 0.0)),
         (request(*[used(0.05, 2000)] * 4), Wish(), ("mig", f"1 x {MIG_RESOURCE}2g.20gb", 3.7143)),
         (request(used(0, 0), used(0, 0)), Wish(), ("release", "nothing", 2.0)),
+        (request(used(0, 0), used(0.9, 70000)), Wish(), ("keep", f"2 x {GPU}", 0.0)),
+        (request(used(0, 0), used(0.7, 50000)), Wish(), ("count", f"1 x {GPU}", 1.0)),
         (
             request(used(0.2, 5000, 3 / 7, "3g.40gb"), mode="mig", resource=f"{MIG_RESOURCE}3g.40gb"),
             Wish(),
@@ -107,7 +109,10 @@ def test_the_smallest_that_would_do(asked: Request, wish: Wish, expected: tuple[
     [
         (request(Used(1.0)), H100, "nothing tells how busy its devices are"),
         (request(Used(1.0, "", 0.5)), H100, "nothing tells how much memory it holds"),
+        (request(used(0.1, 500), Used(1.0, "", None, 500, 500)), H100, "nothing tells how busy its devices are"),
+        (request(used(0.1, 500), Used(1.0, "", 0.1)), H100, "nothing tells how much memory it holds"),
         (request(used(0.5, 500)), None, "the memory's size is not known"),
+        (request(used(0.5, 500)), Product("Z1", 0.0), "the memory's size is not known"),
         (request(used(0.5, 500, 0.1, "1g.10gb"), mode="mps"), H100, "a share of a MIG instance"),
         (request(used(0.5, 500, 1 / 7, "3g.40gb"), mode="mig"), H100, "a compute instance"),
         (request(used(0.5, 500, 1 / 7, "1g.99gb"), mode="mig"), H100, "has no profile 1g.99gb"),

@@ -274,6 +274,8 @@ async def test_an_instance_that_is_made_anew_on_another_gpu_goes_with_its_holder
     rig.say = {"GPU-0": cut({POWER: 100.0, ENERGY: 0.0}, parts), "GPU-1": whole(1, {USED: 1.0})}
     await rig.look()
     assert rig.shown(USED, "gpu", "GPU_I_ID", "pod")["0", "1", "train"] == 700
+    energy = rig.shown(POD_ENERGY, "gpu", "GPU_I_ID", "pod")
+    assert energy == {("0", "1", "train"): 0, ("0", "", ""): 0}, "what nobody used is the board's, once"
     rig.picture.node, rig.picture.layout = after, plan(after, MIXED)
     moved = GpuReading(GpuUuid("GPU-1"), 1.0, {POWER: 90.0}, instances=(InstanceReading(1, {USED: 30.0, BUSY: 0.1}),))
     rig.say = {"GPU-0": whole(0, {USED: 2.0}), "GPU-1": moved}

@@ -61,7 +61,7 @@ def told(found: Advice) -> tuple[str, str, float]:
         (request(*[used(0.05, 2000)] * 4), Wish(), ("mig", f"1 x {MIG_RESOURCE}2g.20gb", 3.7143)),
         (request(used(0, 0), used(0, 0)), Wish(), ("release", "nothing", 2.0)),
         (request(used(0, 0), used(0.9, 70000)), Wish(), ("keep", f"2 x {GPU}", 0.0)),
-        (request(used(0, 0), used(0.7, 50000)), Wish(), ("count", f"1 x {GPU}", 1.0)),
+        (request(used(0, 0), used(0.83, 50000)), Wish(), ("count", f"1 x {GPU}", 1.0)),
         (
             request(used(0.2, 5000, 3 / 7, "3g.40gb"), mode="mig", resource=f"{MIG_RESOURCE}3g.40gb"),
             Wish(),

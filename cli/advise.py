@@ -52,7 +52,7 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command()
+@click.command(short_help="Which containers could ask for less GPU.")
 @click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", required=True, callback=_url, help="Its URL.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for it.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="File with the authorities of its certificate.")

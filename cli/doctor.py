@@ -16,7 +16,7 @@ from cli.local import fetch, output_option, state_dir_option
 MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
 
 
-@click.command()
+@click.command(short_help="What keeps GPUs from being served on this node.")
 @click.option("--config", type=click.Path(path_type=Path), help="The agent's config file, as the agent gets it.")
 @click.option("--kubelet-dir", type=click.Path(path_type=Path), help="The kubelet's folder.")
 @click.option("--simulate", type=click.Path(path_type=Path), help="The fleet file, where the agent simulates its GPUs.")

@@ -29,7 +29,7 @@ def _workload_name(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command()
+@click.command(short_help="Why a workload waits, in numbers.")
 @click.argument("name", metavar="WORKLOAD", callback=_workload_name)
 @click.option("-n", "--namespace", help="Without it the one before a slash in WORKLOAD, else the context's.")
 @cluster_options

@@ -67,7 +67,7 @@ fleet_option = click.option(
 nodes_option = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 
 
-@click.group()
+@click.group(short_help="How GPUs are cut and shared: plan a layout, apply it.")
 def layout() -> None:
     """How GPUs are cut and shared, GPU by GPU: see what a layout would change, then apply it.
 

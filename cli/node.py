@@ -26,7 +26,7 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
 }
 
 
-@click.command("release-nvml")
+@click.command("release-nvml", short_help="Let the agent close its NVML session for a while.")
 @click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
 @state_dir_option
 @output_option
@@ -84,7 +84,7 @@ class _Node(click.Command):
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
 
-@click.command(cls=_Node)
+@click.command(cls=_Node, short_help="What this node's agent knows: GPUs, holders, health.")
 @click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
 @state_dir_option
 @output_option

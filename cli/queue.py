@@ -93,7 +93,7 @@ def printed(body: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
 
 
-@click.group()
+@click.group(short_help="What queues have and who waits; stop and resume them.")
 def queue() -> None:
     """What queues have, who waits in them and why; stop and resume them.
 
@@ -110,7 +110,7 @@ def queue() -> None:
     """
 
 
-@queue.command("list")
+@queue.command("list", short_help="Queues with their quota, use and waiting workloads.")
 @cluster_options
 @output_option
 def list_(where: Where, output: str) -> None:
@@ -212,7 +212,7 @@ def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-@queue.command()
+@queue.command(short_help="Admit nothing more from a queue.")
 @click.argument("name", callback=_queue_name)
 @click.option("--drain", is_flag=True, help="Evict what runs, too.")
 @cluster_options

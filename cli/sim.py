@@ -1,5 +1,6 @@
 """``tessera sim``: orders to a running simulator, so that faults can be rehearsed by hand."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def order_command(name: str) -> Callable[[Order], click.Command]:
             callback=_state_dir_here,
             help="The agent's state folder.",
         )(inner)
-        return sim.command(name)(inner)
+        clause = re.split("[:;,.]", (function.__doc__ or "").strip(), maxsplit=1)[0]
+        return sim.command(name, short_help=f"{clause}.")(inner)
 
     return made
 

@@ -44,7 +44,7 @@ class Seconds(click.ParamType[float]):
             self.fail(f'found {value!r}, expected a duration such as "90s" or "2h30m"', param, ctx)
 
 
-@click.command("simulate")
+@click.command("simulate", short_help="Who would run when, from files alone.")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="The simulated fleet's file.")
 @click.option(

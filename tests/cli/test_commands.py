@@ -100,3 +100,11 @@ def test_the_root_names_every_command_in_an_example() -> None:
 def test_a_number_that_is_none_is_told_as_such(words: str, said: str) -> None:
     done = call(*words.split())
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"Error: {said}")
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_list_of_commands_says_whole_sentences(name: str) -> None:
+    shown = click.testing.CliRunner().invoke(tessera, [*name.split(), "--help"], terminal_width=80).output
+    told = shown.partition("Commands:")[2]
+    assert told
+    assert "..." not in told

@@ -38,6 +38,7 @@ async def test_a_change_is_written_and_the_last_one_at_the_end(tmp_path: Path) -
     await asyncio.gather(task, return_exceptions=True)
     await files.close()
     assert on_disk(tmp_path) == known(2)
+    assert files.layout == known(2).layout
     assert StateFiles(tmp_path, lambda: None).layout == known(2).layout
 
 

@@ -152,7 +152,7 @@ def nvlink_down(ctx: click.Context, gpu: int, links: tuple[int, ...]) -> None:
 @click.argument("state", type=click.Choice(["up", "down"]))
 @click.option("--version", help="Come up as another driver version.")
 def driver(ctx: click.Context, state: str, version: str | None) -> None:
-    """Unload the driver, or load it.
+    """Unload or load the driver.
 
     \b
     Examples:

@@ -202,9 +202,9 @@ class PodLab:
         """A ClusterQueue and a LocalQueue of its name; ``placed``: its pods are sent to nodes one by one."""
         flavor = "placed" if placed else "gpus"
         if placed:
-            await self.queues.make(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
+            await self.queues.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
         topology = {"topologyName": "hosts"} if placed else {}
-        await self.queues.make(FLAVORS, flavor, spec={"nodeLabels": {"type": "kwok"}, **topology})
+        await self.queues.share(FLAVORS, flavor, spec={"nodeLabels": {"type": "kwok"}, **topology})
         quota = {"name": flavor, "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}
         group = {"coveredResources": [GPU], "flavors": [quota]}
         await self.queues.make(CLUSTER_QUEUES, name, spec={"namespaceSelector": {}, "resourceGroups": [group], **spec})
@@ -283,7 +283,7 @@ async def pod_lab(cluster: Cluster, limits: dict[str, int] | None = None) -> Asy
     """Follows everything until the block ends, and fails if anything happened that may never happen."""
     watcher = PodWatcher()
     async with lab(cluster, limits or {}) as queues:
-        await queues.make(NAMESPACES, TEAM)
+        await queues.share(NAMESPACES, TEAM)
         reflector = Reflector(
             queues.client,
             PODS,

@@ -31,6 +31,7 @@ from kube.config import from_kubeconfig
 from kube.errors import ConflictError
 from kube.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
+from tests.e2e import diagnosis
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "tessera"
@@ -56,9 +57,8 @@ def install(cluster: Cluster) -> None:
     files = [word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", str(file))]
     cluster.kubectl("apply", "--server-side", *files)
     # Nobody here speaks v1beta1, and no replica can be reached to convert it.
-    for name in cluster.kubectl("get", "crd", "-o", "name").split():
-        patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
-        cluster.kubectl("patch", name, "--type=merge", "-p", patch)
+    patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
+    cluster.kubectl("patch", *cluster.kubectl("get", "crd", "-o", "name").split(), "--type=merge", "-p", patch)
     cluster.kubectl("create", "namespace", NAMESPACE)
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
     shown = ["--show-only", "templates/controller-rbac.yaml"]
@@ -185,19 +185,28 @@ class QueueLab:
         self.cluster = cluster
         self.client = client
         self.watcher = watcher
+        self.logs: list[Path] = []
+        """Of all controllers that ever ran here."""
 
     async def make(self, resource: Resource, name: str, *, namespace: str | None = None, **parts: Any) -> None:
+        """One that nobody made before: what an earlier test left is not what this one asks for."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, **parts}
+        await self.client.create(resource, body, dict[str, Any], namespace=namespace)
+
+    async def share(self, resource: Resource, name: str, *, namespace: str | None = None, **parts: Any) -> None:
+        """One that all tests of a module use: the first makes it, and whoever finds it wants it as it is."""
         try:
-            await self.client.create(resource, body, dict[str, Any], namespace=namespace)
+            await self.make(resource, name, namespace=namespace, **parts)
         except ConflictError as error:
             if error.reason != "AlreadyExists":
                 raise
+            there = await self.client.get(resource, name, dict[str, Any], namespace=namespace)
+            assert _holds(there, parts), f"{resource.kind} {name}: expected {parts}, found {there}"
 
     async def queue(self, name: str, cpus: int, *, cohort: str = "", **spec: Any) -> None:
         """A ClusterQueue, and a LocalQueue of its name in namespace ``team``."""
-        await self.make(NAMESPACES, "team")
-        await self.make(FLAVORS, "plain")
+        await self.share(NAMESPACES, "team")
+        await self.share(FLAVORS, "plain")
         group = {
             "coveredResources": ["cpu"],
             "flavors": [{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}],
@@ -266,6 +275,7 @@ class QueueLab:
     @contextmanager
     def controllers(self, folder: Path, *names: str, flags: tuple[str, ...] = ()) -> Iterator[list[Controller]]:
         made = [Controller(self.cluster, folder, name, flags) for name in names]
+        self.logs += [one.log for one in made if one.log not in self.logs]
         for one in made:
             one.start()
         try:
@@ -285,7 +295,11 @@ class QueueLab:
 
 @asynccontextmanager
 async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLab]:
-    """Follows everything until the block ends, and fails if anything happened that may never happen."""
+    """Follows everything until the block ends, and fails if anything happened that may never happen.
+
+    It begins when nodes take pods; a failure inside says what the cluster, its workloads and the controllers do.
+    """
+    await asyncio.to_thread(diagnosis.await_fit, cluster)
     watcher = Watcher(limits)
     async with Client(from_kubeconfig(cluster.kubeconfig), timeout_s=20.0) as client:
         backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
@@ -295,8 +309,12 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
         tasks = [asyncio.create_task(workloads.run()), asyncio.create_task(jobs.run())]
         await workloads.wait_synced()
         await jobs.wait_synced()
+        made = QueueLab(cluster, client, watcher)
         try:
-            yield QueueLab(cluster, client, watcher)
+            yield made
+        except Exception as error:
+            error.add_note(await asyncio.to_thread(diagnosis.told, cluster, watcher.workloads, made.logs))
+            raise
         finally:
             for task in tasks:
                 task.cancel()
@@ -325,6 +343,16 @@ def admission(workload: Json) -> Json | None:
 
 def _owner(workload: Json) -> str:
     return next((one["name"] for one in workload["metadata"].get("ownerReferences", [])), "")
+
+
+def _holds(there: Any, given: Any) -> bool:
+    """Whether everything that is given stands there too; the API server adds defaults."""
+    if isinstance(given, dict):
+        return isinstance(there, dict) and all(_holds(there.get(key), value) for key, value in given.items())
+    if isinstance(given, list):
+        same = isinstance(there, list) and len(there) == len(given)
+        return same and all(map(_holds, there, given))
+    return bool(there == given)
 
 
 def _json(raw: bytes) -> Json:

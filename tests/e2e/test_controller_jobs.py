@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 async def classes(scene: QueueLab) -> None:
     for name, value in (("low", 10), ("high", 100)):
-        await scene.make(WORKLOAD_CLASSES, name, value=value)
+        await scene.share(WORKLOAD_CLASSES, name, value=value)
 
 
 async def test_jobs_start_are_preempted_resume_and_end(cluster: Cluster, tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ async def test_pods_of_a_placed_job_run_where_their_rank_says(cluster: Cluster, 
     account = tmp_path / "account.kubeconfig"
     account.write_text(as_controller(cluster))  # the chart's rights are enough to let pods go
     async with lab(cluster, {"*": 200}) as scene:
-        await scene.make(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": hostname}]})
-        await scene.make(FLAVORS, "placed", spec={"nodeLabels": {"type": "kwok"}, "topologyName": "hosts"})
+        await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": hostname}]})
+        await scene.share(FLAVORS, "placed", spec={"nodeLabels": {"type": "kwok"}, "topologyName": "hosts"})
         flavor = {"name": "placed", "resources": [{"name": "cpu", "nominalQuota": "200"}]}
         group = {"coveredResources": ["cpu"], "flavors": [flavor]}
-        await scene.make(NAMESPACES, "team")
+        await scene.share(NAMESPACES, "team")
         await scene.make(CLUSTER_QUEUES, "places", spec={"namespaceSelector": {}, "resourceGroups": [group]})
         await scene.make(LOCAL_QUEUES, "places", namespace="team", spec={"clusterQueue": "places"})
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "50"}}}

@@ -186,8 +186,8 @@ async def test_the_examples_run_and_a_volcano_group_needs_all_its_members(
 
 
 async def _research(scene: PodLab, gpus: int) -> None:
-    await scene.queues.make(NAMESPACES, "ml-research")
-    await scene.queues.make(FLAVORS, "gpus", spec={"nodeLabels": {"type": "kwok"}})
+    await scene.queues.share(NAMESPACES, "ml-research")
+    await scene.queues.share(FLAVORS, "gpus", spec={"nodeLabels": {"type": "kwok"}})
     quota = {"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}
     groups = [{"coveredResources": [GPU], "flavors": [quota]}]
     await scene.queues.make(CLUSTER_QUEUES, "research", spec={"namespaceSelector": {}, "resourceGroups": groups})

@@ -73,14 +73,15 @@ def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 async def prepare(scene: QueueLab) -> None:
     """Queue ``fleet`` over the cliques, ``real`` over the real node; three priority classes."""
-    await scene.make(NAMESPACES, TEAM)
+    assert not scene.watcher.workloads, f"a test before did not end well and left {sorted(scene.watcher.workloads)[:5]}"
+    await scene.share(NAMESPACES, TEAM)
     for name, value in (("lowest", 1), ("low", 10), ("high", 100)):
-        await scene.make(WORKLOAD_CLASSES, name, value=value)
+        await scene.share(WORKLOAD_CLASSES, name, value=value)
     levels = {"fleet": [CLIQUE, HOST], "real": [HOST]}
     nodes = {"fleet": {"type": "kwok"}, "real": {HOST: "node-1"}}
     for name, labels in nodes.items():
-        await scene.make(TOPOLOGIES, name, spec={"levels": [{"nodeLabel": level} for level in levels[name]]})
-        await scene.make(FLAVORS, name, spec={"nodeLabels": labels, "topologyName": name})
+        await scene.share(TOPOLOGIES, name, spec={"levels": [{"nodeLabel": level} for level in levels[name]]})
+        await scene.share(FLAVORS, name, spec={"nodeLabels": labels, "topologyName": name})
         quota = {"name": name, "resources": [{"name": GPU, "nominalQuota": "512"}]}
         groups = [{"coveredResources": [GPU], "flavors": [quota]}]
         preemption = {"withinClusterQueue": "LowerPriority"}
@@ -206,7 +207,7 @@ async def test_the_examples_job_runs_on_linked_gpus_and_moves_as_a_whole(cluster
     """On played nodes an agent's word is ours to write: GpuNodes of two cliques, and then one with a failed GPU."""
     async with lab(cluster, {}) as scene:
         await prepare(scene)
-        await scene.make(NAMESPACES, "ml-research")
+        await scene.share(NAMESPACES, "ml-research")
         await scene.make(LOCAL_QUEUES, "ml-research-queue", namespace="ml-research", spec={"clusterQueue": "fleet"})
         for number in range(2 * SIZE):
             report(cluster, f"kwok-{8 + number}")

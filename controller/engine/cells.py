@@ -91,11 +91,16 @@ class Cell:
         """Add ``amount`` (negative: return it) to the usage here and, as far as it spills, above; O(depth)."""
         cell: Cell | None = self
         while cell is not None and amount:
-            used, local, quota = cell.usage, cell.local_quota, cell.subtree_quota
+            used = cell.usage
             cell.usage = now = used + amount
             parent = cell.parent
-            if parent is not None and (used > quota) != (now > quota):
-                parent.borrowers += 1 if now > quota else -1
+            if parent is None:
+                return
+            quota, local = cell.subtree_quota, cell.local_quota
+            if now > quota >= used:
+                parent.borrowers += 1
+            elif used > quota >= now:
+                parent.borrowers -= 1
             if local:
                 amount = max(0, now - local) - max(0, used - local)
             cell = parent

@@ -33,10 +33,11 @@ class Outcomes:
         """Evictions and admissions in the order they were decided, then everybody who waits."""
         made: list[Decision] = []
         waiting: list[Decision] = []
+        claims, tell = self._beyond.claims is not None, self._stories.tell
         for entry in entries:
             record = entry.record(now_s)
-            before = self._stories.tell(record)
-            if self._beyond.claims is not None:
+            before = tell(record)
+            if claims:
                 self._beyond.decided(entry)
             if entry.second_pass:
                 made.append(self._second_pass(entry, record))
@@ -56,7 +57,8 @@ class Outcomes:
     def _admit(self, entry: Entry, record: Record) -> Admitted:
         state, incoming = self._state, entry.incoming
         holder, key = _holder(entry, record.at_s), record.workload
-        checks = status.checks_for(incoming.queue.object, [fr.flavor for fr in holder.usage])
+        queue = incoming.queue
+        checks = status.checks_for(queue.object, [fr.flavor for fr in holder.usage])
         admitted = Admitted(
             workload=incoming.info.workload,
             holder=holder,
@@ -71,7 +73,7 @@ class Outcomes:
             state.ended.add(incoming.replaces.key)
         state.cluster.add_holder(holder, charged=entry.charged)
         state.assumed[key] = admitted
-        if incoming.queue.policies.usage_based_admission:
+        if queue.policies.usage_based_admission:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         state.touch()
         return admitted

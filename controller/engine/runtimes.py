@@ -23,18 +23,23 @@ _SHORTEST_S: Final = 1.0
 
 def runtime_s(workload: Workload) -> float | None:
     """Seconds from admission to the end; None where nobody has said. An annotation that is no duration says nothing."""
-    text = workload.metadata.annotations.get(RUNTIME)
+    annotations, spec = workload.metadata.annotations, workload.spec
+    text = annotations.get(RUNTIME) if annotations else None
     if text is not None and len(text) <= _MAX_LENGTH:
         try:
             return go_duration(text)
         except Unfit:
             pass
-    limit_s = workload.spec.maximum_execution_time_seconds
+    limit_s = spec.maximum_execution_time_seconds
     if limit_s is not None:
         return float(max(0, limit_s - (workload.status.accumulated_past_execution_time_seconds or 0)))
-    deadlines = [pod_set.template.spec.active_deadline_seconds for pod_set in workload.spec.pod_sets]
-    known = [float(one) for one in deadlines if one is not None]
-    return max(known) if known and len(known) == len(deadlines) else None
+    longest_s: int | None = None
+    for pod_set in spec.pod_sets:
+        deadline_s = pod_set.template.spec.active_deadline_seconds
+        if deadline_s is None:
+            return None
+        longest_s = deadline_s if longest_s is None else max(longest_s, deadline_s)
+    return None if longest_s is None else float(longest_s)
 
 
 def ends_at_s(holder: Holder, now_s: float) -> float | None:

@@ -87,6 +87,9 @@ class Rank:
     def __len__(self) -> int:
         return len(self._unsorted) + sum(map(len, self._kinds.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._unsorted or self._kinds)
+
     def holders(self) -> Iterator[Holder]:
         """In no particular order; nothing is sorted for it."""
         yield from self._unsorted.values()
@@ -172,6 +175,7 @@ class Rank:
 
 Ranks = list[Rank]
 _Place = tuple[ClusterQueueName, FlavorResource]
+_RankKey = tuple[ClusterQueueName, FlavorResource, LocalQueueKey, tuple[bool, int]]
 
 
 class HolderIndex:
@@ -184,6 +188,8 @@ class HolderIndex:
         self._protects = config.beyond.minimum_runtime is not None
         self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
+        self._rank_of: dict[_RankKey, Rank] = {}
+        """The same ranks once more, found in one step."""
         self.evicted = 0
         """How many holders have been told to go: mostly none, and then nobody need look for them."""
 
@@ -191,34 +197,21 @@ class HolderIndex:
         self.evicted += holder.evicted
         order, place, queue = _order(holder), self._list_of(holder), holder.cluster_queue
         for fr, amount in holder.usage.items():
-            by_queue = self._ranks.get((queue, fr))
-            if by_queue is None:
-                by_queue = self._ranks[queue, fr] = {}
-            ranks = by_queue.get(place)
-            if ranks is None:
-                ranks = by_queue[place] = []
-            rank = _find(ranks, order)
+            key = (queue, fr, place, order)
+            rank = self._rank_of.get(key)
             if rank is None:
-                rank = Rank(order, self.entry)
-                insort(ranks, rank)
+                rank = self._new_rank(key)
             rank.add(holder, amount)
 
     def removed(self, holder: Holder) -> None:
         self.evicted -= holder.evicted
         order, place, queue = _order(holder), self._list_of(holder), holder.cluster_queue
         for fr, amount in holder.usage.items():
-            by_queue = self._ranks[queue, fr]
-            ranks = by_queue[place]
-            rank = _find(ranks, order)
-            if rank is None:
-                raise KeyError(holder.key)
+            key = (queue, fr, place, order)
+            rank = self._rank_of[key]
             rank.remove(holder, amount)
             if not rank:
-                ranks.remove(rank)
-                if not ranks:
-                    del by_queue[place]
-                    if not by_queue:
-                        del self._ranks[queue, fr]
+                self._drop_rank(key)
 
     def changed(self, known: Holder, holder: Holder) -> None:
         """Mostly the echo of a decision: who keeps its place is exchanged in it."""
@@ -229,10 +222,7 @@ class HolderIndex:
             self.added(holder)
             return
         for fr in holder.usage:
-            rank = _find(self._ranks[holder.cluster_queue, fr][place], order)
-            if rank is None:
-                raise KeyError(holder.key)
-            rank.exchange(known, holder)
+            self._rank_of[holder.cluster_queue, fr, place, order].exchange(known, holder)
 
     def ranks(self, queue: ClusterQueueName, fr: FlavorResource) -> Mapping[LocalQueueKey, Sequence[Rank]]:
         """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
@@ -262,10 +252,29 @@ class HolderIndex:
         evicted = sum(holder.evicted for holder in holders.values())
         if kept != totals or self.size != places or self.evicted != evicted:
             raise DriftError(f"candidates are kept as {kept}, the holders make {totals}")
-        for rank in self._all():
+        if sorted(map(id, self._rank_of.values())) != sorted(map(id, self._all())):
+            raise DriftError("ranks are found that nobody walks, or walked that nobody finds")
+        for key, rank in self._rank_of.items():
+            fr = key[1]
             for holder in rank.holders():
-                if holders.get(holder.key) is not holder or _order(holder) != rank.order:
+                here = (holder.cluster_queue, fr, self._list_of(holder), _order(holder)) == key
+                if holders.get(holder.key) is not holder or not here or fr not in holder.usage:
                     raise DriftError(f"{holder.key} is a candidate in rank {rank.order} and holds nothing there")
+
+    def _new_rank(self, key: _RankKey) -> Rank:
+        queue, fr, place, order = key
+        rank = self._rank_of[key] = Rank(order, self.entry)
+        insort(self._ranks.setdefault((queue, fr), {}).setdefault(place, []), rank)
+        return rank
+
+    def _drop_rank(self, key: _RankKey) -> None:
+        queue, fr, place, _ = key
+        by_queue = self._ranks[queue, fr]
+        by_queue[place].remove(self._rank_of.pop(key))
+        if not by_queue[place]:
+            del by_queue[place]
+        if not by_queue:
+            del self._ranks[queue, fr]
 
     def _all(self) -> Iterator[Rank]:
         for by_queue in self._ranks.values():
@@ -332,17 +341,6 @@ def is_gpu(resource: str) -> bool:
 
 def _order(holder: Holder) -> tuple[bool, int]:
     return (not holder.evicted, holder.priority)
-
-
-def _find(ranks: Ranks, order: tuple[bool, int]) -> Rank | None:
-    low, high = 0, len(ranks)
-    while low < high:
-        middle = (low + high) // 2
-        if ranks[middle].order < order:
-            low = middle + 1
-        else:
-            high = middle
-    return ranks[low] if low < len(ranks) and ranks[low].order == order else None
 
 
 def _time(entry: _Timed) -> float:

@@ -113,9 +113,9 @@ class Lane:
         head.entry = None
         shape.live -= 1
         top = shape.top()
-        if top is not None:
-            shape.shown = top[0]
-            heapq.heapreplace(self._order, (top[0], next(self._sequence), shape))
+        assert top is not None
+        shape.shown = top[0]
+        heapq.heapreplace(self._order, (top[0], next(self._sequence), shape))
         return head
 
     def park(self, name: str) -> None:

@@ -2,12 +2,15 @@
 inside, and a layout that changes under them."""
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hack import show
 from tests.e2e.lab import EXAMPLES, GPU, SHARED, Agent, Lab, until
 
 pytestmark = pytest.mark.e2e
@@ -167,6 +170,41 @@ def test_a_gpulayout_that_selects_the_node_stands_in_the_files_place(layouts: La
     assert percents(lab) == 200
     lab.cluster.kubectl("delete", "gpulayouts", "notebooks", "rival")
     lab.await_amounts(OFFERED, timeout_s=120)
+
+
+def command(lab: Lab, *words: str) -> tuple[int, str]:
+    """Exit code and output of ``tessera layout``."""
+    where = ["--kubeconfig", str(lab.cluster.kubeconfig)]
+    done = subprocess.run(
+        [show.script("tessera"), "layout", *words, *where], capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("agent")
+def test_the_command_names_whom_a_layout_would_disturb_and_writes_it_once_nobody_is_in_the_way(
+    layouts: Lab, tmp_path: Path
+) -> None:
+    lab = layouts
+    changed = CONFIG.replace("{gpus: [1], mode: timeSlicing, replicas: 4}", "{gpus: [1], mode: whole}")
+    spec = {"nodeSelector": {"example.com/pool": "desk"}, "layout": yaml.safe_load(changed)["layout"]}
+    manifest = {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuLayout", "metadata": {"name": "desk"}, "spec": spec}
+    file = tmp_path / "desk.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    lab.cluster.kubectl("label", "node", lab.host.name, "example.com/pool=desk")
+    lab.run("guest", {SHARED: 1})
+    until(lambda: any(one["pod"] == "guest" for one in lab.gpunode().get("holders", [])), "the holder is known")
+    for word in ("plan", "apply"):
+        code, said = command(lab, word, "-f", str(file))
+        assert code == 1, said
+        assert "GPU 1: timeSlicing x 4 -> whole" in said
+        assert "in the way: default/guest" in said
+    assert not lab.get("/apis/tessera.dev/v1alpha1/gpulayouts/desk"), "nothing was written"
+    lab.delete_pods()
+    until(lambda: not lab.gpunode().get("holders"), "nobody holds anything")
+    code, said = command(lab, "apply", "-f", str(file))
+    assert code == 0, said
+    lab.await_amounts({**OFFERED, GPU: 3, SHARED: 0})
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class Evictor:
         self._told = told
         self._wanted: frozenset[str] = frozenset()
         self._done_s: dict[str, float] = {}
+        self._refused: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def want(self, pods: frozenset[str]) -> None:
@@ -38,6 +39,7 @@ class Evictor:
         if pods != self._wanted:
             self._wanted = pods
             self._done_s = {pod: at_s for pod, at_s in self._done_s.items() if pod in pods}
+            self._refused = {pod: why for pod, why in self._refused.items() if pod in pods}
             self._changed.set()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:  # noqa: ARG002
@@ -65,8 +67,16 @@ class Evictor:
             pass
         except KubeError as refused:
             log.warning("eviction refused", extra={"pod": pod, "error": str(refused)})
+            self._tell_refusal(pod, str(refused))
             return False
         else:
             self._told(f"pod {pod} is evicted: it holds a GPU or a part of one whose layout is being changed")
+        self._refused.pop(pod, None)
         self._done_s[pod] = self._clock.monotonic()
         return True
+
+    def _tell_refusal(self, pod: str, why: str) -> None:
+        """Once for each reason: it is tried every few seconds."""
+        if self._refused.get(pod) != why:
+            self._refused[pod] = why
+            self._told(f"pod {pod} holds a GPU or a part of one that is drained and is not evicted yet: {why}")

@@ -57,11 +57,17 @@ async def test_a_budget_that_refuses_is_asked_again(scene: Scene) -> None:
     scene.server.refuse = lambda method, path: 429 if method == "POST" and path.endswith("/eviction") else None
     scene.evictor.want(frozenset({"ml/a"}))
     await scene.asked_for("a")
-    scene.server.refuse = lambda _method, _path: None
     await scene.pass_(RETRY_S)
     await scene.asked_for("a", "a")
+    await eventually(lambda: bool(scene.said))
+    assert "pod ml/a holds a GPU or a part of one that is drained and is not evicted yet: " in scene.said[0]
+    scene.server.refuse = lambda _method, _path: None
     await scene.pass_(RETRY_S)
-    assert scene.asked() == ["a", "a"]
+    await scene.asked_for("a", "a", "a")
+    await eventually(lambda: len(scene.said) == 2)
+    assert "is evicted" in scene.said[1], "a refusal is told once"
+    await scene.pass_(RETRY_S)
+    assert scene.asked() == ["a", "a", "a"]
 
 
 async def test_one_that_stays_is_asked_again_much_later_and_one_not_wanted_never(scene: Scene) -> None:

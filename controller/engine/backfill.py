@@ -170,6 +170,10 @@ class Backfill:
         kept = {one.key: name for name, one in self._reservations.items()}
         if kept != self._queue_of:
             raise DriftError(f"reservations are kept for {kept} and known as {self._queue_of}")
+        listed = {name for names in self._trees.values() for name in names}
+        held = self._reservations.keys() & self._cluster.queues.keys()
+        if self._trees_of == self._cluster.quota.generation and listed != held:
+            raise DriftError(f"reservations are kept in {sorted(held)}, and listed by tree in {sorted(listed)}")
 
     def _forget(self, one: Reservation) -> None:
         del self._reservations[one.cluster_queue], self._queue_of[one.key]

@@ -115,6 +115,14 @@ def test_a_decision_is_as_much_work_beside_many_as_beside_few(config: EngineConf
     assert max(grown.values()) < 1.25, grown
 
 
+@pytest.mark.parametrize("policy", ["tessera", "fair sharing"])
+def test_what_another_policy_asks_for_beside_the_peers_own_work_is_little(policy: str) -> None:
+    """Where nobody has a claim, a reservation or a run time, and nobody borrows, that is a tenth at most."""
+    more, peer = (crowd(CONFIGS[name], holding=FEW, waiting=FEW) for name in (policy, "kueue"))
+    for gpus, expected in ((2, Admitted), (10_000, Pending)):
+        assert asked(more, gpus, 1, expected=expected) < 1.1 * asked(peer, gpus, 1, expected=expected)
+
+
 def test_the_count_sees_a_loop_over_everybody() -> None:
     engine = crowd(EngineConfig(), holding=FEW, waiting=MANY)
     assert executed(lambda: [one.key for one in engine.state.queues]) > 5 * MANY

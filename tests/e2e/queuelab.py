@@ -45,6 +45,10 @@ health: {healthProbeBindAddress: "0"}
 leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 tessera: {policy: tessera, pendingCondition: {after: 1s}}
 """
+ALONE = ("--no-leader-elect",)
+"""Of a replica that is the only one: it waits for nobody's lease, and an API server that takes 4 s to answer, as on a
+busy machine, stops no decision.
+"""
 
 NAMESPACE = "tessera-system"
 ACCOUNT = "t-tessera-controller"

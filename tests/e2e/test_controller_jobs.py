@@ -27,7 +27,7 @@ from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.state import Spec
 from kube.client import Selection
-from tests.e2e.queuelab import QUEUE, QueueLab, as_controller, install, lab, until
+from tests.e2e.queuelab import ALONE, QUEUE, QueueLab, as_controller, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -74,7 +74,7 @@ async def test_borrowed_quota_comes_back_to_its_owner(cluster: Cluster, tmp_path
     async with lab(cluster, {"*": 4}) as scene:
         await scene.queue("lender", 2, cohort="both", preemption=preemption)
         await scene.queue("borrower", 2, cohort="both", preemption=preemption)
-        with scene.controllers(tmp_path, "one"):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             for number in range(4):
                 await scene.job(f"guest-{number}", "borrower")
             await until(lambda: all(scene.runs(f"guest-{n}") for n in range(4)), "the borrower has all four cpus")
@@ -94,7 +94,7 @@ async def test_killed_at_random_under_load_nothing_is_lost_doubled_or_over_quota
         preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         for queue in ("left", "right"):
             await scene.queue(queue, 2, cohort="load", preemption=preemption)
-        with scene.controllers(tmp_path, "one", flags=("--no-leader-elect",)) as (controller,):
+        with scene.controllers(tmp_path, "one", flags=ALONE) as (controller,):
             for name in names:
                 queue, class_ = rng.choice(("left", "right")), rng.choice(("low", "high"))
                 await scene.job(name, queue, pods=rng.choice((1, 2)), runs="1s", priority=class_)
@@ -138,7 +138,7 @@ async def test_two_replicas_fail_over_within_twenty_seconds(cluster: Cluster, tm
 async def test_the_api_server_is_restarted_under_it(cluster: Cluster, tmp_path: Path) -> None:
     async with lab(cluster, {"alone": 1}) as scene:
         await scene.queue("alone", 1)
-        with scene.controllers(tmp_path, "one", flags=("--no-leader-elect",)) as (controller,):
+        with scene.controllers(tmp_path, "one", flags=ALONE) as (controller,):
             await scene.job("before", "alone")
             await until(lambda: scene.runs("before"), "it runs")
             scene.restart_apiserver()

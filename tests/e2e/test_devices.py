@@ -24,7 +24,7 @@ from kube.backoff import Backoff
 from kube.clock import SystemClock
 from kube.reflector import Added, Change, Changed, Reflector, Removed
 from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet
-from tests.e2e.queuelab import QUEUE, Json, QueueLab, _json, install, lab, until
+from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -157,7 +157,7 @@ async def scene(cluster: Cluster, agent: Agent, folder: Path) -> AsyncIterator[S
         task = asyncio.create_task(pods.run())
         await pods.wait_synced()
         try:
-            with queues.controllers(folder, "one"):
+            with queues.controllers(folder, "one", flags=ALONE):
                 yield found
         finally:
             task.cancel()

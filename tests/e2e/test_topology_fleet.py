@@ -32,7 +32,7 @@ from hack.cluster.render import TEST_IMAGE
 from hack.cluster.stages import COMPLETE_AFTER
 from hack.cluster.state import Spec
 from tests.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, fleet
-from tests.e2e.queuelab import QUEUE, Json, QueueLab, install, lab, until
+from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -155,7 +155,7 @@ async def test_preemption_frees_one_clique_and_not_the_cheapest_gpus_all_over_th
     """In every clique one node runs what is worth least. Four of those would be the cheapest victims, and useless."""
     async with lab(cluster, {}) as scene:
         await prepare(scene)
-        with scene.controllers(tmp_path, "one"):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             for number in range(CLIQUES):
                 clique = f"c{number:02}"
                 await job(scene, f"low-{clique}", pods=SIZE - 1, clique=clique)
@@ -177,7 +177,7 @@ async def test_preemption_frees_one_clique_and_not_the_cheapest_gpus_all_over_th
 async def test_a_lost_node_costs_a_gang_one_place_and_a_second_one_its_clique(cluster: Cluster, tmp_path: Path) -> None:
     async with lab(cluster, {}) as scene:
         await prepare(scene)
-        with scene.controllers(tmp_path, "one"):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             await job(scene, "ring", pods=SIZE - 1, notes={REQUIRED: CLIQUE})
             await until(lambda: ready(scene, "ring", SIZE - 1), "the gang runs", 60.0)
             before = hosts(scene, "ring")
@@ -211,7 +211,7 @@ async def test_the_examples_job_runs_on_linked_gpus_and_moves_as_a_whole(cluster
         await scene.make(LOCAL_QUEUES, "ml-research-queue", namespace="ml-research", spec={"clusterQueue": "fleet"})
         for number in range(2 * SIZE):
             report(cluster, f"kwok-{8 + number}")
-        with scene.controllers(tmp_path, "one"):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             body = yaml.safe_load((EXAMPLES / "gangs" / "job-requeued-on-gpu-failure.yaml").read_text())
             body["spec"]["suspend"] = True  # as the chart's policy has the API server do
             cluster.kubectl("create", "-f", "-", input=json.dumps(body))
@@ -266,7 +266,7 @@ async def test_the_real_node_gives_the_linked_gpus_that_were_planned(
 ) -> None:
     async with lab(cluster, {}) as scene:
         await prepare(scene)
-        with scene.controllers(tmp_path, "one"):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             link = {"tessera.dev/required-gpu-link": "nvlink"}
             await job(scene, "pairs", pods=3, gpus=2, queue="real", notes=link)
             await until(lambda: ready(scene, "pairs", 3), "the pods run", 60.0)

@@ -180,6 +180,16 @@ def test_a_device_without_figures_is_listed_with_the_reason() -> None:
     assert "no advice for team/train: nothing tells how busy" in run(Stored({**FULL, "busy": [(POD, float("nan"))]}))
 
 
+def test_a_container_is_as_old_as_its_youngest_device() -> None:
+    held = {"resource": "nvidia.com/gpu", "mode": "whole"}
+    other = {**POD, "UUID": "GPU-2"}
+    both = [({**POD, **held}, 1.0), ({**other, **held}, 1.0)]
+    ages = [({**POD, **held}, 86400.0), ({**other, **held}, 60.0)]
+    models = [(MODEL, 1.0), ({**MODEL, "UUID": "GPU-2"}, 1.0)]
+    (one,) = json.loads(run(Stored(FULL | {"allocation": both, "age": ages, "models": models}), "-o", "json"))["advice"]
+    assert one["why"] == "seen for 60 s, 3600 s are wanted"
+
+
 def test_nobody_holds_a_gpu_is_an_answer() -> None:
     assert run(Stored({"there": [({}, 1)]})) == "nobody holds a GPU\n"
 

@@ -100,6 +100,8 @@ def test_processes_become_pods_by_way_of_their_containers(tmp_path: Path) -> Non
     pods.put("u1", [(ID, train)])
     pods.put("u2", [(INNER, serve)])
     assert owners_of([10, 11, 12, 13, 10], tmp_path, pods) == {10: train, 11: serve}
+    (tmp_path / "14/cgroup").mkdir(parents=True)  # reading fails after opening, as of a process that ends meanwhile
+    assert owners_of([10, 14], tmp_path, pods) == {10: train}
     pods.put("u1", [("d" * 64, train)])  # its container was restarted
     pods.drop("u2")
     assert owners_of([10, 11], tmp_path, pods) == {}

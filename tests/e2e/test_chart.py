@@ -102,14 +102,14 @@ def test_the_container_gets_no_more_rights_than_its_strategies_need(tmp_path: Pa
     assert context({"compatWithCPUManager": True}) == {"privileged": True, "readOnlyRootFilesystem": True}
 
 
-def test_an_agent_sees_the_hosts_processes_only_where_it_is_told_to(tmp_path: Path) -> None:
+def test_an_agent_sees_the_hosts_processes_unless_it_is_told_not_to(tmp_path: Path) -> None:
     def pod(values: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = objects(rendered(tmp_path, values))["DaemonSet", "t-tessera-agent"]
         spec: dict[str, Any] = found["spec"]["template"]["spec"]
         return spec
 
-    assert "hostPID" not in pod({})
-    seeing = pod({"metrics": {"hostPID": True}})
+    assert "hostPID" not in pod({"metrics": {"hostPID": False}})
+    seeing = pod({})
     assert seeing["hostPID"] is True
     assert seeing["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 

@@ -138,6 +138,12 @@ class AgentProcess:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
+    def own_mib(self) -> float:
+        """What of it is memory of its own: all but pages of files, which the kernel may drop (proc_pid_smaps(5))."""
+        assert self.process is not None
+        sums = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        return int(sums.split("Anonymous:")[1].split()[0]) / 1024
+
     def cpu_s(self) -> float:
         """CPU time so far."""
         assert self.process is not None

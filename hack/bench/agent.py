@@ -222,9 +222,10 @@ async def _footprint(folder: Path, title: str, more: str, config: str | None) ->
             await asyncio.sleep(IDLE_S)
             share = (bench.agent.cpu_s() - before) / IDLE_S
             bench.agent.get("/metrics")
-            rss = bench.agent.rss_mib()
+            rss, own = bench.agent.rss_mib(), bench.agent.own_mib()
     return [
         Row(f"resident memory, {title} (API server and metrics on)", f"{rss:.1f} MiB", "64 MiB"),
+        Row("  of which are no pages of files", f"{own:.1f} MiB", ""),
         Row(f"CPU while idle, {title}", f"{share * 100:.2f} % of a core", "0.5 %"),
     ]
 

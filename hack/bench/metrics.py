@@ -42,7 +42,7 @@ async def _main(scrapes: int, idle_s: float) -> None:
                     await asyncio.sleep(SCRAPE_EVERY_S)
                     await _scrape(client, url, 1)
                 share = (node.agent.cpu_s() - cpu_before) / (time.monotonic() - scraped_before)
-            rss = node.agent.rss_mib()
+            rss, own = node.agent.rss_mib(), node.agent.own_mib()
     series = sum(not line.startswith("#") for line in text.splitlines())
     ordered = sorted(times)
     p50, p99 = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
@@ -54,6 +54,7 @@ async def _main(scrapes: int, idle_s: float) -> None:
             Row("the same, the agent's CPU", f"{each_s * 1000:.1f} ms", ""),
             Row("CPU, read and scraped every 15 s (simulator included)", f"{share * 100:.2f} % of a core", "1 %"),
             Row("resident memory of the agent (simulator included)", f"{rss:.1f} MiB", "64 MiB"),
+            Row("of which are no pages of files", f"{own:.1f} MiB", ""),
             *_writers(text),
         ],
     )

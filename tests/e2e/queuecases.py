@@ -579,19 +579,19 @@ UPDATED: Final = (
                 "counts for other domains",
                 {},
                 {**_RESERVED, f"{_A}.topologyAssignment.slices.1.podCounts.individual": [1]},
-                "must hold domainCount numbers",
+                "expected domainCount numbers",
             ),
             (
                 "values for other domains",
                 {},
                 {**_RESERVED, f"{_A}.topologyAssignment.slices.1.valuesPerLevel.1.individual.roots": ["a"]},
-                "must hold domainCount values",
+                "expected domainCount values",
             ),
             (
                 "neither one value nor several",
                 {},
                 {**_RESERVED, f"{_A}.topologyAssignment.slices.0.podCounts": {}},
-                "set either universal or individual",
+                "either universal or individual",
             ),
         )
     ),

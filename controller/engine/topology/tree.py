@@ -159,6 +159,9 @@ class Tree:
         for leaf in self._leaves.values():
             if self.free[leaf] != _sum(one.free for one in self.nodes[leaf].values()):
                 raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
+        for name, home in self._homes.items():
+            if name not in self.nodes[home] or not self.nodes[self._leaves[self.values(home)]]:
+                raise AssertionError(f"{self.flavor}: node {name} is not found at {self.path[home]}")
         for level, domains in enumerate(self.at_level):
             if domains != sorted(domains, key=self.path.__getitem__) or any(self.level[d] != level for d in domains):
                 raise AssertionError(f"{self.flavor}: the domains of {self.levels[level]} are out of order")
@@ -175,6 +178,7 @@ class Tree:
     def _leaf(self, path: Path) -> int:
         known = self._by_path.get(path)
         if known is not None:
+            self._leaves[path[-1:] if self.by_host else path] = known
             return known
         parent = -1
         for level in range(self.depth):

@@ -196,6 +196,18 @@ def test_nodes_that_cannot_take_pods_have_no_room() -> None:
     assert lab.main(ask(1, required=HOST)) == {"a": 1}
 
 
+def test_a_node_that_moves_to_another_rack_and_back_is_found_where_it_is() -> None:
+    lab = Lab({"b/r1/a": 4, "b/r1/b": 1})
+    lab.hold({"a": 1})
+    for rack in ("r2", "r1", "r2"):
+        lab.topologies.set_node(node(f"b/{rack}/a", 4))
+        lab.topologies.validate_trees()
+        assert lab.topologies.domains("a", [FLAVOR]) == {BLOCK: "b", RACK: rack}
+        assert lab.main(ask(3, required=HOST)) == {"a": 3}
+        assert lab.topologies.fits([(FLAVOR, usage({"a": 3}))])
+        assert not lab.topologies.fits([(FLAVOR, usage({"a": 4}))])
+
+
 def test_a_foreign_pod_takes_room_until_it_ends_and_one_of_ours_is_counted_by_its_assignment() -> None:
     lab = Lab({"b/r/a": 4})
     assert lab.topologies.set_pod(pod("p", "a", 2)) == {FLAVOR}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from controller.engine.assignment import Mode
 from controller.engine.backfill import Assigner, Backfill
-from controller.engine.claims import Claims
+from controller.engine.claims import Claim, Claims
 from controller.engine.cluster import Cluster
 from controller.engine.config import Backfill as BackfillMode
 from controller.engine.entry import Entry
@@ -30,18 +30,31 @@ class Beyond:
         """A question is being answered: it leaves no reservation behind."""
         self.claims = Claims(cluster) if config.reserve_for_preemptor else None
         self.backfill = Backfill(cluster, assigner) if config.backfill is BackfillMode.CONSERVATIVE else None
+        self._claimed: dict[int, tuple[Claim, ...]] = {}
+        """The claims in this cycle by cohort tree (its root's identity): they weigh on nobody else."""
 
     # -- within a cycle's trial --------------------------------------------------------------------------------------
 
     def begin(self) -> bool:
         """Charge all claims for the length of the open trial; whether there are any. None comes or goes before its end.
 
-        Where there are none ``nominate`` and ``deciding`` need not be asked.
+        Where there are none the rest need not be asked.
         """
         if not self.claims:
             return False
         self.claims.charge(*self.claims.keys())
+        trees: dict[int, tuple[Claim, ...]] = {}
+        for claim in self.claims:
+            queue = self._cluster.queues.get(claim.cluster_queue)
+            if queue is not None:
+                tree = id(queue.node.root())
+                trees[tree] = (*trees.get(tree, ()), claim)
+        self._claimed = trees
         return True
+
+    def concern(self, entry: Entry) -> bool:
+        """Whether any claim weighs on the entry's cohort tree. If not, ``nominate`` and ``deciding`` change nothing."""
+        return id(entry.incoming.queue.node.root()) in self._claimed
 
     def nominate(self, entry: Entry, nominator: Nominator, now_s: float) -> bool:
         """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
@@ -83,9 +96,10 @@ class Beyond:
             claims.charge(entry.key)
 
     def _claims_of_others(self, entry: Entry) -> tuple[WorkloadKey, ...]:
-        """Those staked in other ClusterQueues."""
-        mine = entry.incoming.queue.name
-        return tuple(claim.key for claim in self.claims or () if claim.cluster_queue != mine)
+        """Those staked in other ClusterQueues of its tree."""
+        queue = entry.incoming.queue
+        here = self._claimed.get(id(queue.node.root()), ())
+        return tuple(claim.key for claim in here if claim.cluster_queue != queue.name)
 
     def nominated(self, entries: Iterable[Entry], now_s: float) -> None:
         """Heads that cannot run by themselves, and for whom nobody goes, get reservations before anybody passes."""

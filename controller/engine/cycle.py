@@ -74,12 +74,13 @@ class Cycle:
         with self._cluster.trial():
             claimed = beyond.begin()
             for entry in entries:
-                goes_on = beyond.nominate(entry, nominator, now_s) if claimed else nominator.nominate(entry, now_s)
+                wary = claimed and beyond.concern(entry)
+                goes_on = beyond.nominate(entry, nominator, now_s) if wary else nominator.nominate(entry, now_s)
                 (open_ if goes_on else refused).append(entry)
             beyond.nominated(open_, now_s)
             for entry in self._ordered(open_):
                 decided.append(entry)
-                if claimed:
+                if claimed and beyond.concern(entry):
                     with beyond.deciding(entry):
                         self._decide(entry)
                 else:

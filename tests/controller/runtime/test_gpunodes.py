@@ -127,9 +127,9 @@ async def test_what_a_pod_held_that_has_ended_is_free_whatever_its_agent_still_s
             if not late:
                 scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
                 await eventually(lambda: bool(book.nodes["n1"].reports))
-            await eventually(lambda: "team/p" in book._pods)
+            await eventually(lambda: "team/p" in book.pods)
             scene.server.merge(PODS, "p", {"status": {"phase": "Succeeded"}}, namespace="team")
-            await eventually(lambda: "team/p" not in book._pods)
+            await eventually(lambda: "team/p" not in book.pods)
             if late:
                 scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
                 await eventually(lambda: bool(book.nodes["n1"].reports))

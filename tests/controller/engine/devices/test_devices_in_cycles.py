@@ -169,7 +169,7 @@ def test_what_a_cycle_chose_is_charged_and_not_chosen_again(monkeypatch: pytest.
         choices.append(missing)
         return chosen(board, grant, taken, missing)
 
-    monkeypatch.setattr("controller.engine.devices.book.chosen", counted)
+    monkeypatch.setattr("controller.engine.devices.granting.chosen", counted)
     world.engine.put(job("v", 2, link="nvlink"), world.now_s)
     (admitted,) = world.engine.cycle(world.now_s).made
     assert isinstance(admitted, Admitted)

@@ -1,10 +1,13 @@
 """Plans and the truth: what pods were told and agents report, after a restart, after swaps, and of strangers."""
 
+from msgspec import structs
+
 from controller.engine.devices.grants import Owner
 from controller.engine.placement import PlacementRequest
 from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.topologyencoding import Domain
 from controller.engine.workload import TopologyUsage
+from controller.objects.core import Node
 from tests.controller.engine.devices.boards import (
     book,
     full,
@@ -17,7 +20,7 @@ from tests.controller.engine.devices.boards import (
     settled,
     world_of,
 )
-from tests.controller.engine.topology.lab import HOST
+from tests.controller.engine.topology.lab import HOST, node
 from tests.controller.engine.world import World
 
 
@@ -37,6 +40,33 @@ def test_after_a_restart_devices_are_those_that_pods_were_told() -> None:
     again.put(first.workloads[WorkloadKey("ns/w")])
     settled(again)
     assert plan(again, "w", "a") == [("a-2",), ("a-3",)]
+
+
+def test_a_pod_is_known_by_the_label_of_its_node_though_the_node_is_told_of_last() -> None:
+    """A pod that is not bound yet names the hostname label, and this node is not called so."""
+    first = world_of([])
+    host = called("b", "host-b", 4)
+    first.put(host, gpu_node("b", 4, full), job("w", 1, 2))
+    settled(first)
+    again = world_of([])
+    again.put(gpu_node("b", 4, full, holders={"w-0": (3,)}))
+    again.put(pod_of("w-1", "w", "host-b", "b-2"), pod_of("w-0", "w", "host-b", "b-3"))
+    again.put(first.workloads[WorkloadKey("ns/w")], host)
+    settled(again)
+    assert plan(again, "w", "b") == [("b-2",), ("b-3",)]
+    again.engine.drop(Node, "", "b", again.now_s)
+    again.engine.validate()
+    again.put(called("b", "other", 4))
+    settled(again)
+    again.put(host)
+    settled(again)
+    assert plan(again, "w", "b") == [("b-2",), ("b-3",)]
+
+
+def called(name: str, label: str, gpus: int) -> Node:
+    """A node whose hostname label is another word than its name."""
+    made = node(f"b/r/{label}", gpus)
+    return structs.replace(made, metadata=structs.replace(made.metadata, name=name))
 
 
 def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:

@@ -1,0 +1,164 @@
+"""Which sets the grants of one node get: first what pods hold, then what they were told, then what was planned before,
+then the best that is free.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, Owner, PodFacts, Set, chosen, still_free
+from controller.engine.devices.pods import KnownPods
+
+_Pods = Sequence[tuple[str, PodFacts]]
+
+
+def taken(state: NodeDevices, pods: KnownPods, *, empty: bool) -> Counter[str]:
+    """How often each device is given away. ``empty``: as if nothing that may go were running."""
+    known = state.taken.get(empty)
+    if known is None:
+        known = Counter(foreign(state, pods)) if state.reports else Counter()
+        for grant in state.grants:
+            if grant.assumed or not empty:
+                for one in grant.sets:
+                    known.update(one)
+        state.taken[empty] = known
+    return known
+
+
+def foreign(state: NodeDevices, pods: KnownPods) -> Iterator[str]:
+    """Held by pods that have no place from here."""
+    for key, devices in state.reports.items():
+        facts = pods.get(key)
+        if not pods.is_over(key) and (facts is None or facts.owner not in state.seen):
+            yield from devices
+
+
+def is_short(state: NodeDevices, grant: Grant, pods: KnownPods) -> bool:
+    """Whether others have what would be needed for it, or what its pods were told."""
+    if len(grant.sets) < grant.pods:
+        return True
+    mine = pods.of(state.name, grant.owner)
+    told = Counter(facts.told for key, facts in mine if facts.told and key not in state.reports) if mine else None
+    return told is not None and bool(told - Counter(grant.sets))
+
+
+def filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: KnownPods, *, empty: bool) -> Grant:
+    """The grant with a set for each pod, as far as there are any.
+
+    What was chosen for the like in the same state is chosen again: a cycle asks, tries and then admits.
+    """
+    plain = not last and not empty and not pods.of(state.name, grant.owner)
+    if plain and state.chosen is not None and state.chosen[0] == state.grants:
+        _, alike, sets = state.chosen
+        if alike == (grant.pods, grant.single_pod, grant.ask):
+            return grant._replace(sets=sets)
+    found = newly_filled(state, grant, last, pods, empty=empty)
+    if plain:
+        state.chosen = state.grants, (grant.pods, grant.single_pod, grant.ask), found.sets
+    return found
+
+
+def newly_filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: KnownPods, *, empty: bool) -> Grant:
+    given = Counter(taken(state, pods, empty=empty))
+    sets: list[Set] = []
+    mine = pods.of(state.name, grant.owner)
+    if mine:
+        sets = _holding(state, grant, mine, given)
+        sets += _promised(state, grant, mine, given, grant.pods - len(sets))
+    if last:
+        sets += still_free(state.board, grant, last, given, grant.pods - len(sets))
+    sets += _picked(state, grant, given, grant.pods - len(sets))
+    return grant._replace(sets=tuple(sets))
+
+
+def settle(state: NodeDevices, pods: KnownPods) -> None:
+    """Grants anew, after an object has changed."""
+    there = pods.on(state.name)
+    state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there.values()})
+    state.forget()
+    given = Counter(foreign(state, pods))
+    mine: dict[Owner, list[tuple[str, PodFacts]]] = {}
+    for key in sorted(there):
+        mine.setdefault(there[key].owner, []).append((key, there[key]))
+    backed = [_holding(state, grant, mine.get(grant.owner, ()), given) for grant in state.grants]
+    for at, grant in enumerate(state.grants):
+        backed[at] += _promised(state, grant, mine.get(grant.owner, ()), given, grant.pods - len(backed[at]))
+    found = _completed(state, pods, backed, Counter(given), keeping=True)
+    if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
+        # What nobody was told yet may move where that makes room for one more.
+        anew = _completed(state, pods, backed, given, keeping=False)
+        found = max(found, anew, key=lambda one: sum(map(len, one)))
+    state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
+
+
+def validate(state: NodeDevices, pods: KnownPods) -> None:
+    """Recompute what is kept. AssertionError for a device given twice, or to one who has no place."""
+    name = state.name
+    for empty, kept in list(state.taken.items()):
+        del state.taken[empty]
+        if taken(state, pods, empty=empty) != kept:
+            raise AssertionError(f"{name}: kept {kept}, given away {state.taken[empty]}")
+    replicas = {unit.uuid: unit.replicas for pool in state.board.pools.values() for unit in pool.units}
+    held = Counter(state.reports.values())
+    planned = {uuid for grant in state.grants for one in Counter(grant.sets) - held for uuid in one}
+    for uuid, times in taken(state, pods, empty=False).items():
+        if uuid in planned and times > replicas.get(uuid, 0):
+            raise AssertionError(f"{name}: {uuid} is given {times} times")
+    if state.chosen is not None and state.chosen[0] == state.grants:
+        count, single_pod, ask = state.chosen[1]
+        grant = Grant(NOBODY, count, single_pod, ask, (), assumed=False)
+        anew = newly_filled(state, grant, (), pods, empty=False)
+        if anew.sets != state.chosen[2]:
+            raise AssertionError(f"{name}: remembered {state.chosen[2]}, chosen {anew.sets}")
+    for grant in state.grants:
+        if grant.assumed:
+            raise AssertionError(f"{name}: devices were assumed for {grant.owner} and not taken back")
+        if len(grant.sets) > grant.pods:
+            raise AssertionError(f"{name}: {grant.owner} has {len(grant.sets)} sets for {grant.pods} pods")
+
+
+def _completed(
+    state: NodeDevices, pods: KnownPods, backed: Sequence[Sequence[Set]], given: Counter[str], *, keeping: bool
+) -> list[list[Set]]:
+    """By grant its sets, as many as there are. ``keeping``: those planned before, as far as they are free."""
+    found = [list(sets) for sets in backed]
+    for at, grant in enumerate(state.grants if keeping else ()):
+        missing = grant.pods - len(found[at])
+        if missing <= 0:
+            continue
+        planned = Counter(grant.sets) - Counter(found[at])
+        # What pods were told that hold something by now, that or other devices.
+        planned -= Counter(facts.told for key, facts in pods.of(state.name, grant.owner) if key in state.reports)
+        found[at] += still_free(state.board, grant, planned.elements(), given, missing)
+    for at in sorted(range(len(found)), key=lambda at: _ease(state, state.grants[at])):
+        found[at] += _picked(state, state.grants[at], given, state.grants[at].pods - len(found[at]))
+    return found
+
+
+def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str]) -> list[Set]:
+    """What its pods hold; taken from then on."""
+    size = state.board.size(grant.single_pod)
+    held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
+    for one in held:
+        given.update(one)
+    return held
+
+
+def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], missing: int) -> list[Set]:
+    """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
+    told = [facts.told for key, facts in pods if key not in state.reports and facts.told] if missing > 0 else ()
+    return still_free(state.board, grant, told, given, missing)
+
+
+def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:
+    """Who finds devices almost anywhere comes last."""
+    return not grant.ask.binding, grant.ask.link is None, -state.board.size(grant.single_pod)
+
+
+def _picked(state: NodeDevices, grant: Grant, given: Counter[str], missing: int) -> list[Set]:
+    """Sets for so many pods, sooner of what nobody holds than of what those hold who are on their way out."""
+    if missing <= 0 or not state.reported:
+        return chosen(state.board, grant, given, missing)
+    found = chosen(state.board, grant, given | state.reported, missing)
+    for one in found:
+        given.update(one)
+    return found + chosen(state.board, grant, given, missing - len(found))

@@ -1,0 +1,101 @@
+"""What fits where: the devices of all nodes, and how many pods could be given theirs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from controller.engine.devices import granting
+from controller.engine.devices.board import Pool
+from controller.engine.devices.grants import NOBODY, Grant, NodeDevices
+from controller.engine.devices.kinds import Free
+from controller.engine.devices.mix import Mix
+from controller.engine.devices.pods import KnownPods
+from controller.engine.devices.request import DeviceAsk
+from controller.engine.resources import Amount, ResourceName
+
+UNBOUNDED: Final = 1 << 30
+
+
+class Rooms:
+    """Nodes are known by the names of their objects, or by their hostname labels."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeDevices] = {}
+        self.pods = KnownPods()
+        self.mix = Mix()
+
+    def node(self, host: str) -> NodeDevices | None:
+        return self.nodes.get(self.pods.name(host))
+
+    def room(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
+        """How many such pods could be given devices there. ``empty``: as if nothing that may go were running."""
+        state = self.node(host)
+        if state is None:
+            return UNBOUNDED
+        wanted = state.board.wanted(single_pod)
+        if not wanted:
+            return 0 if ask.binding else UNBOUNDED
+        link = None if ask.wished else ask.link
+        taken = self._taken(state, empty=empty)
+        return min(pool.kind.room(pool.kind.open(pool.free(taken), ask), size, link) for pool, size in wanted)
+
+    def room_beside(
+        self,
+        host: str,
+        leader: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        workers: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        *,
+        empty: bool,
+    ) -> int | None:
+        """``room`` for workers once their leader has its devices; None where it finds none."""
+        state = self.node(host)
+        if state is None:
+            return UNBOUNDED
+        before = state.grants
+        grant = granting.filled(state, Grant(NOBODY, 1, *leader, (), assumed=True), (), self.pods, empty=empty)
+        if not grant.sets and state.board.wanted(leader[0]):
+            return None
+        state.put((*before, grant))
+        try:
+            return self.room(host, *workers, empty=empty)
+        finally:
+            state.put(before)
+
+    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
+        """By how much so many pods there would add to the devices that nobody can use; 0 where nothing is known."""
+        state = self.node(host)
+        if state is None:
+            return 0.0
+        if state.free is None:
+            state.free = tuple(self.free(state.name))
+        return sum(
+            [
+                self.mix.rise(pool, name, free, single_pod[name], ask, pods)
+                for name, pool, free in state.free
+                if single_pod.get(name, 0) > 0
+            ]
+        )
+
+    def free(self, name: str, *, empty: bool = False) -> Iterator[tuple[ResourceName, Pool, Free]]:
+        """What is free on a node, by resource."""
+        state = self.nodes.get(name)
+        if state is not None:
+            taken = self._taken(state, empty=empty)
+            for resource, pool in state.board.pools.items():
+                yield resource, pool, pool.free(taken)
+
+    def measured(self, name: str, *, empty: bool = False) -> tuple[int, float] | None:
+        """Devices that are free on a node, and how many of them are expected to be of no use; None if not known."""
+        state = self.nodes.get(name)
+        if state is None:
+            return None
+        known = state.measured.get(empty)
+        if known is None or known[0] != self.mix.version:
+            found = list(self.free(name, empty=empty))
+            unusable = sum(self.mix.unusable(pool, resource, free) for resource, pool, free in found)
+            known = self.mix.version, sum(sum(free) for _, _, free in found), unusable
+            state.measured[empty] = known
+        return known[1], known[2]
+
+    def _taken(self, state: NodeDevices, *, empty: bool) -> Counter[str]:
+        return granting.taken(state, self.pods, empty=empty)

@@ -12,12 +12,14 @@ pod resources has the last word. What was given before the news of its pod came 
 last from then on, else everybody after it would be taken for the one before.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from inventory.gpulayout import PERCENT_RESOURCE
 from inventory.ids import DeviceId, ResourceName
 from inventory.layout import physical_id
 
@@ -103,6 +105,8 @@ class _Offer(Struct, frozen=True):
 
 _REMEMBERED: Final = 512
 """Answers of Allocate kept at most: more than a node has pods."""
+_PACKED: Final = 6
+"""Containers of a pod that share GPUs by the percent and of which all ways to lie are tried."""
 
 
 class Plans:
@@ -188,7 +192,7 @@ class Plans:
         free = _Free(available)
         if asking is not None:
             for owner in self._candidates(asking, demand):
-                devices = _planned(owner, free, frozenset(required), size)
+                devices = _planned(owner, free, frozenset(required), demand)
                 if devices:
                     self._offers[resource] = _Offer(frozenset(devices), asking.pod.uid, owner.pod.uid)
                     return Choice(devices=devices, known=known)
@@ -251,7 +255,7 @@ class Plans:
         own = (
             entry
             for entry in self._ordered()
-            if entry.wants(demand) and set(_planned(entry, _Free(devices), frozenset(), demand.count)) == devices
+            if entry.wants(demand) and set(_planned(entry, _Free(devices), frozenset(), demand)) == devices
         )
         return next(own, None) or self._asking(demand)
 
@@ -301,16 +305,59 @@ class _Free:
         return self._by_uuid.get(name, ())
 
 
-def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], size: int) -> tuple[DeviceId, ...]:
-    """``size`` devices of the owner's plan, with all of ``required``; empty where they are not all to be had."""
-    found: list[DeviceId] = []
-    for name in owner.plan:
-        usable = (one for one in free.of(name) if one not in found and (one not in owner.taken or one in required))
-        device = next(usable, None)
-        if device is not None:
-            found.append(device)
-    if not required <= set(found) or len(found) < size:
+def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand: Demand) -> tuple[DeviceId, ...]:
+    """As many devices of the owner's plan, with all of ``required``; empty where they are not all to be had."""
+    found: dict[str, list[DeviceId]] = {}
+    seen: set[DeviceId] = set()
+    left = _left(owner, required)
+    for name, count in left.items():
+        usable = [one for one in free.of(name) if one not in seen and (one not in owner.taken or one in required)]
+        usable.sort(key=lambda one: one not in required)
+        seen.update(usable[:count])
+        found[name] = usable[:count]
+    if demand.resource == PERCENT_RESOURCE:
+        gpu = _lying_on(owner, left, {name: len(devices) for name, devices in found.items()}, required, demand)
+        found = {gpu: found[gpu]} if gpu is not None else {}
+    every = [one for devices in found.values() for one in devices]
+    if not required <= set(every) or len(every) < demand.count:
         return ()
-    rest = [device for device in found if device not in required]
-    chosen = {*required, *rest[: size - len(required)]}
-    return tuple(device for device in found if device in chosen)
+    rest = [device for device in every if device not in required]
+    chosen = {*required, *rest[: demand.count - len(required)]}
+    return tuple(device for device in every if device in chosen)
+
+
+def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
+    """What its containers have not used up of its plan; those in ``required`` are handed on to the next."""
+    left = Counter(owner.plan)
+    for device in owner.taken - required:
+        word = device if left[device] > 0 else physical_id(device)
+        if left[word] > 0:
+            left[word] -= 1
+    return +left
+
+
+def _lying_on(
+    owner: _Waiting, left: Mapping[str, int], had: Mapping[str, int], required: frozenset[DeviceId], demand: Demand
+) -> str | None:
+    """The GPU that a request for percents lies on, so that its other containers find theirs on what is left."""
+    pinned = {physical_id(one) for one in required}
+    able = [gpu for gpu in left if had[gpu] >= demand.count and pinned <= {gpu}]
+    able.sort(key=lambda gpu: left[gpu])
+    rest = [one.count for one in owner.open if one.resource == demand.resource]
+    if demand.count in rest:
+        rest.remove(demand.count)
+    if len(able) > 1 and len(rest) <= _PACKED:
+        for gpu in able:
+            if _fit([count - demand.count * (name == gpu) for name, count in left.items()], sorted(rest, reverse=True)):
+                return gpu
+    return next(iter(able), None)
+
+
+def _fit(room: list[int], sizes: Sequence[int]) -> bool:
+    """Whether each of them lies in one of the rooms."""
+    if not sizes:
+        return True
+    for at in {free: at for at, free in enumerate(room) if free >= sizes[0]}.values():
+        if _fit([free - sizes[0] * (one == at) for one, free in enumerate(room)], sizes[1:]):
+            return True
+    return False

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from agent.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.podresources import Holder
 from agent.telemetry.owners import ContainerTable, PodContainer
+from inventory import deviceplan
 from inventory.ids import DeviceId, ResourceName
 from kube.backoff import Backoff
 from kube.client import Client, Selection
@@ -33,7 +34,6 @@ BRIEF_S: Final = 0.1
 """Likewise, after a wait in vain: there is a pod that no news tells of, and it may ask again."""
 FRESH_S: Final = 120.0
 """A watch that has heard nothing for so long brings no news: a healthy one has a bookmark about once a minute."""
-MAX_PLANNED: Final = 64
 _DIGITS: Final = 6
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -142,7 +142,7 @@ def _waiting(pod: _Pod) -> BoundPod:
         # Versions of one resource can be compared as numbers (API conventions): this one is the binding's.
         age=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
         demands=demands,
-        plan=tuple(filter(None, (word.strip() for word in said.devices.split(",")[:MAX_PLANNED]))),
+        plan=deviceplan.devices(said.devices),
         workload=f"{meta.namespace}/{said.workload}" if said.workload else "",
     )
 

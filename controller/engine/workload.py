@@ -156,7 +156,7 @@ def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: Featu
     if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
     single_pod = one_pod(pod_set.template.spec)
-    asked = devices_of(pod_set.template.metadata.annotations, single_pod)
+    asked = devices_of(pod_set.template, single_pod)
     return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from controller.engine.resources import WorkloadKey
+from inventory import deviceplan
 
-DEVICES: Final = "tessera.dev/devices"
-"""Annotation of a pod: UUIDs, comma-separated."""
+DEVICES: Final = deviceplan.ANNOTATION
+"""Annotation of a pod, as ``inventory.deviceplan`` writes it."""
 
 DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
 """Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
@@ -19,10 +20,6 @@ DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
 def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
     """Any free devices will do."""
     return ()
-
-
-def uuids(annotation: str) -> tuple[str, ...]:
-    return tuple(one for part in annotation.split(",") if (one := part.strip()))
 
 
 class Devices:
@@ -34,7 +31,7 @@ class Devices:
         self._carried: dict[str, Counter[tuple[str, ...]]] = {}
         for node, annotation in carried:
             if annotation:
-                self._carried.setdefault(node, Counter())[uuids(annotation)] += 1
+                self._carried.setdefault(node, Counter())[deviceplan.devices(annotation)] += 1
 
     def take(self, pod_set: str, node: str) -> str:
         """The annotation of the next pod of ``pod_set`` on ``node``; empty where nothing is planned or left.
@@ -50,4 +47,4 @@ class Devices:
         held = {one for given in carried for one in given}
         best = min(left, key=lambda given: sum(one in held for one in given))
         carried[best] += 1
-        return ",".join(best)
+        return deviceplan.written(best)

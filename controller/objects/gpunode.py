@@ -39,10 +39,11 @@ class DeviceHealth(Struct, frozen=True, kw_only=True):
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """Under which resource a device is advertised, and how many containers may hold it at once."""
+    """Under which resource a device is advertised, how many containers may hold it at once, and in which multiples."""
 
     resource: Word
     replicas: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] = 1
+    granularity: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] = 1
 
 
 class MigInstance(Struct, frozen=True, kw_only=True):

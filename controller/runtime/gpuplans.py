@@ -8,12 +8,13 @@ from typing import Final
 
 from controller.engine.planresults import Kind, PlanResults, Result, Told
 from controller.jobs import names
-from controller.jobs.deviceplan import DEVICES, uuids
+from controller.jobs.deviceplan import DEVICES
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 from controller.runtime.inbox import News
 from controller.runtime.kinds import GPU_NODES, PODS
 from controller.runtime.lostnodes import workload_of
+from inventory import deviceplan
 from kube.objects import ObjectReference
 from kube.reflector import Added, Changed, Removed
 
@@ -56,7 +57,7 @@ class GpuPlans:
 
 def told(pod: Pod) -> Told | None:
     """None where nothing was planned for it, or where it is over."""
-    devices = tuple(sorted(uuids(pod.metadata.annotations.get(DEVICES, ""))))
+    devices = tuple(sorted(deviceplan.devices(pod.metadata.annotations.get(DEVICES, ""))))
     workload = workload_of(pod)
     if not devices or workload is None or pod.status.phase in ("Succeeded", "Failed"):
         return None

@@ -1,5 +1,6 @@
 """What was planned for the pod that asks: matched by order, resource and number, since no call names the pod."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.plans import BoundPod, Demand, Plans
+from controller.engine.devices.parts import Part, Piece, choose
+from inventory.gpulayout import PERCENT_RESOURCE
 from inventory.ids import DeviceId, ResourceName
 
 GPU = ResourceName("nvidia.com/gpu")
@@ -242,3 +245,54 @@ def test_whatever_happens_an_answer_is_of_the_right_size_and_to_be_had(steps: li
             case _:
                 pytest.fail(f"no such step: {step}")
         made.validate()
+
+
+PERCENTS = tuple(DeviceId(f"GPU-{gpu}::{n}") for gpu in range(3) for n in range(100))
+
+
+def fractions(name: str, age: int, *counts: int, plan: dict[int, int]) -> BoundPod:
+    """``plan``: by GPU, how many percents of it."""
+    demands = tuple(Demand(PERCENT_RESOURCE, count) for count in counts)
+    words = tuple(f"GPU-{gpu}" for gpu, count in plan.items() for _ in range(count))
+    return BoundPod(uid=f"uid-{name}", key=("ns", name), age=age, demands=demands, plan=words)
+
+
+def served(made: Plans, size: int, free: set[DeviceId], handed_on: Sequence[DeviceId] = ()) -> tuple[DeviceId, ...]:
+    available = [one for one in PERCENTS if one in free]
+    choice = made.choose(PERCENT_RESOURCE, available, handed_on, size)
+    made.given(PERCENT_RESOURCE, choice.devices)
+    made.validate()
+    free.difference_update(choice.devices)
+    return choice.devices
+
+
+def gpus(devices: Sequence[DeviceId]) -> set[str]:
+    return {one.partition("::")[0] for one in devices}
+
+
+@pytest.mark.parametrize("counts", [(60, 60), (60, 30, 30), (30, 60, 30), (30, 30, 60), (20, 50, 40, 10), (90, 20, 10)])
+def test_each_containers_percents_lie_on_one_gpu_of_its_plan(counts: tuple[int, ...]) -> None:
+    pieces = [Piece(gpu, 1) for gpu in range(2)]
+    plan = dict(enumerate(choose(pieces, [100, 100], [Part(one, one) for one in counts], None)))
+    made, free = plans(), set(PERCENTS)
+    made.bound(fractions("a", 1, *counts, plan=plan))
+    given_ = [served(made, count, free) for count in counts]
+    assert [len(one) for one in given_] == list(counts)
+    assert all(len(gpus(one)) == 1 for one in given_), "no GPU alone has it"
+    assert Counter(one.partition("::")[0] for each in given_ for one in each) == Counter(
+        {f"GPU-{gpu}": count for gpu, count in plan.items() if count}
+    )
+
+
+def test_a_plan_for_a_large_part_of_a_gpu_is_kept_to() -> None:
+    made, free = plans(fractions("a", 1, 90, plan={2: 90})), set(PERCENTS)
+    assert gpus(served(made, 90, free)) == {"GPU-2"}
+
+
+def test_percents_that_an_init_container_had_are_handed_on() -> None:
+    made, free = plans(fractions("a", 1, 30, 20, 60, plan={0: 30, 1: 60})), set(PERCENTS)
+    first = served(made, 30, free)
+    assert gpus(first) == {"GPU-0"}
+    # The kubelet asks nobody about what it hands on as it is.
+    made.given(PERCENT_RESOURCE, first[:20])
+    assert gpus(served(made, 60, free)) == {"GPU-1"}

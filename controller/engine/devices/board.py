@@ -27,17 +27,21 @@ class Unit(NamedTuple):
     healthy: bool
     product: str
     memory_mib: int
+    granularity: int = 1
 
 
 class Pool:
-    """The units of one resource, in the order of their GPUs. ``alone``: each request lies on one of them."""
+    """The units of one resource, by GPU. ``alone``: each container's request lies on one of them."""
 
     __slots__ = ("_full", "kind", "place", "units")
 
     def __init__(self, units: Sequence[Unit], links: Linkage, *, alone: bool = False) -> None:
         self.units = tuple(units)
         self.place = {unit.uuid: at for at, unit in enumerate(units)}
-        makes = tuple(Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib, alone) for unit in units)
+        makes = tuple(
+            Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib, alone, unit.granularity if alone else 1)
+            for unit in units
+        )
         self.kind = Kind.of(makes, links)
         self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
 
@@ -60,7 +64,7 @@ class Board:
         for place, device in enumerate(devices):
             for uuid, offers, healthy, memory_mib in _units(device):
                 for offer in offers:
-                    one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib)
+                    one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib, offer.granularity)
                     units.setdefault(ResourceName(offer.resource), []).append(one)
         self.pools = {
             name: Pool(_once(found), self.links, alone=str(name) == PERCENT_RESOURCE) for name, found in units.items()

@@ -11,13 +11,11 @@ from controller.engine.resources import Amount, ResourceName, WorkloadKey
 from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNodeStatus
+from inventory import deviceplan
 
-DEVICES: Final = "tessera.dev/devices"
-"""Annotation of a pod: the UUIDs that it is meant to get, comma-separated."""
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
 _OVER: Final = ("Succeeded", "Failed")
-_MOST_TOLD: Final = 4096
 
 Set = tuple[str, ...]
 """The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one for each replica it takes."""
@@ -145,9 +143,8 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     node = host_of(pod)
     if not workload or pod_set is None or not node or is_over(pod):
         return None
-    told = annotations.get(DEVICES, "")
-    devices = tuple(part for one in told.split(",") if (part := one.strip())) if len(told) < _MOST_TOLD else ()
-    return PodFacts(Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set), node, devices)
+    told = deviceplan.devices(annotations.get(deviceplan.ANNOTATION, ""))
+    return PodFacts(Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set), node, told)
 
 
 def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
@@ -171,9 +168,9 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
         one: list[str] = []
         for pool, size in wanted:
             free = pool.kind.open(pool.free(taken), ask)
-            places = pool.kind.choose(free, size, ask.link)
+            places = pool.kind.choose(free, size, ask.link, ask.split)
             if not places and ask.wished:
-                places = pool.kind.choose(free, size, None)
+                places = pool.kind.choose(free, size, None, ask.split)
             if not places:
                 taken.subtract(one)
                 return found
@@ -194,7 +191,10 @@ def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
     for pool, size in wanted:
         mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
         free = pool.kind.open(pool.free(taken), grant.ask)
-        if sum(mine.values()) != size or any(free[pool.place[uuid]] < count for uuid, count in mine.items()):
+        counts_of = tuple(mine.get(unit.uuid, 0) for unit in pool.units)
+        if any(had < count for had, count in zip(free, counts_of, strict=True)):
+            return False
+        if not pool.kind.suits(counts_of, size, grant.ask.split):
             return False
         link = grant.ask.link
         gpus = {pool.units[pool.place[uuid]].gpu for uuid in mine}

@@ -3,14 +3,18 @@
 Thousands of nodes are of one make, and few different sets of their GPUs are ever free: every answer is kept.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, NamedTuple
 
+from controller.engine.devices import parts
 from controller.engine.devices.linkage import Linkage
+from controller.engine.devices.parts import Part, Piece
 from controller.engine.devices.request import DeviceAsk, Link, normal
 
 Free = tuple[int, ...]
 """By unit of a pool, how many more containers may hold it."""
+
+Split = tuple[Part, ...]
 
 _REMEMBERED: Final = 65_536
 
@@ -18,7 +22,8 @@ _REMEMBERED: Final = 65_536
 class Make(NamedTuple):
     """Of one unit: the place of its GPU on the board, and how many containers may hold it at once.
 
-    ``alone``: all devices of a request must be of one unit, as percents of a GPU are.
+    ``alone``: all that a container asks for must be of one unit, as percents of a GPU are, in multiples of
+    ``granularity``.
     """
 
     gpu: int
@@ -26,10 +31,14 @@ class Make(NamedTuple):
     product: str
     memory_mib: int
     alone: bool = False
+    granularity: int = 1
 
 
 class Kind:
-    """``free`` is always what is free of those that are good enough, see ``open``."""
+    """``free`` is always what is free of those that are good enough, see ``open``.
+
+    ``split``: what must lie together of a request for percents; empty where that is all of it.
+    """
 
     def __init__(self, makes: tuple[Make, ...], links: Linkage) -> None:
         self.makes = makes
@@ -37,9 +46,10 @@ class Kind:
         self.whole = all(one.replicas == 1 for one in makes) and len({one.gpu for one in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
         self.alone = any(one.alone for one in makes)
+        self._pieces = tuple(Piece(one.gpu, one.granularity) for one in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
-        self._rooms: dict[tuple[Free, int, Link | None], int] = {}
-        self._choices: dict[tuple[Free, int, Link | None], tuple[int, ...]] = {}
+        self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
+        self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}
 
     @classmethod
     def of(cls, makes: tuple[Make, ...], links: Linkage) -> "Kind":
@@ -63,37 +73,45 @@ class Kind:
             keep(self._good, key, good)
         return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
 
-    def room(self, free: Free, size: int, link: Link | None) -> int:
+    def room(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
         """How many pods of ``size`` devices each could be given theirs."""
-        if self.alone:
-            return sum(one // size for one in free)
-        if link is None or size == 1:
+        if not self.alone and (link is None or size == 1):
             return sum(free) // size
-        key = free, size, link
+        key = free, size, link, split if self.alone else ()
         known = self._rooms.get(key)
         if known is None:
-            if self.whole:
+            if self.alone:
+                known = parts.room(self._pieces, free, split or (Part(size, size),), self._may_join(link))
+            elif self.whole:
                 known = self.links.room(self._mask(free), size, link)
             else:
                 known = sum(sum(free[at] for at in group) // size for group in self._groups(link))
             keep(self._rooms, key, known)
         return known
 
-    def choose(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
+    def choose(self, free: Free, size: int, link: Link | None, split: Split = ()) -> tuple[int, ...]:
         """Units for one pod, one entry for each device, in their order; empty where there is no such set."""
-        key = free, size, link
+        key = free, size, link, split if self.alone else ()
         known = self._choices.get(key)
         if known is None:
-            known = self._chosen(free, size, link)
+            known = self._in_parts(free, size, link, split) if self.alone else self._chosen(free, size, link)
             keep(self._choices, key, known)
         return known
 
+    def suits(self, counts: Free, size: int, split: Split) -> bool:
+        """Whether so many of each unit could be what a pod has, as far as its containers' requests go."""
+        return sum(counts) == size and (not self.alone or bool(self._in_parts(counts, size, None, split)))
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _in_parts(self, free: Free, size: int, link: Link | None, split: Split) -> tuple[int, ...]:
+        given = parts.choose(self._pieces, free, split or (Part(size, size),), self._may_join(link))
+        return tuple(at for at, count in enumerate(given) for _ in range(count))
+
+    def _may_join(self, link: Link | None) -> Callable[[int], bool] | None:
+        return None if link is None else lambda mask: self.links.joined(mask, link)
+
     def _chosen(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
-        if self.alone:
-            at = min((at for at, one in enumerate(free) if one >= size), key=lambda at: free[at], default=None)
-            return () if at is None else (at,) * size
         if self.whole:
             mask = self.links.choose(self._mask(free), size, link)
             return tuple(at for at, one in enumerate(self.makes) if mask >> one.gpu & 1)

@@ -72,7 +72,7 @@ class Mix:
             whole = sum(free)
             known = 0.0
             for size, ask, share in self._shares_of(resource):
-                known += share * (whole - size * pool.kind.room(pool.kind.open(free, ask), size, ask.link))
+                known += share * (whole - size * pool.kind.room(pool.kind.open(free, ask), size, ask.link, ask.split))
             keep(self._scores, key, known)
         return known
 
@@ -108,9 +108,9 @@ class Mix:
 
 def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
     open_ = pool.kind.open(free, ask)
-    chosen = pool.kind.choose(open_, size, ask.link)
+    chosen = pool.kind.choose(open_, size, ask.link, ask.split)
     if not chosen and ask.wished:
-        chosen = pool.kind.choose(open_, size, None)
+        chosen = pool.kind.choose(open_, size, None, ask.split)
     if not chosen:
         return None
     left = list(free)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from controller.engine.devices.parts import Part, parts_of
 from controller.engine.limitrange import ResourceProblem
 from controller.engine.resources import ResourceName
+from controller.objects.pods import PodTemplateSpec
 from controller.objects.workload import Workload
 from inventory.gpulayout import PERCENT_RESOURCE
 
@@ -36,12 +38,16 @@ class Link(StrEnum):
 
 
 class DeviceAsk(NamedTuple):
-    """``wished``: the link is preferred only. ``product`` is empty and ``min_memory_mib`` 0 where any will do."""
+    """``wished``: the link is preferred only. ``product`` is empty and ``min_memory_mib`` 0 where any will do.
+
+    ``split``: of percents, what must lie on one GPU each, where that is not all of them together.
+    """
 
     link: Link | None = None
     wished: bool = False
     product: str = ""
     min_memory_mib: int = 0
+    split: tuple[Part, ...] = ()
 
     @property
     def binding(self) -> bool:
@@ -76,9 +82,14 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
     )
 
 
-def devices_of(annotations: Mapping[str, str], single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
-    """What a pod asks of its GPUs; percents are always placed by the device, since each request lies on one GPU."""
-    return device_ask(annotations) or (ANY if _PERCENT in single_pod else None)
+def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
+    """What a pod asks of its GPUs; percents are always placed by the device: those of a container lie on one GPU."""
+    asked = device_ask(template.metadata.annotations)
+    if not single_pod.get(_PERCENT):
+        return asked
+    parts = parts_of(template.spec, _PERCENT)
+    plain = len(parts) <= 1 and all(part.size == part.step for part in parts)
+    return asked or ANY if plain else (asked or ANY)._replace(split=parts)
 
 
 def normal(product: str) -> str:

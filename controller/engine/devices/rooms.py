@@ -37,7 +37,9 @@ class Rooms:
             return 0 if ask.binding else UNBOUNDED
         link = None if ask.wished else ask.link
         taken = self._taken(state, empty=empty)
-        return min(pool.kind.room(pool.kind.open(pool.free(taken), ask), size, link) for pool, size in wanted)
+        return min(
+            pool.kind.room(pool.kind.open(pool.free(taken), ask), size, link, ask.split) for pool, size in wanted
+        )
 
     def room_beside(
         self,

@@ -229,7 +229,7 @@ class Finder:
 
 
 def _devices(request: PlacementRequest) -> DeviceAsk | None:
-    return devices_of(request.pod_set.template.metadata.annotations, request.single_pod)
+    return devices_of(request.pod_set.template, request.single_pod)
 
 
 def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:

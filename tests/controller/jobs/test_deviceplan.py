@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.resources import WorkloadKey
-from controller.jobs.deviceplan import Devices, no_plan, uuids
+from controller.jobs.deviceplan import Devices, no_plan
+from inventory import deviceplan
 
 KEY = WorkloadKey("team/w")
 
@@ -24,6 +25,14 @@ def test_shared_devices_are_told_as_often_as_they_are_planned() -> None:
     assert [dealt.take("main", "n1") for _ in range(3)] == ["a", "a", ""]
 
 
+def test_percents_are_told_in_few_words_and_read_again_as_what_was_told() -> None:
+    plan = [("a",) * 60 + ("b",) * 60, ("b",) * 40]
+    dealt = Devices(lambda *_: plan, KEY, [])
+    assert dealt.take("main", "n1") == "a*60,b*60"
+    again = Devices(lambda *_: plan, KEY, [("n1", "a*60,b*60")])
+    assert [again.take("main", "n1"), again.take("main", "n1")] == ["b*40", ""]
+
+
 def test_after_drift_the_plan_that_overlaps_least_comes_first() -> None:
     dealt = Devices(lambda *_: [("a", "b"), ("c", "d")], KEY, [("n1", "b, x")])
     assert [dealt.take("main", "n1") for _ in range(3)] == ["c,d", "a,b", ""]
@@ -39,6 +48,6 @@ def test_no_pod_is_told_more_than_is_planned_less_what_others_carry(
     dealt = Devices(lambda *_: plan, KEY, [("n1", ",".join(one)) for one in carried])
     told = []
     while given_ := dealt.take("main", "n1"):
-        told.append(uuids(given_))
+        told.append(deviceplan.devices(given_))
     for one in {*plan, *carried}:
         assert told.count(one) == max(plan.count(one) - carried.count(one), 0)

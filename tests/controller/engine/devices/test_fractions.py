@@ -1,5 +1,6 @@
 """Percents of GPUs in the queue: only what one GPU has free counts, however much its node has in all."""
 
+from collections import Counter
 from typing import Any
 
 from msgspec import structs
@@ -13,7 +14,8 @@ from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.gpunode import GpuNode, read_gpu_node
 from controller.objects.quantity import parse_quantity
-from tests.controller.engine.devices.boards import hosts
+from inventory.deviceplan import written
+from tests.controller.engine.devices.boards import hosts, plan, pod_of, settled
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, flavor, local_queue
@@ -124,3 +126,91 @@ def test_what_is_charged_alike_is_not_placed_alike() -> None:
     world.put(asking("part", 1, topology=False), asking("other", 1, topology=False, resource=GPU))
     world.settle()
     assert world.running() == {"whole", "other"}
+
+
+def containers(name: str, *percents: int, link: str = "") -> Any:
+    """One pod whose containers ask for so many percents each."""
+    made = asking(name, 1)
+    pod_set = made.spec.pod_sets[0]
+    template = decode(
+        {
+            "metadata": {"annotations": {"tessera.dev/required-gpu-link": link} if link else {}},
+            "spec": {
+                "containers": [
+                    {"name": f"c{at}", "resources": {"limits": {PERCENT: str(one)}}} for at, one in enumerate(percents)
+                ]
+            },
+        },
+        type(pod_set.template),
+    )
+    pod_set = structs.replace(pod_set, template=template)
+    return structs.replace(made, spec=structs.replace(made.spec, pod_sets=(pod_set,)))
+
+
+def known(*boards: GpuNode) -> World:
+    world = World(EngineConfig())
+    world.put(topology(), flavor("default", topologyName="dc"), queue_of("default"), local_queue("q"))
+    world.put(*(percents_of(one.metadata.name) for one in boards), *boards)
+    return world
+
+
+def planned(world: World, name: str) -> list[dict[str, int]]:
+    sets = world.engine.device_plan(WorkloadKey(f"ns/{name}"), "main", "a")
+    return [dict(Counter(one)) for one in sets]
+
+
+def test_two_containers_of_one_pod_get_a_gpu_each() -> None:
+    world = known(fractional("a"))
+    world.put(containers("pair", 60, 60))
+    settled(world)
+    assert planned(world, "pair") == [{"a-0": 60, "a-1": 60}]
+    world.put(containers("next", 60, 20))
+    settled(world)
+    assert hosts(world, "next") == {}, "no GPU has 60 percent left"
+    world.put(containers("small", 40, 20, 20))
+    settled(world)
+    assert planned(world, "small") == [{"a-0": 40, "a-1": 40}]
+    world.finish("small")
+    world.finish("pair")
+    settled(world)
+    assert planned(world, "next") == [{"a-0": 80}]
+
+
+def test_what_all_containers_ask_for_may_lie_on_one_gpu() -> None:
+    world = known(fractional("a", holders={"x": (0, 90)}))
+    world.put(containers("w", 60, 40))
+    settled(world)
+    assert planned(world, "w") == [{"a-1": 100}]
+
+
+def test_a_link_holds_between_the_gpus_of_containers_too() -> None:
+    world = known(fractional("a"))
+    world.put(containers("w", 60, 60, link="nvlink"))
+    settled(world)
+    assert hosts(world, "w") == {}, "nothing joins the two GPUs"
+    world.put(containers("v", 60, 40, link="nvlink"))
+    settled(world)
+    assert planned(world, "v") == [{"a-0": 100}]
+
+
+def test_a_request_that_is_no_multiple_of_the_granularity_finds_no_room() -> None:
+    """The agent would refuse it, and the pod would fail for good."""
+    world = known(fractional("a"))
+    world.put(containers("w", 25), containers("v", 25, 25), containers("u", 30))
+    settled(world)
+    assert [hosts(world, name) for name in "wvu"] == [{}, {}, {"a": 1}]
+
+
+def test_after_a_restart_percents_are_those_that_pods_were_told() -> None:
+    """All of a GPU and more: that is many percents to be told."""
+    first = known(fractional("a"))
+    first.put(containers("w", 100, 60), containers("v", 40))
+    settled(first)
+    (mine,), (other,) = plan(first, "w", "a"), plan(first, "v", "a")
+    swapped = {"a-0": "a-1", "a-1": "a-0"}
+    told = [sorted(swapped[one] for one in given) for given in (mine, other)]
+    again = known(fractional("a"))
+    again.put(pod_of("v-0", "v", "a", written(told[1])), pod_of("w-0", "w", "a", written(told[0])))
+    again.put(first.workloads[WorkloadKey("ns/w")], first.workloads[WorkloadKey("ns/v")])
+    settled(again)
+    assert [planned(again, "w"), planned(again, "v")] == [[dict(Counter(one))] for one in told]

@@ -1,0 +1,148 @@
+"""Parts of GPUs: the percents of one container lie on one GPU, those of a pod's containers may lie on several.
+
+    PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, room
+
+The kubelet gives each container its own, init containers first and one after the other. What an init container had is
+handed on: the next containers are served from it, and where that is not enough the rest must be of the same GPU.
+Source: ``pkg/kubelet/cm/devicemanager``, ``Allocate`` and ``devicesToAllocate``.
+"""
+
+from collections.abc import Callable, Sequence
+from math import gcd
+from typing import Final, NamedTuple
+
+from controller.objects.pods import Container, PodSpec
+from controller.objects.quantity import NANO
+
+_MOST_PODS: Final = 256
+"""No node runs more: counting ends there."""
+_SEARCHED: Final = 12
+"""Parts of one pod; of more it is not tried again what was tried greedily."""
+_STEPS: Final = 2000
+
+Joined = Callable[[int], bool]
+
+
+class Part(NamedTuple):
+    """So much of one GPU. ``step`` divides what each of its containers asks for: a granularity must divide it."""
+
+    size: int
+    step: int
+
+
+class Piece(NamedTuple):
+    """A GPU that is given away in parts: its place on the board, and in which multiples."""
+
+    gpu: int
+    granularity: int
+
+
+def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
+    """What must lie together, in the kubelet's order."""
+    found: list[Part] = []
+    handed_on, at = 0, 0
+    init = [(one, one.restart_policy != "Always") for one in spec.init_containers]
+    for container, ends in (*init, *((one, False) for one in spec.containers)):
+        size = _asked(container, resource)
+        if not size:
+            continue
+        if handed_on:
+            known = found[at]
+            found[at] = Part(known.size + max(0, size - handed_on), gcd(known.step, size))
+        else:
+            at = len(found)
+            found.append(Part(size, size))
+        handed_on = max(handed_on, size) if ends else max(0, handed_on - size)
+    return tuple(found)
+
+
+def _asked(container: Container, resource: str) -> int:
+    resources = container.resources
+    quantity = resources.requests.get(resource) or resources.limits.get(resource)
+    return 0 if quantity is None else max(0, -(-quantity.nanos // NANO))
+
+
+def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> list[int]:
+    """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask of GPUs may go together.
+
+    The largest part first, each on the fullest GPU that has room; where that ends badly all ways are tried.
+    """
+    if sum(part.size for part in parts) > sum(free):
+        return []
+    order = sorted(parts, reverse=True)
+    for steps in (len(order), _STEPS) if len(order) <= _SEARCHED else (len(order),):
+        found = _Packing(pieces, list(free), order, joined, steps)
+        if found.run():
+            return [had - left for had, left in zip(free, found.left, strict=True)]
+    return []
+
+
+def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
+    """How many pods find their parts one after the other, each as ``choose`` gives them."""
+    first = parts[0]
+    if len(parts) == 1 or (joined is None and all(part == first for part in parts)):
+        each = [
+            one // first.size for piece, one in zip(pieces, free, strict=True) if not first.step % piece.granularity
+        ]
+        return sum(each) // len(parts)
+    left, count = list(free), 0
+    while count < _MOST_PODS and (given := choose(pieces, left, parts, joined)):
+        left = [had - mine for had, mine in zip(left, given, strict=True)]
+        count += 1
+    return count
+
+
+class _Packing:
+    """A search that gives up after so many ``steps``."""
+
+    def __init__(
+        self, pieces: Sequence[Piece], left: list[int], order: Sequence[Part], joined: Joined | None, steps: int
+    ) -> None:
+        self.left = left
+        self._pieces = pieces
+        self._order = order
+        self._joined = joined
+        self._steps = steps
+
+    def run(self) -> bool:
+        return self._place(0, 0) if len(self._order) <= _SEARCHED else self._greedy()
+
+    def _place(self, at: int, mask: int) -> bool:
+        if at == len(self._order):
+            return True
+        part, tried = self._order[at], set[tuple[int, ...]]()
+        for place in self._fitting(part, mask):
+            # GPUs with equally much left are equal, unless links tell them apart.
+            alike = (self.left[place], self._pieces[place].granularity, place if self._joined is not None else 0)
+            if alike in tried:
+                continue
+            tried.add(alike)
+            if self._steps <= 0:
+                return False
+            self._steps -= 1
+            self.left[place] -= part.size
+            if self._place(at + 1, mask | 1 << self._pieces[place].gpu):
+                return True
+            self.left[place] += part.size
+        return False
+
+    def _greedy(self) -> bool:
+        mask = 0
+        for part in self._order:
+            place = next(iter(self._fitting(part, mask)), None)
+            if place is None:
+                return False
+            self.left[place] -= part.size
+            mask |= 1 << self._pieces[place].gpu
+        return True
+
+    def _fitting(self, part: Part, mask: int) -> list[int]:
+        left, joined = self.left, self._joined
+        found = [
+            at
+            for at, piece in enumerate(self._pieces)
+            if left[at] >= part.size
+            and not part.step % piece.granularity
+            and (joined is None or joined(mask | 1 << piece.gpu))
+        ]
+        return sorted(found, key=lambda at: (left[at], at))

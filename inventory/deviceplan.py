@@ -1,0 +1,36 @@
+"""The annotation by which a pod is told its devices: written by the controller, read by the agent of the pod's node.
+
+GPU-1,GPU-2        one device each
+GPU-1*60,GPU-2*60  so many of each: percents of a GPU, or replicas of it
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+ANNOTATION: Final = "tessera.dev/devices"
+_MOST: Final = 6400
+"""64 GPUs by the percent."""
+_MOST_TEXT: Final = 65_536
+
+
+def written(devices: Iterable[str]) -> str:
+    """Devices that stand several times in a row are written once, with their number."""
+    runs = ((one, sum(1 for _ in run)) for one, run in groupby(devices))
+    return ",".join(one if count == 1 else f"{one}*{count}" for one, count in runs)
+
+
+def devices(annotation: str) -> tuple[str, ...]:
+    """What was written, one entry for each device; nothing where it is more than any pod is given."""
+    if len(annotation) > _MOST_TEXT:
+        return ()
+    found: list[str] = []
+    for part in annotation.split(","):
+        name, _, number = part.strip().partition("*")
+        if not name:
+            continue
+        count = int(number) if number.isascii() and number.isdigit() and len(number) <= len(str(_MOST)) else 1
+        if len(found) + count > _MOST:
+            return ()
+        found += [name] * count
+    return tuple(found)

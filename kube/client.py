@@ -164,12 +164,14 @@ class Client:
         body: Any,
         kind: type[T],
         *,
+        field_manager: str | None = None,
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> T:
-        """PUT the whole object; a resourceVersion inside makes it conditional."""
+        """PUT the whole object; a resourceVersion inside makes it conditional. ``field_manager``: see merge_patch."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        return _decode(await self._request("PUT", path, body=body), kind)
+        params = {"fieldManager": field_manager} if field_manager else None
+        return _decode(await self._request("PUT", path, params=params, body=body), kind)
 
     async def apply(
         self,

@@ -254,7 +254,9 @@ class Writer:
             case Verb.CREATE:
                 return await client.create(resource, body, kind, namespace=at)
             case Verb.UPDATE:
-                return await client.update(resource, name, body, kind, namespace=at, subresource=sub)
+                return await client.update(
+                    resource, name, body, kind, field_manager=owner, namespace=at, subresource=sub
+                )
             case Verb.DELETE:
                 await client.delete(resource, name, namespace=at, uid=body)
                 return None

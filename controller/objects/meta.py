@@ -26,12 +26,14 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class OwnerReference(Struct, frozen=True, kw_only=True):
+    """None is not said, which the API server tells from False: it can be repeated as it was."""
+
     api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
-    controller: bool = False
-    block_owner_deletion: bool = False
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):

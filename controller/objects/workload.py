@@ -1,6 +1,6 @@
 """The Workload, ``kueue.x-k8s.io/v1beta2``: what a job asks for, and everything that has been decided about it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -175,6 +175,13 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True):
     preemption_gates: tuple[PreemptionGateState, ...] = ()
 
 
+NO_STATUS: Final = WorkloadStatus()
+"""The status of an object whose JSON had none: this very one (``is``), which costs no object a byte."""
+
+EMPTY_STATUS: Final = WorkloadStatus()
+"""Equal to it, and never taken for it: there may be more than what is known here."""
+
+
 class Workload(KubernetesObject, frozen=True, kw_only=True):
     spec: WorkloadSpec = WorkloadSpec()
-    status: WorkloadStatus = WorkloadStatus()
+    status: WorkloadStatus = NO_STATUS

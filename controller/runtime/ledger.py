@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.engine.resources import WorkloadKey
-from controller.objects.workload import Workload
+from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
 
 
 @dataclass(slots=True)
@@ -63,7 +63,9 @@ class Ledger:
         if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
-        kept.workload, kept.version = msgspec.structs.replace(after, metadata=metadata), version
+        # Nobody has read this version: what was added to it on its way in is not known.
+        status = EMPTY_STATUS if after.status is NO_STATUS else after.status
+        kept.workload, kept.version = msgspec.structs.replace(after, metadata=metadata, status=status), version
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:

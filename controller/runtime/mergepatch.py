@@ -1,13 +1,17 @@
-"""The smallest merge patch (RFC 7386) between two states of an object. Pure."""
+"""The body that brings an object from one state to another: the smallest merge patch (RFC 7386), or all of a status
+where there was none. Pure.
+"""
 
 from typing import Any, Final
 
 from controller.objects.meta import to_json
-from controller.objects.workload import Workload
+from controller.objects.workload import NO_STATUS, Workload
+from controller.runtime.kinds import WORKLOADS
 
 Json = dict[str, Any]
 
 _SAME: Final = object()
+_UNOWNED: Final = ("creationTimestamp", "generation")
 _REQUIRED: Final[dict[str, dict[str, Any]]] = {
     "conditions": {"message": "", "reason": ""},
     "admissionChecks": {"message": ""},
@@ -43,6 +47,38 @@ def status_patch(before: Workload, after: Workload) -> Json:
         return {}
     meta = before.metadata
     return {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": changes}
+
+
+def may_replace(before: Workload) -> bool:
+    """Whether a PUT of the status takes nothing from anybody: there is none, and all metadata is known.
+
+    An object that is being deleted has a grace period, which is not read.
+    """
+    meta = before.metadata
+    return before.status is NO_STATUS and bool(meta.uid and meta.resource_version) and meta.deletion_timestamp is None
+
+
+def status_body(before: Workload, after: Workload) -> Json:
+    """The object to PUT as its status where ``may_replace(before)``; empty where there is nothing to write.
+
+    The API server keeps stored metadata and spec whatever this says. But before Kubernetes 1.36 it compares this with
+    the stored object first, and whoever owns metadata that is missing here loses it; the spec is never compared
+    (``GetResetFields`` of apiextensions-apiserver's status strategy).
+    """
+    status = _complete(to_json(after.status))
+    if not status:
+        return {}
+    metadata = to_json(before.metadata)
+    for name in _UNOWNED:
+        metadata.pop(name, None)
+    version = f"{WORKLOADS.group}/{WORKLOADS.version}"
+    return {"apiVersion": version, "kind": WORKLOADS.kind, "metadata": metadata, "status": status}
+
+
+def patch_of(body: Json) -> Json:
+    """The merge patch that says the same as the ``status_body``."""
+    meta = body["metadata"]
+    return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}, "status": body["status"]}
 
 
 def _complete(status: Json) -> Json:

@@ -110,6 +110,10 @@ class FakeApiServer:
         """Calls of ``method`` whose path contains ``part``."""
         return [request for request in self.requests if request.method == method and part in request.path]
 
+    def written(self, part: str) -> list[Request]:
+        """Calls that changed an object that was there, as a whole or by a patch, whose path contains ``part``."""
+        return [request for request in self.requests if request.method in ("PUT", "PATCH") and part in request.path]
+
     def _changed(self, body: Any) -> Any:
         self._notify()
         return body
@@ -128,7 +132,7 @@ class FakeApiServer:
             await self._closing.wait()
         refused = self.refuse(request.method, request.path)
         if refused is not None:
-            return _status(KubeError("refused by the test", status=refused, reason="Test"))
+            return _status(_refusal(request, refused))
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(KubeError("Unauthorized", status=401, reason="Unauthorized"))
         if self.hold is not None and request.query.get("watch") != "true":
@@ -172,7 +176,8 @@ class FakeApiServer:
             case "POST", _:
                 return self.store.create(key, body, manager)
             case "PUT", _:
-                return self.store.update(key, body, manager)
+                of_status = parse_subresource(request.path) == "status"
+                return (self.store.update_status if of_status else self.store.update)(key, body, manager)
             case "DELETE", _:
                 self.store.delete(key, body.get("preconditions", {}).get("uid"))
                 return {"status": "Success"}
@@ -241,6 +246,13 @@ def parse_path(path: str) -> tuple[str, str, str | None]:
     return "/" + "/".join([*head, rest[0]]), namespace, rest[1] if len(rest) > 1 else None
 
 
+def parse_subresource(path: str) -> str:
+    """``status`` and the like; empty for the object itself."""
+    collection, namespace, name = parse_path(path)
+    depth = collection.count("/") + (2 if namespace else 0) + (1 if name else 0)
+    return "/".join(path.strip("/").split("/")[depth:])
+
+
 def _key(resource: Resource, name: str, namespace: str) -> Key:
     return resource.path(), namespace, name
 
@@ -272,6 +284,18 @@ def _selected(request: web.Request, item: dict[str, Any]) -> bool:
         if value != wanted:
             return False
     return True
+
+
+_RBAC_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _refusal(request: web.Request, status: int) -> KubeError:
+    """What a test wants refused; a 403 in the words of who lacks the right."""
+    if status != 403:  # noqa: PLR2004 - HTTP's own number
+        return KubeError("refused by the test", status=status, reason="Test")
+    what = parse_path(request.path)[0].rsplit("/", 1)[1] + "/" + parse_subresource(request.path)
+    right = f'cannot {_RBAC_VERBS[request.method]} resource "{what.rstrip("/")}"'
+    return KubeError(f'forbidden: User "test" {right}', status=403, reason="Forbidden")
 
 
 def _status(error: KubeError) -> web.Response:

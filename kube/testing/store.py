@@ -96,6 +96,22 @@ class Store:
         fresh["metadata"].pop("managedFields", None)
         return self._replace(key, stored, fresh, manager)
 
+    def update_status(self, key: Key, body: dict[str, Any], manager: str = "test") -> dict[str, Any]:
+        """Of a custom resource: only the status is stored. The metadata is compared all the same: a field that is
+        missing in ``body`` stays and has no owner any more, one that differs is ``manager``'s without having changed.
+        """
+        stored = self.get(key)
+        meta = body.get("metadata", {})
+        if _is_custom(key) and not meta.get("resourceVersion"):
+            message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise InvalidError(message, status=422, reason="Invalid")
+        _check(stored, meta.get("uid"), meta.get("resourceVersion"))
+        fresh = {name: part for name, part in stored.body.items() if name != "status"}
+        if "status" in body:
+            fresh["status"] = copy.deepcopy(body["status"])
+        compared = {name: part for name, part in body.items() if name != "spec"}
+        return self._replace(key, stored, fresh, manager, compared | {"spec": stored.body.get("spec", {})})
+
     def merge_patch(self, key: Key, patch: dict[str, Any], manager: str = "test") -> dict[str, Any]:
         stored = self.get(key)
         _check(stored, patch.get("metadata", {}).get("uid"), patch.get("metadata", {}).get("resourceVersion"))
@@ -163,10 +179,15 @@ class Store:
             meta["namespace"] = key[1]
         return fresh
 
-    def _replace(self, key: Key, stored: Stored, body: dict[str, Any], manager: str) -> dict[str, Any]:
-        """A write that is not an apply: what it changes belongs to its manager alone afterwards."""
-        old, new = set(_leaves(stored.body)), set(_leaves(body))
-        changed = {path for path in new if path not in old or _at(body, path) != _at(stored.body, path)}
+    def _replace(
+        self, key: Key, stored: Stored, body: dict[str, Any], manager: str, said: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """A write that is not an apply: what it changes belongs to its manager alone afterwards. ``said``: what it
+        asked for, where that is not what is stored.
+        """
+        said = body if said is None else said
+        old, new = set(_leaves(stored.body)), set(_leaves(said))
+        changed = {path for path in new if path not in old or _at(said, path) != _at(stored.body, path)}
         for other in stored.managers:
             other.paths -= changed | (old - new)
         mine = next((m for m in stored.managers if (m.name, m.operation) == (manager, "Update")), None)
@@ -194,6 +215,12 @@ class Store:
         if change != "DELETED":
             self._told[key] = rendered
         return rendered
+
+
+def _is_custom(key: Key) -> bool:
+    """Not of a group of Kubernetes' own: those have no dot, or end in ``.k8s.io`` (as ``kueue.x-k8s.io`` does not)."""
+    group = key[0].strip("/").split("/")[1]
+    return "." in group and not group.endswith(".k8s.io")
 
 
 def _check(stored: Stored, uid: str | None, version: str | None) -> None:

@@ -20,7 +20,7 @@ async def test_what_fits_is_admitted_with_one_write() -> None:
             await scene.until_admitted("a")
             await eventually(lambda: len(scene.core.engine.state.assumed) == 0)
         assert scene.status("a")["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": "default"}
-        assert len(scene.server.seen("PATCH", "workloads/a")) == 1
+        assert [request.method for request in scene.server.written("workloads/a")] == ["PUT"]
 
 
 async def test_what_does_not_fit_says_why_and_follows_when_there_is_room() -> None:
@@ -95,7 +95,7 @@ async def test_a_workload_that_waits_a_moment_is_not_written_for_that() -> None:
             await eventually(lambda: scene.core.engine.state.queues.counts(ClusterQueueName("cq")) == (0, 1))
             scene.finish("a")
             await scene.until_admitted("b")
-        assert len(scene.server.seen("PATCH", "workloads/b")) == 1
+        assert [request.method for request in scene.server.written("workloads/b")] == ["PUT"]
 
 
 async def test_a_write_that_is_refused_gives_the_quota_to_another_and_is_tried_again(
@@ -104,10 +104,10 @@ async def test_a_write_that_is_refused_gives_the_quota_to_another_and_is_tried_a
     monkeypatch.setattr("controller.runtime.carrying.REFUSED_PAUSE_S", 0.05)
     async with stage() as scene:
         scene.queue(cpus=1)
-        scene.server.refuse = lambda method, path: 422 if method == "PATCH" and "/workloads/a" in path else None
+        scene.server.refuse = lambda method, path: 422 if method != "GET" and "/workloads/a" in path else None
         async with scene.controller():
             scene.workload("a", 1, priority=10)
-            await eventually(lambda: bool(scene.server.seen("PATCH", "workloads/a")))
+            await eventually(lambda: bool(scene.server.written("workloads/a")))
             assert scene.used() == 0
             scene.server.refuse = lambda _method, _path: None
             await scene.until_admitted("a")
@@ -121,7 +121,7 @@ async def test_an_answer_that_was_lost_is_looked_up_before_anybody_gets_the_quot
         lost: list[str] = []
 
         def lose(method: str, path: str) -> bool:
-            if method == "PATCH" and "workloads/a/status" in path and not lost:
+            if method == "PUT" and "workloads/a/status" in path and not lost:
                 lost.append(path)
                 return True
             return False
@@ -131,7 +131,7 @@ async def test_an_answer_that_was_lost_is_looked_up_before_anybody_gets_the_quot
             scene.workload("a", 1)
             scene.workload("b", 1)
             await eventually(lambda: scene.admitted("a") or scene.admitted("b"))
-            await eventually(lambda: len(scene.server.seen("PATCH", "workloads/a")) > 1 or scene.admitted("b"))
+            await eventually(lambda: len(scene.server.written("workloads/a")) > 1 or scene.admitted("b"))
             await eventually(lambda: not any(kept.writing for kept in scene.core.ledger.values()))
             assert scene.used() == 1
             scene.core.engine.validate()
@@ -144,7 +144,7 @@ async def test_who_changes_a_workload_under_the_controllers_hands_wins_and_it_is
             gate = asyncio.Event()
             scene.server.hold = gate
             scene.workload("a", 1)
-            await eventually(lambda: bool(scene.server.seen("PATCH", "workloads/a")))
+            await eventually(lambda: bool(scene.server.written("workloads/a")))
             scene.server.merge(WORKLOADS, "a", {"metadata": {"labels": {"by": "hand"}}}, namespace="team")
             gate.set()
             scene.server.hold = None

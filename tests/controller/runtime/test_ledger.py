@@ -59,7 +59,7 @@ async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as
         lost: list[str] = []
 
         def lose(method: str, path: str) -> bool:
-            first = method == "PATCH" and not lost
+            first = method == "PUT" and not lost
             lost.extend([path] if first else [])
             return first
 

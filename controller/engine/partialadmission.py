@@ -1,13 +1,14 @@
 """Fewer pods instead of none: the largest counts between ``minCount`` and ``count`` that can be had (KEP-420).
 
 All pod sets that may shrink do so in step: of the whole way from full to least counts each goes the same part. The
-search assumes that what fits also fits with fewer pods.
+search assumes that what fits also fits with fewer pods; so a set that is cut into slices loses whole slices.
 """
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from controller.engine.gates import FeatureGates
+from controller.engine.topology.ask import layers
 from controller.engine.workload import WorkloadInfo
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
     finished ones are neither asked for nor saved.
     """
     full = {one.name: one.count for one in info.pod_sets}
-    ways = _ways(info)
+    ways, sizes = _ways(info), _slices(info)
     total = sum(ways.values())
     if not total:
         return None
@@ -33,12 +34,30 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
     best: T | None = None
     while low < high:
         step = (low + high) // 2
-        answer = fits({name: count - ways[name] * step // total for name, count in full.items()})
+        fewer = {name: count - ways[name] * step // total for name, count in full.items()}
+        for name, size in sizes.items():
+            fewer[name] = _whole(fewer[name], size, least=full[name] - ways[name], most=full[name])
+        answer = fits(fewer)
         if answer is None:
             low = step + 1
         else:
             best, high = answer, step
     return best
+
+
+def _slices(info: WorkloadInfo) -> dict[str, int]:
+    """The sizes of the outermost slices of the sets that may shrink."""
+    asked = {one.name: one.topology_request for one in info.workload.spec.pod_sets if one.min_count is not None}
+    sizes = {name: every[0].size for name, one in asked.items() if one is not None and (every := layers(one))}
+    return {name: size for name, size in sizes.items() if size > 1}
+
+
+def _whole(count: int, size: int, *, least: int, most: int) -> int:
+    """Whole slices, ``count`` at most; more where that would be too few pods."""
+    if count // size * size >= least:
+        return count // size * size
+    enough = -(-least // size) * size
+    return enough if enough <= most else count
 
 
 def _ways(info: WorkloadInfo) -> dict[str, int]:

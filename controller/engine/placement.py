@@ -12,6 +12,7 @@ import msgspec
 from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.topology.measures import Spread
+from controller.engine.topologyencoding import Domain
 from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
@@ -32,6 +33,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where it runs now, when only what was lost is to be replaced."""
     lost: str | None = None
     """The node whose pods are to be placed anew."""
+    beside: tuple[Domain, ...] = ()
+    """Where the rest of its pod set group stays meanwhile."""
     stays: bool = False
     """Its pods cannot run elsewhere: whatever was lost, the places stay."""
 

@@ -18,6 +18,7 @@ from controller.engine.resources import FlavorName
 from controller.engine.status import topology_assignment
 from controller.engine.topology.ask import asks
 from controller.engine.topology.replacement import stays
+from controller.engine.topologyencoding import Domain
 from controller.engine.topologystep import single_pod
 from controller.engine.workload import PodSetRequests, TopologyUsage
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -99,10 +100,30 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
                 implied=not asks(sets[one.name]),
                 previous=one.topology if lost is not None else None,
                 lost=lost,
+                beside=_partners(one, holder, sets, lost) if lost is not None else (),
                 stays=pinned,
             )
         )
     return found
+
+
+def _partners(one: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:
+    """Where the other pod sets of its group stay."""
+    group = _group(sets[one.name])
+    if group is None:
+        return ()
+    return tuple(
+        domain
+        for other in holder.info.pod_sets
+        if other.name != one.name and other.topology is not None and _group(sets.get(other.name)) == group
+        for domain in other.topology.domains
+        if domain.values[-1] != lost
+    )
+
+
+def _group(pod_set: PodSet | None) -> str | None:
+    asked = pod_set.topology_request if pod_set is not None else None
+    return asked.pod_set_group_name if asked is not None else None
 
 
 def _on_nodes(pod_set: PodSetRequests, cluster: Cluster) -> FlavorName | None:

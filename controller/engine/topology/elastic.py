@@ -64,7 +64,7 @@ def _grow(
         assume(usage, 1)
     try:
         more = msgspec.structs.replace(workers, count=workers.count - before, previous=None)
-        found = finder.find(more, leader, empty=empty)
+        found = finder.find(more, leader, empty=empty, within=_domain(finder, workers, running))
     finally:
         for usage in running:
             assume(usage, -1)
@@ -72,6 +72,14 @@ def _grow(
         return found
     whole = merged(finder.tree, old.domains, found.pop(workers.pod_set.name))
     return [Resized(workers.pod_set.name, whole), *kept, *(Resized(name, usage) for name, usage in found.items())]
+
+
+def _domain(finder: Finder, workers: PlacementRequest, running: list[TopologyUsage]) -> int:
+    """Where all pods must be because those that run are there; -1 for anywhere."""
+    asked = workers.pod_set.topology_request
+    level = finder.tree.level_of(asked.required) if asked is not None and asked.required is not None else None
+    leaves = [finder.tree.leaf(one.values) for usage in running for one in usage.domains]
+    return -1 if level is None or not leaves or leaves[0] is None else finder.tree.ancestor(leaves[0], level)
 
 
 def _gone(finder: Finder, usage: TopologyUsage) -> bool:

@@ -24,6 +24,7 @@ from controller.engine.topology.sentences import shortage_sentence
 from controller.engine.topology.tree import Tree
 from controller.engine.topologyencoding import Domain
 from controller.engine.workload import TopologyUsage
+from controller.objects.workload import PodSetTopologyRequest, SliceConstraint
 
 _SHAPES_KEPT: Final = 32
 """At 10,000 nodes the counts of one shape take about 2 MiB."""
@@ -68,7 +69,8 @@ class Finder:
         found = self._found(ask)
         if isinstance(found, Shortage):
             return shortage_sentence(found, ask, self._counts_of(ask.shape))
-        assignments = {workers.pod_set.name: self._usage(workers, [(one.domain, one.pods) for one in found])}
+        places = _without([(one.domain, one.pods) for one in found], ask.pods - workers.count)
+        assignments = {workers.pod_set.name: self._usage(workers, places)}
         if leader is not None:
             led = [(one.domain, 1) for one in found if one.leaders]
             assignments[leader.pod_set.name] = self._usage(leader, led)
@@ -150,8 +152,11 @@ class Finder:
         size = every[0].size if every else 1
         if size < 1:
             return f"slices are asked for at {every[0].topology} and no slice size is given"
-        if workers.count % size:
+        rest = workers.count % size
+        if rest and (workers.count >= workers.pod_set.count or workers.lost is not None):
             return f"{workers.count} pods cannot be cut into slices of {size}"
+        # Some of its pods have finished: their slice is placed as a whole, and their room is not taken.
+        pods = workers.count + (size - rest if rest else 0)
         inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth
         if isinstance(inner, str):
             return inner
@@ -169,7 +174,11 @@ class Finder:
         )
         required = asked is not None and asked.required is not None
         free = workers.implied or anywhere or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
-        return Ask(shape=shape, pods=workers.count, level=level, required=required, free=free)
+        return Ask(shape=shape, pods=pods, level=level, required=required, free=free)
+
+    def layers(self, asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
+        """Slice layers that count: without the gate TASMultiLayerTopology the outermost alone."""
+        return layers(asked) if self._layered else layers(asked)[:1]
 
     def validate(self) -> None:
         self.tree.validate()
@@ -226,6 +235,16 @@ class Finder:
         return TopologyUsage(
             levels=tree.shown_levels, domains=domains, single_pod=request.single_pod, devices=_devices(request)
         )
+
+
+def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:
+    """So many pods fewer, of the last."""
+    kept: list[tuple[int, int]] = []
+    for leaf, pods in reversed(places):
+        fewer = min(pods, spare)
+        spare -= fewer
+        kept.append((leaf, pods - fewer))
+    return kept
 
 
 def _devices(request: PlacementRequest) -> DeviceAsk | None:

@@ -36,6 +36,8 @@ from controller.objects.workload import PodSet
 
 Group = list[PlacementRequest]
 
+_LEADER_AND_WORKERS: Final = 2
+
 _ASSUMED: Final = WorkloadKey("")
 """The owner of what is charged for the while of a question."""
 
@@ -197,6 +199,8 @@ class Topologies:
         finder = self._finders.get(groups[0][0].flavor) if groups else None
         first = requests[0] if requests else None
         simple = first is not None and first.lost is None and first.previous is None
+        if simple and len(requests) > 1:
+            simple = _no_group(groups[0]) is None and all(one.count for one in requests)
         if len(groups) == 1 and finder is not None and simple:
             return finder.question(*_roles(groups[0]))
         return lambda: isinstance(self.place(requests, on_empty=False), Placed)
@@ -266,9 +270,20 @@ class Topologies:
         finder = self._finders.get(group[0].flavor)
         if finder is None:
             return NotPlaced(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
+        problem = _no_group(group)
+        if problem is not None:
+            return NotPlaced(group[0].pod_set.name, problem)
         if any(request.lost is not None for request in group):
             return self._replace(finder, group)
         workers, leader = _roles(group)
+        if leader is not None and not leader.count:
+            # It has finished: the workers are all there is to place.
+            found = finder.find(workers, None, empty=on_empty)
+            if isinstance(found, str):
+                return NotPlaced(workers.pod_set.name, found)
+            none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
+            whole = found[workers.pod_set.name]
+            return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
         if workers.previous is not None and self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS"):
             book, flavor = (self._assumed if on_empty else self._used), workers.flavor
             resized = resize(
@@ -285,6 +300,11 @@ class Topologies:
 
     def _replace(self, finder: Finder, group: Group) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NotPlaced:
         """Each pod set by itself: only what was lost moves."""
+        if len(group) > 1 and all(map(_is_lost, group)):
+            found = finder.find(*_roles(group), empty=False)
+            if isinstance(found, str):
+                return NotPlaced(group[0].pod_set.name, found)
+            return [(name, usage, usage) for name, usage in found.items()]
         made: list[tuple[str, TopologyUsage, TopologyUsage]] = []
         try:
             for request in group:
@@ -294,11 +314,11 @@ class Topologies:
                     nothing = msgspec.structs.replace(request.previous, domains=())
                     made.append((request.pod_set.name, request.previous, nothing))
                     continue
-                found = replace(finder, request, request.previous, request.lost)
-                if isinstance(found, str):
-                    return NotPlaced(request.pod_set.name, found)
-                self._used.change(request.flavor, found.moved, 1)
-                made.append((request.pod_set.name, found.whole, found.moved))
+                one = replace(finder, request, request.previous, request.lost)
+                if isinstance(one, str):
+                    return NotPlaced(request.pod_set.name, one)
+                self._used.change(request.flavor, one.moved, 1)
+                made.append((request.pod_set.name, one.whole, one.moved))
         finally:
             for _, _, moved in made:
                 self._used.change(group[0].flavor, moved, -1)
@@ -370,6 +390,23 @@ def _groups(requests: Sequence[PlacementRequest]) -> Iterator[Group]:
         name = asked.pod_set_group_name if asked is not None else None
         found.setdefault((request.flavor, at if name is None else name), []).append(request)
     yield from found.values()
+
+
+def _is_lost(request: PlacementRequest) -> bool:
+    """Whether nothing of its pod set group is left: it is placed as when it came."""
+    stays = request.previous is None or any(one.values[-1] != request.lost for one in request.previous.domains)
+    return not (stays or request.stays or request.beside)
+
+
+def _no_group(group: Group) -> str | None:
+    """Two pod sets lead and follow; what else shares a group's name has no meaning, and must not run without places."""
+    if len(group) == 1:
+        return None
+    counts = [request.count for request in group]
+    if len(group) == _LEADER_AND_WORKERS and min(counts) <= 1:
+        return None
+    listed = " and ".join(str(count) for count in counts)
+    return f"a pod set group is two pod sets, one of them with one pod: found {len(group)} with {listed} pods"
 
 
 def _roles(group: Group) -> tuple[PlacementRequest, PlacementRequest | None]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.engine.placement import PlacementRequest
-from controller.engine.topology.ask import NO_REQUEST, layers, level_label
+from controller.engine.topology.ask import NO_REQUEST, level_label
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.tree import Tree
 from controller.engine.topologyencoding import Domain
@@ -46,11 +46,8 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
         return f"{'/'.join(gone.values)} is lost as well as {lost}: only one lost node is replaced"
     asked = request.pod_set.topology_request or NO_REQUEST
     within = _within(finder, request, asked, kept, missing)
-    if isinstance(within, str):
-        return within
-    reduced = _replace(
-        request, count=missing, pod_set=_replace(request.pod_set, topology_request=_reduced(asked, missing, within))
-    )
+    pod_set = _replace(request.pod_set, topology_request=_reduced(finder, asked, missing, within))
+    reduced = _replace(request, count=missing, pod_set=pod_set)
     found = finder.find(reduced, None, empty=False, within=within)
     if isinstance(found, str):
         return found
@@ -62,21 +59,22 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
 
 def _within(
     finder: Finder, request: PlacementRequest, asked: PodSetTopologyRequest, kept: tuple[Domain, ...], missing: int
-) -> int | str:
-    """The domain that must take the pods, -1 where any may."""
+) -> int:
+    """The domain that must take the pods, -1 where any may: where the others are, a group's partner included."""
     tree = finder.tree
     label = level_label(asked, tree.levels) or (tree.levels[-1] if request.implied else None)
     level = tree.level_of(label) if label is not None else None
-    if level is None or not kept:
+    others = (*kept, *request.beside)
+    if level is None or not others:
         return -1
-    every = layers(asked)
+    every = finder.layers(asked)
     broken = next((one for one in reversed(every) if one.size and missing % one.size), None)
     if every and every[0].size and missing % every[0].size and broken is not None:
         slice_level = tree.level_of(broken.topology)
         return -1 if slice_level is None else _incomplete(finder, kept, missing, broken.size, slice_level)
     if asked.required is None:
         return -1
-    leaf = tree.leaf(kept[0].values)
+    leaf = tree.leaf(others[0].values)
     return -1 if leaf is None else tree.ancestor(leaf, level)
 
 
@@ -91,9 +89,9 @@ def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: in
     return next((domain for domain, count in pods.items() if (count + missing) % size == 0), -1)
 
 
-def _reduced(asked: PodSetTopologyRequest, missing: int, within: int) -> PodSetTopologyRequest:
+def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within: int) -> PodSetTopologyRequest:
     """The request of the missing pods: where they only fill up a slice, in the largest whole inner slices they make."""
-    every = layers(asked)
+    every = finder.layers(asked)
     if not every or not every[0].size or missing % every[0].size == 0 or within < 0:
         return asked
     whole = next((one for one in reversed(every) if one.size and missing % one.size == 0), None)

@@ -93,6 +93,8 @@ class Tree:
         self._keys: list[Key | None] = []
         self._by_path: dict[Path, int] = {}
         self._leaves: dict[Path, int] = {}
+        self._namesakes: dict[Path, list[int]] = {}
+        """Leaves in which a host of that name was before, or another of that name is."""
         self._homes: dict[str, int] = {}
 
     @property
@@ -106,8 +108,11 @@ class Tree:
 
     def leaf(self, values: Path) -> int | None:
         """The leaf of an assignment's domain, if there are usable nodes in it."""
-        leaf = self._leaves.get(values[-1:] if self.by_host else values)
-        return leaf if leaf is not None and self.nodes[leaf] else None
+        key = values[-1:] if self.by_host else values
+        leaf = self._leaves.get(key)
+        if leaf is None or self.nodes[leaf]:
+            return leaf
+        return next((one for one in self._namesakes.get(key, ()) if self.nodes[one]), None)
 
     def level_of(self, label: str) -> int | None:
         return self.levels.index(label) if label in self.levels else None
@@ -159,9 +164,9 @@ class Tree:
         for leaf in self._leaves.values():
             if self.free[leaf] != _sum(one.free for one in self.nodes[leaf].values()):
                 raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
-        for name, home in self._homes.items():
-            if name not in self.nodes[home] or not self.nodes[self._leaves[self.values(home)]]:
-                raise AssertionError(f"{self.flavor}: node {name} is not found at {self.path[home]}")
+        homes = set(self._homes.values())
+        if homes and any(self.leaf(values) is None for values in {self.values(home) for home in homes}):
+            raise AssertionError(f"{self.flavor}: a node is not found by the name that assignments give it")
         for level, domains in enumerate(self.at_level):
             if domains != sorted(domains, key=self.path.__getitem__) or any(self.level[d] != level for d in domains):
                 raise AssertionError(f"{self.flavor}: the domains of {self.levels[level]} are out of order")
@@ -178,7 +183,6 @@ class Tree:
     def _leaf(self, path: Path) -> int:
         known = self._by_path.get(path)
         if known is not None:
-            self._leaves[path[-1:] if self.by_host else path] = known
             return known
         parent = -1
         for level in range(self.depth):
@@ -202,6 +206,8 @@ class Tree:
             insort(self.children[parent], domain, key=self.path.__getitem__)
         if level == self.depth - 1:
             values = path[-1:] if self.by_host else path
+            if values in self._leaves:
+                self._namesakes.setdefault(values, []).append(self._leaves[values])
             self._leaves[values] = domain
             self.journal.limit = self.assumed_journal.limit = _JOURNAL_SLACK + 4 * len(self._leaves)
             key = self._book.key(self.flavor, self.levels, values)

@@ -14,12 +14,14 @@ from controller.objects.workload import Workload
 GATES = FeatureGates()
 
 
-def info(*counts: tuple[int, int | None], reclaimable: int = 0) -> WorkloadInfo:
+def info(*counts: tuple[int, int | None], reclaimable: int = 0, slices_of: int = 0) -> WorkloadInfo:
     """Pod sets p0, p1 ... by count and least count."""
     sets: list[dict[str, Any]] = [
         {"name": f"p{index}", "count": count, **({} if least is None else {"minCount": least})}
         for index, (count, least) in enumerate(counts)
     ]
+    if slices_of:
+        sets[0]["topologyRequest"] = {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": slices_of}
     status = {"reclaimablePods": [{"name": "p0", "count": reclaimable}]} if reclaimable else {}
     data = {"metadata": {"name": "w"}, "spec": {"podSets": sets}, "status": status}
     return WorkloadInfo.of(decode(data, Workload), rules=RequestRules(), gates=GATES)
@@ -55,6 +57,22 @@ def test_a_workload_without_least_counts_is_not_asked_about() -> None:
 def test_finished_pods_are_neither_asked_for_nor_saved() -> None:
     assert reduce_counts(info((10, 4), reclaimable=3), at_most(6)) == {"p0": 6}
     assert not may_reduce(info((10, 4), reclaimable=7), GATES)
+
+
+@given(st.integers(2, 4), st.integers(1, 5), st.integers(1, 20), st.integers(0, 20))
+def test_of_a_set_that_is_cut_into_slices_whole_slices_are_left_out(
+    size: int, slices: int, least: int, limit: int
+) -> None:
+    full = size * slices
+    if least >= full:
+        return
+
+    def fits(counts: Mapping[str, int]) -> int | None:
+        (count,) = counts.values()
+        return count if count <= limit and count % size == 0 else None
+
+    possible = [count for count in range(full, 0, -size) if least <= count <= limit]
+    assert reduce_counts(info((full, least), slices_of=size), fits) == next(iter(possible), None)
 
 
 @given(

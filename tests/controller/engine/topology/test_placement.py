@@ -130,6 +130,32 @@ def test_a_tighter_domain_without_room_for_the_leader_is_passed_over() -> None:
     assert found == {"leader": {"c": 1}, "workers": {"c": 2}}
 
 
+def test_a_leader_that_has_finished_takes_no_room_and_neither_do_workers_that_have() -> None:
+    lab = Lab({"b/r1/a": 3})
+    group: dict[str, Any] = {"required": RACK, "podSetGroupName": "g"}
+    for leader, workers in ((0, 3), (1, 0), (0, 0)):
+        asked = ask(leader, 2, name="leader", **group), ask(workers, name="workers", **group)
+        expected = {"leader": {"a": leader} if leader else {}, "workers": {"a": workers} if workers else {}}
+        assert lab.place(*asked) == expected
+        assert lab.topologies.has_room(asked)
+
+
+def test_what_is_no_group_is_refused_and_does_not_run_without_places() -> None:
+    lab = Lab(even(1, 1, 2, 8))
+    group: dict[str, Any] = {"required": RACK, "podSetGroupName": "g"}
+    for counts in ((1, 2, 3), (2, 2)):
+        asked = [ask(count, name=f"s{at}", **group) for at, count in enumerate(counts)]
+        assert "a pod set group is two pod sets, one of them with one pod" in str(lab.place(*asked))
+        assert not lab.topologies.has_room(asked)
+
+
+def test_a_slice_of_which_a_pod_has_finished_is_placed_as_a_whole() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r1/b": 2, "b/r2/d": 3, "b/r3/e": 4})
+    whole = ask(8, podSetSliceRequiredTopology=RACK, podSetSliceSize=4)
+    assert lab.main(msgspec.structs.replace(whole, count=7)) == {"a": 2, "b": 2, "e": 3}
+    assert lab.main(msgspec.structs.replace(whole, count=3)) == {"a": 2, "b": 1}
+
+
 def test_pod_sets_of_one_workload_do_not_get_the_same_room() -> None:
     lab = Lab({"b/r/a": 4, "b/r/b": 3})
     two = (ask(3, name="one", required=HOST), ask(3, name="two", required=HOST))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.engine.topology.replacement import stays
@@ -38,6 +39,27 @@ def test_a_whole_lost_slice_may_move_to_another_domain() -> None:
     lab = Lab({"b/r1/a": 2, "b/r2/d": 2, "b/r3/e": 3})
     sliced: dict[str, Any] = {"required": BLOCK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2}
     assert replaced(lab, {"a": 2, "d": 2}, "a", **sliced) == {"d": 2, "e": 2}
+
+
+LED: dict[str, Any] = {"required": RACK, "podSetGroupName": "g"}
+
+
+def test_a_lost_leader_goes_where_its_workers_are() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r1/b": 2, "b/r1/c": 2, "b/r2/d": 1})
+    lab.topologies.remove_node("a")
+    leader = ask(1, name="leader", previous=usage({"a": 1}), lost="a", **LED)
+    leader = msgspec.structs.replace(leader, beside=usage({"b": 2}).domains)
+    assert lab.place(leader) == {"leader": {"b": 1}}
+    lab.hold({"b": 2, "c": 2})
+    assert lab.main(leader) is None
+
+
+def test_a_group_that_was_on_one_node_moves_as_one() -> None:
+    lab = Lab({"b/r1/a": 3, "b/r2/b": 2, "b/r3/c": 2, "b/r3/d": 1})
+    lab.topologies.remove_node("a")
+    leader = ask(1, name="leader", previous=usage({"a": 1}), lost="a", **LED)
+    workers = ask(2, name="workers", previous=usage({"a": 2}), lost="a", **LED)
+    assert lab.place(leader, workers) == {"leader": {"c": 1}, "workers": {"c": 1, "d": 1}}
 
 
 def test_only_one_lost_node_is_replaced() -> None:
@@ -83,6 +105,12 @@ def test_of_an_elastic_workload_only_new_pods_are_placed_and_the_last_ones_go() 
     assert lab.main(ask(10, unconstrained=True, previous=old)) is None
     assert lab.main(ask(2, unconstrained=True, previous=old)) == {"a": 1, "c": 1}
     assert lab.main(ask(3, unconstrained=True, previous=old)) == {"a": 1, "c": 2}
+
+
+def test_where_a_domain_is_required_an_elastic_workload_grows_in_it() -> None:
+    lab = Lab({"b/r1/a": 2, "b/r1/b": 2, "b/r2/d": 8}, ELASTIC)
+    assert lab.main(ask(4, required=RACK, previous=usage({"a": 2}))) == {"a": 2, "b": 2}
+    assert lab.main(ask(5, required=RACK, previous=usage({"a": 2}))) is None
 
 
 def test_where_its_places_are_gone_it_is_placed_anew() -> None:

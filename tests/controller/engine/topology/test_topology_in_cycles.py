@@ -15,7 +15,7 @@ from controller.engine.topologyencoding import decode as decode_places
 from controller.objects.core import Node, Pod
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
-from controller.objects.workload import PodSetTopologyRequest, UnhealthyNode, Workload
+from controller.objects.workload import PodSetTopologyRequest, ReclaimablePod, UnhealthyNode, Workload
 from tests.controller.engine.topology.lab import BLOCK, HOST, RACK, node, pod
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -50,10 +50,10 @@ def gang(name: str, count: int, gpus: int = 1, level: str = HOST, **given_: Any)
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
 
 
-def places(world: World, name: str) -> dict[str, int]:
+def places(world: World, name: str, at: int = 0) -> dict[str, int]:
     admission = world.workloads[WorkloadKey(f"ns/{name}")].status.admission
     assert admission is not None
-    given_ = admission.pod_set_assignments[0].topology_assignment
+    given_ = admission.pod_set_assignments[at].topology_assignment
     assert given_ is not None
     return {values[-1]: pods for values, pods in decode_places(given_)}
 
@@ -132,6 +132,69 @@ def test_pods_of_a_lost_node_move_and_the_others_stay() -> None:
     world.settle()
     assert (places(world, "w"), places(world, "other")) == ({"a": 2, "c": 2}, {"d": 8})
     assert world.workloads[WorkloadKey("ns/w")].status.unhealthy_nodes == ()
+
+
+def led(name: str, workers: int) -> Workload:
+    """One leader and its workers, all in one rack."""
+    made = gang(name, workers)
+    asked = PodSetTopologyRequest(required=RACK, pod_set_group_name="g")
+    sets = tuple(
+        msgspec.structs.replace(made.spec.pod_sets[0], name=role, count=count, topology_request=asked)
+        for role, count in (("leader", 1), ("workers", workers))
+    )
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+def test_a_lost_leader_goes_where_its_workers_are_or_all_of_them_go() -> None:
+    world = world_of({"b/r1/a": 1, "b/r1/b": 1, "b/r1/c": 1, "b/r1/x": 1, "b/r1/y": 1, "b/r2/d": 1})
+    world.put(led("w", 2))
+    world.settle()
+    (host,), workers = places(world, "w"), places(world, "w", 1)
+    lose(world, "w", host)
+    world.settle()
+    (other,) = places(world, "w")
+    assert other != "d", "it is in the rack of its workers, though the other rack is tighter"
+    assert places(world, "w", 1) == workers
+    (spare,) = {"a", "b", "c", "x", "y"} - {host, other, *workers}
+    world.engine.drop(Node, "", spare, world.now_s)
+    lose(world, "w", other)
+    world.settle()
+    assert world.condition("w", "Evicted") == "True/NodeFailures"
+    world.stop_evicted()
+    world.put(node("b/r2/e", 1), node("b/r2/f", 1))
+    world.settle()
+    assert {*places(world, "w"), *places(world, "w", 1)} == {"d", "e", "f"}
+
+
+def sliced(name: str, count: int, size: int, **given_: Any) -> Workload:
+    made = gang(name, count, **given_)
+    asked = PodSetTopologyRequest(pod_set_slice_required_topology=RACK, pod_set_slice_size=size)
+    sets = (msgspec.structs.replace(made.spec.pod_sets[0], topology_request=asked),)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+
+def test_fewer_pods_are_fewer_slices() -> None:
+    world = world_of({"b/r1/a": 3, "b/r2/b": 1})
+    world.put(sliced("w", 6, 2, least=1))
+    world.settle()
+    assert places(world, "w") == {"a": 2}
+
+
+def test_a_gang_of_which_a_pod_has_finished_comes_back_after_an_eviction() -> None:
+    world = world_of({"b/r1/a": 2, "b/r2/b": 2}, preemption=LOWER)
+    world.put(sliced("w", 4, 2))
+    world.settle()
+    known = world.workloads[WorkloadKey("ns/w")]
+    done = msgspec.structs.replace(known.status, reclaimable_pods=(ReclaimablePod(name="main", count=1),))
+    world.put(msgspec.structs.replace(known, status=done))
+    world.put(gang("high", 2, priority=9, created_s=5))
+    world.settle()
+    world.stop_evicted()
+    world.settle()
+    assert world.running() == {"high"}
+    world.finish("high")
+    world.settle()
+    assert sum(places(world, "w").values()) == 3
 
 
 def test_without_a_place_it_is_evicted_and_a_refused_write_is_tried_again() -> None:

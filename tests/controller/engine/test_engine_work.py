@@ -13,11 +13,13 @@ import pytest
 from controller.engine.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
+from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.workload import Workload
 from tests.controller.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
 
 FEW, MANY = 60, 500
 QUEUES = 10
+GPU = FlavorResource(FlavorName("default"), ResourceName("gpu"))
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 CONFIGS = {
     "kueue": EngineConfig(),
@@ -121,6 +123,22 @@ def test_what_another_policy_asks_for_beside_the_peers_own_work_is_little(policy
     more, peer = (crowd(CONFIGS[name], holding=FEW, waiting=FEW) for name in (policy, "kueue"))
     for gpus, expected in ((2, Admitted), (10_000, Pending)):
         assert asked(more, gpus, 1, expected=expected) < 1.1 * asked(peer, gpus, 1, expected=expected)
+
+
+def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
+    """Tried a second time, without the claims of others, is who could reclaim what they claim."""
+    work: dict[str, int] = {}
+    for claimed in ("nobody", "there", "here"):
+        engine = crowd(CONFIGS["tessera"], holding=FEW, waiting=FEW)
+        for name, tree in (("there", "another"), ("here", "all")):
+            engine.put(cluster_queue(name, 2, cohort=tree, preemption=PREEMPTION), NOW_S)
+            engine.put(local_queue(name), NOW_S)
+        rest(engine)
+        if claimed != "nobody":
+            assert engine.beyond.claims is not None
+            engine.beyond.claims.stake(WorkloadKey("ns/preemptor"), ClusterQueueName(claimed), {GPU: 1}, ())
+        work[claimed] = asked(engine, 10_000, 1, expected=Pending)
+    assert work["there"] < 1.25 * work["nobody"] < work["here"]
 
 
 def test_the_count_sees_a_loop_over_everybody() -> None:

@@ -37,6 +37,15 @@ class Rules(Struct, frozen=True, kw_only=True):
     cool_down_s: float = 300.0
 
 
+class Recent(Struct, frozen=True, kw_only=True):
+    """What was done of late, in seconds since 1970: when actions were taken, and by gang when the failure began that it
+    paid for last.
+    """
+
+    actions: tuple[float, ...] = ()
+    paid: Mapping[str, float] = {}
+
+
 class Victim(Struct, frozen=True, kw_only=True):
     """A pod that holds devices. ``workload`` None: the queue knows nothing of it, and its gang is the pod itself."""
 
@@ -126,7 +135,17 @@ class GpuFailures:
         if self._actions:
             self._actions.pop()
 
+    def recall(self, recent: Recent, now_s: float) -> None:
+        """What whoever led before did. Nothing happened later than now, whatever their clock said."""
+        done = sorted([*(min(at_s, now_s) for at_s in recent.actions), *self._actions])
+        self._actions = done[max(0, len(done) - self.rules.budget) :]
+        for gang, at_s in recent.paid.items():
+            self._began.setdefault(gang, min(at_s, now_s))
+
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    def recent(self) -> Recent:
+        return Recent(actions=tuple(self._actions), paid=dict(self._began))
 
     def unknown(self) -> list[str]:
         return sorted({case.pod for case in self._cases if case.pod not in self._victims})

@@ -7,7 +7,7 @@ Pods are read one by one, when one is known to hold a failed GPU: that is rare, 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -21,6 +21,7 @@ from controller.engine.resources import WorkloadKey
 from controller.objects.core import Pod
 from controller.objects.gpunode import DeviceHealth, GpuNode
 from controller.objects.meta import is_true
+from controller.runtime.gpufailurerecord import FailureRecord
 from controller.runtime.inbox import News
 from controller.runtime.kinds import GPU_NODES, PODS, reader
 from controller.runtime.ledger import Kept, Ledger
@@ -28,7 +29,7 @@ from controller.runtime.lostnodes import workload_of
 from controller.runtime.workloadwrites import Result, Stamped, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock, sleep
-from kube.errors import KubeError, NotFoundError
+from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.objects import ObjectReference
 from kube.reflector import Added, Changed, Removed
 from kube.writes import Abandoned, Missing, Outcome, Verb, Write, Written
@@ -50,13 +51,14 @@ class FailedGpus:
     ``count`` hears of each action, ``tell`` what people should know: about what, type, reason, note.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         rules: Rules,
         client: Client,
         ledger: Ledger,
         writes: WorkloadWrites,
         put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        record: FailureRecord,
         *,
         clock: Clock,
         count: Callable[[str], None],
@@ -67,6 +69,7 @@ class FailedGpus:
         self._ledger = ledger
         self._writes = writes
         self._put = put
+        self._record = record
         self._clock = clock
         self._count = count
         self._tell = tell
@@ -86,13 +89,38 @@ class FailedGpus:
         self._event.set()
 
     async def run(self) -> None:
+        await self._recall()
         while True:
             await self._clock.wait(self._event, self._idle_s())
             await sleep(self._clock, _TOGETHER_S)
             self._event.clear()
             self._again_s = None
             await self._look_up()
-            for action in self.failures.look(self._clock.wall()):
+            await self._act(self.failures.look(self._clock.wall()))
+
+    async def _recall(self) -> None:
+        """Nothing is done before it is known what was done."""
+        while True:
+            try:
+                recent = await self._record.read()
+            except ForbiddenError as error:
+                log.warning("what was done about failed GPUs cannot be read, the budget is full: %s", error)
+                return
+            except KubeError as error:
+                log.warning("what was done about failed GPUs cannot be read, trying on: %s", error)
+                await sleep(self._clock, _AGAIN_S)
+            else:
+                self.failures.recall(recent, self._clock.wall())
+                return
+
+    async def _act(self, actions: Sequence[Action]) -> None:
+        """What counts is put down before it is done: whoever takes over between the two does rather too little."""
+        counting = [one for one in actions if not one.held_back and one.kind is not OnFailure.NOTIFY]
+        for action in actions:
+            if action not in counting:
+                self._carry(action)
+        if counting and await self._record.write(self.failures.recent()):
+            for action in counting:
                 self._carry(action)
 
     def _idle_s(self) -> float | None:

@@ -21,6 +21,7 @@ from controller.runtime.catchup import catch_up
 from controller.runtime.core import Core
 from controller.runtime.feeds import Feeds
 from controller.runtime.gateremovals import GateRemovals
+from controller.runtime.gpufailurerecord import FailureRecord
 from controller.runtime.gpufailures import FailedGpus
 from controller.runtime.gpuplans import GpuPlans
 from controller.runtime.inbox import News
@@ -178,6 +179,7 @@ class Shells:
             self._core.ledger,
             self._core.writes,
             self._writer.put,
+            FailureRecord(self._client, self._writer.put, self._own_namespace),
             clock=self._clock,
             count=self._counting.gpu_failure,
             tell=self._people.tell,

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.gpufailures import TOGETHER_S, Action, GpuFailures, OnFailure, Rules, Victim
+from controller.engine.gpufailures import TOGETHER_S, Action, GpuFailures, OnFailure, Recent, Rules, Victim
 from controller.engine.resources import WorkloadKey
 
 JOB = WorkloadKey("ns/job")
@@ -163,6 +164,34 @@ def test_an_action_that_failed_is_done_again_and_did_not_count() -> None:
     assert world.look(1.0) == []
 
 
+def test_whoever_takes_over_goes_on_with_the_budget_and_the_cool_downs_as_they_are() -> None:
+    world = World(budget=2, window_s=60.0, cool_down_s=300.0)
+    world.hold("ns/a", "g0")
+    world.fail("g0")
+    world.pod("ns/a", OnFailure.EVICT)
+    assert done(world.look()) == [("evict", "ns/a")]
+    next_ = World(budget=2, window_s=60.0, cool_down_s=300.0)
+    next_.core.recall(world.core.recent(), next_.now_s)
+    for name, workload in (("ns/a2", JOB), ("ns/b", WorkloadKey("ns/other")), ("ns/c", WorkloadKey("ns/third"))):
+        next_.hold(name, f"g-{name}")
+        next_.fail(f"g-{name}")
+        next_.pod(name, OnFailure.EVICT, workload)
+    found = next_.look(TOGETHER_S + 1)
+    assert done(found) == [("evict", "ns/b")]
+    assert {one.pod: one.held_back for one in found if one.held_back} == {
+        "ns/a2": "the workload paid for another failure less than 300 s ago",
+        "ns/c": "the budget of 2 in 60 s is spent",
+    }
+    assert done(next_.look(60.0 - TOGETHER_S - 1)) == [("evict", "ns/c")], "the first has left the window"
+
+
+def test_a_clock_that_was_ahead_holds_nobody_back_for_longer_than_the_limits() -> None:
+    world = World(budget=1, window_s=60.0)
+    world.core.recall(Recent(actions=(1e12, 2e12), paid={"workload ns/job": 1e12}), world.now_s)
+    world.core.validate()
+    assert world.core.recent() == Recent(actions=(1000.0,), paid={"workload ns/job": 1000.0})
+
+
 def test_a_pod_of_no_workload_is_its_own_gang() -> None:
     world = World()
     for number in range(2):
@@ -183,6 +212,7 @@ _STEPS = st.lists(
         ),
         st.tuples(st.just("pod"), _NAMES, st.sampled_from([*OnFailure]), st.sampled_from([None, "ns/v", "ns/w"])),
         st.tuples(st.just("gone"), _NAMES),
+        st.tuples(st.just("take over")),
         st.tuples(st.just("look"), st.sampled_from([0.0, 1.0, 20.0, 70.0])),
     ),
     max_size=40,
@@ -194,10 +224,17 @@ def test_whatever_fails_the_budget_and_the_cool_down_hold(steps: Any, budget: in
     rules = Rules(budget=budget, window_s=60.0, cool_down_s=50.0)
     core, now_s = GpuFailures(rules), 0.0
     acted: list[tuple[float, str]] = []
+    told: dict[str, Any] = {}
     for step in steps:
         match step:
             case ("node", node, failed, holders):
-                core.set_node(node, dict.fromkeys(failed, "why"), holders)
+                told[node] = dict.fromkeys(failed, "why"), holders
+                core.set_node(node, *told[node])
+            case ("take over",):
+                kept, core = msgspec.json.encode(core.recent()), GpuFailures(rules)
+                for node, known in told.items():
+                    core.set_node(node, *known)
+                core.recall(msgspec.json.decode(kept, type=Recent), now_s)
             case ("pod", name, policy, workload):
                 core.set_pod(name, Victim(uid=name, policy=policy, workload=workload and WorkloadKey(workload)))
             case ("gone", name):

@@ -1,14 +1,16 @@
 """GPUs that fail under running pods, live: each pod's policy is carried out, and people are told."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from controller.runtime.gpufailurerecord import ANNOTATION, NAME
 from controller.runtime.kinds import GPU_NODES, NODES, PODS
 from kube.errors import NotFoundError
-from kube.resources import EVENTS
+from kube.resources import EVENTS, LEASES
 from kube.testing import eventually
 from tests.controller.runtime.stage import CONFIG, Stage, config, stage
 from tests.controller.runtime.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
@@ -96,6 +98,41 @@ async def test_what_the_budget_holds_back_is_told() -> None:
         fail(scene)
         await eventually(lambda: any("budget of 0" in note for note in said(scene, "GpuFailed")))
         assert exists(scene, "p")
+
+
+async def test_whoever_takes_over_finds_what_was_done_before() -> None:
+    one = config(CONFIG.replace("tessera:\n", "tessera:\n  gpuFailures: {budget: 1}\n"))
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Unhealthy", "Healthy", holders=[holder("p", 0)]))
+        pod(scene, "p", "evict")
+        async with scene.controller(one, core_only=False):
+            await eventually(lambda: not exists(scene, "p"))
+        (kept,) = [lease for lease in scene.server.list_all(LEASES) if lease["metadata"]["name"] == NAME]
+        assert json.loads(kept["metadata"]["annotations"][ANNOTATION])["paid"].keys() == {"pod team/p"}
+        pod(scene, "q", "evict")
+        scene.server.merge(GPU_NODES, "n1", {"status": {"holders": [holder("q", 0)]}})
+        async with scene.controller(one, core_only=False, name="two"):
+            await eventually(lambda: any(one["regarding"]["name"] == "q" for one in scene.server.list_all(EVENTS)))
+        (note,) = [one["note"] for one in scene.server.list_all(EVENTS) if one["regarding"]["name"] == "q"]
+        assert "evict is held back: the budget of 1" in note
+        assert exists(scene, "q")
+
+
+@pytest.mark.parametrize("kept", ["no json", '{"actions": "many"}'])
+async def test_a_record_that_nobody_can_read_keeps_nobody_from_acting(kept: str) -> None:
+    async with stage() as scene:
+        body = {"metadata": {"annotations": {ANNOTATION: kept}}}
+        scene.server.create(LEASES, NAME, body, namespace="tessera-system")
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Unhealthy", "Healthy", holders=[holder("p", 0)]))
+        pod(scene, "p", "evict")
+        async with scene.controller(JOBS, core_only=False):
+            await eventually(lambda: not exists(scene, "p"))
 
 
 async def test_the_sites_policy_holds_for_pods_that_do_not_say() -> None:

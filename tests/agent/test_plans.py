@@ -284,6 +284,14 @@ def test_each_containers_percents_lie_on_one_gpu_of_its_plan(counts: tuple[int, 
     )
 
 
+def test_the_tightest_gpu_is_not_taken_where_the_next_containers_would_find_none() -> None:
+    made, free = plans(fractions("a", 1, 30, 50, 50, 20, plan={0: 70, 1: 80})), set(PERCENTS)
+    given_ = [served(made, count, free) for count in (30, 50, 50, 20)]
+    assert [len(one) for one in given_] == [30, 50, 50, 20]
+    assert all(len(gpus(one)) == 1 for one in given_)
+    assert Counter(one.partition("::")[0] for each in given_ for one in each) == {"GPU-0": 70, "GPU-1": 80}
+
+
 def test_a_plan_for_a_large_part_of_a_gpu_is_kept_to() -> None:
     made, free = plans(fractions("a", 1, 90, plan={2: 90})), set(PERCENTS)
     assert gpus(served(made, 90, free)) == {"GPU-2"}

@@ -1,6 +1,7 @@
 """Percents of GPUs in the queue: only what one GPU has free counts, however much its node has in all."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -23,8 +24,14 @@ from tests.controller.engine.world import World, flavor, local_queue
 PERCENT, GPU = "tessera.dev/gpu-percent", "nvidia.com/gpu"
 
 
-def fractional(name: str, gpus: int = 2, holders: dict[str, tuple[int, int]] | None = None) -> GpuNode:
-    """``holders``: by pod, the GPU and how many percents of it."""
+def fractional(
+    name: str,
+    gpus: int = 2,
+    holders: dict[str, tuple[int, int]] | None = None,
+    *,
+    held: Mapping[str, Mapping[str, int]] | None = None,
+) -> GpuNode:
+    """``holders``: by pod, the GPU and how many percents of it; ``held``: likewise, of several GPUs by UUID."""
     devices = [
         {
             "uuid": f"{name}-{index}",
@@ -36,12 +43,18 @@ def fractional(name: str, gpus: int = 2, holders: dict[str, tuple[int, int]] | N
         }
         for index in range(gpus)
     ]
-    held = [
+    entries = [
         {"device": f"{name}-{gpu}::{n}", "namespace": "ns", "pod": pod, "container": "c"}
         for pod, (gpu, count) in (holders or {}).items()
         for n in range(count)
     ]
-    return read_gpu_node({"metadata": {"name": name}, "status": {"devices": devices, "holders": held}})
+    entries += [
+        {"device": f"{uuid}::{n}", "namespace": "ns", "pod": pod, "container": "c"}
+        for pod, percents in (held or {}).items()
+        for uuid, count in percents.items()
+        for n in range(count)
+    ]
+    return read_gpu_node({"metadata": {"name": name}, "status": {"devices": devices, "holders": entries}})
 
 
 def test_two_halves_of_two_gpus_are_no_room_for_sixty() -> None:
@@ -53,10 +66,12 @@ def test_two_halves_of_two_gpus_are_no_room_for_sixty() -> None:
     assert pool.kind.choose(pool.free({"a-0": 50}), 60, None) == (1,) * 60
 
 
-def percents_of(name: str) -> Node:
-    """The Node of two fractional GPUs."""
+def percents_of(name: str, gpus: int = 2) -> Node:
+    """The Node of fractional GPUs."""
     plain = node(f"b/r/{name}", 0)
-    allocatable = decode({"allocatable": {PERCENT: "200", "cpu": "100", "pods": "110"}}, type(plain.status)).allocatable
+    allocatable = decode(
+        {"allocatable": {PERCENT: str(100 * gpus), "cpu": "100", "pods": "110"}}, type(plain.status)
+    ).allocatable
     return structs.replace(plain, status=structs.replace(plain.status, allocatable=allocatable))
 
 
@@ -150,7 +165,7 @@ def containers(name: str, *percents: int, link: str = "") -> Any:
 def known(*boards: GpuNode) -> World:
     world = World(EngineConfig())
     world.put(topology(), flavor("default", topologyName="dc"), queue_of("default"), local_queue("q"))
-    world.put(*(percents_of(one.metadata.name) for one in boards), *boards)
+    world.put(*(percents_of(one.metadata.name, len(one.status.devices)) for one in boards), *boards)
     return world
 
 

@@ -43,8 +43,8 @@ class FakeApiServer:
         """True: every connection is cut without an answer."""
         self.mute = False
         """True: connections are taken and nothing is ever answered."""
-        self.refuse: Callable[[str, str], int | None] = lambda _method, _path: None
-        """Given method and path: a status to answer instead of serving, or None."""
+        self.refuse: Callable[[str, str], int | KubeError | None] = lambda _method, _path: None
+        """Given method and path: a status (or an error) to answer instead of serving, or None."""
         self.unknown: set[str] = set()
         self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
         """Given method and path: True serves the call and cuts the connection before its answer."""
@@ -132,7 +132,7 @@ class FakeApiServer:
             await self._closing.wait()
         refused = self.refuse(request.method, request.path)
         if refused is not None:
-            return _status(_refusal(request, refused))
+            return _status(refused if isinstance(refused, KubeError) else _refusal(request, refused))
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(KubeError("Unauthorized", status=401, reason="Unauthorized"))
         if self.hold is not None and request.query.get("watch") != "true":

@@ -168,6 +168,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The highest level any resource borrows at; 0: within own quota."""
     no_fit_reason: NoFitReason = NoFitReason.NONE
     bookmark: Bookmark = Bookmark()
+    by_quota: bool = False
+    """Found without any question about places: quota refuses it, or has no candidates for it."""
     held: tuple[PodSetRequests, ...] | None = None
     """Where it is at hand: what the workload will hold, and ``usage`` is the sum of it."""
 

@@ -169,7 +169,7 @@ class Cycle:
             for holder in self._victims_of(entry):
                 self._cluster.remove_holder(holder.key)
             assignment, targets = self._nominator.again(incoming, flavors, self._now_s)
-        entry.assignment, entry.targets = assignment, targets
+        entry.assignment, entry.targets, entry.short_of_quota = assignment, targets, False
         if targets:
             self._count(entry, "new_targets")
         if assignment.mode is not Mode.FIT:
@@ -194,7 +194,7 @@ class Cycle:
         """Perhaps there are other places on the same flavors, or others who can go."""
         if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
             return
-        flavors = pinned_to(entry.assignment)
+        flavors, entry.short_of_quota = pinned_to(entry.assignment), False
         entry.assignment, targets = self._nominator.again(entry.incoming, flavors, self._now_s)
         entry.targets = () if entry.gated else targets
 
@@ -278,7 +278,9 @@ class Cycle:
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
         self._cluster.quota.add_usage(queue.name, usage)
-        self._add_places(entry)
+        # Its places are where others run now: whoever has made these go for itself has them first.
+        if not self._beyond.claims:
+            self._add_places(entry)
 
     def _victims_of(self, entry: Entry) -> Victims:
         return self._victims.setdefault(id(entry.incoming.queue.node.root()), Victims())

@@ -51,6 +51,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """It was admitted, and its usage is charged already."""
     rule: Rule = Rule.NO_FIT
     detail: str = ""
+    short_of_quota: bool = False
+    """Quota alone keeps it out, wherever its pods could be: nobody could be made to go for any number of them."""
     gated: bool = False
     """Others would have to go for it, and its preemption gates forbid that."""
 
@@ -70,7 +72,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def requeue(self) -> RequeueReason:
-        return _REQUEUE.get(self.rule, RequeueReason.GENERIC)
+        reason = _REQUEUE.get(self.rule, RequeueReason.GENERIC)
+        if reason is RequeueReason.NO_FIT and self.short_of_quota:
+            return RequeueReason.NO_QUOTA
+        return reason
 
     def decide(self, rule: Rule, detail: str = "") -> None:
         self.rule = rule

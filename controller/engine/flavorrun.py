@@ -126,11 +126,16 @@ class Run:
         """The answer; ``bookmark`` instead of an own one."""
         chosen = [self._chosen[index] for index in sorted(self._chosen)]
         reason = self._reason
+        mode, by_quota = (Mode.NO_FIT, True) if self._refused else (_worst(chosen), False)
         if (self._plan.on_nodes or self._plan.asking) and not self._refused:
+            short = mode is Mode.NO_CANDIDATES
             chosen, reason = self._placed(chosen)
+            mode = _worst(chosen)
+            by_quota = short and mode is Mode.NO_CANDIDATES
         return Assignment(
             pod_sets=tuple(chosen),
-            mode=Mode.NO_FIT if self._refused else min((one.mode for one in chosen), default=Mode.FIT),
+            mode=mode,
+            by_quota=by_quota,
             usage=self._usage,
             borrowing=max((choice.borrow for one in chosen for choice in one.choices.values()), default=0),
             no_fit_reason=reason,
@@ -212,6 +217,10 @@ class Run:
         with cluster.trial():
             cluster.vacate(replaces)
             return place(cluster, wanted, chosen)
+
+
+def _worst(chosen: Iterable[PodSetChoice]) -> Mode:
+    return min((one.mode for one in chosen), default=Mode.FIT)
 
 
 def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, Amount]:

@@ -11,7 +11,7 @@ from controller.engine import reasons
 from controller.engine.config import Backfill, EngineConfig
 from controller.engine.flavorplan import ALLOWED_FLAVORS
 from controller.engine.limitrange import LimitSummary
-from controller.engine.queues.pending import PendingWorkload, timed
+from controller.engine.queues.pending import PendingWorkload, placed, timed
 from controller.engine.queuestate import Holder
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.runtimes import runtime_s
@@ -19,9 +19,10 @@ from controller.engine.variants import job_of
 from controller.engine.workload import PodSetRequests, WorkloadInfo, adjusted, effective_priority, queue_order_time_s
 from controller.objects.meta import Resources, epoch_s, find_condition, is_true
 from controller.objects.quantity import Quantity
-from controller.objects.workload import PodSet, Workload, WorkloadSpec
+from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload, WorkloadSpec
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+_PLACES = "kueue.x-k8s.io/podset-"
 SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
@@ -210,9 +211,40 @@ def shape_of(workload: Workload, priority: int) -> str:
 
     What still counts of a pod set is in it too: pods that are reclaimable ask for nothing.
     """
+    pod_sets = workload.spec.pod_sets
+    shape = _digest(workload, pod_sets, priority)
+    anywhere = tuple(map(_anywhere, pod_sets))
+    return shape if anywhere == pod_sets else placed(shape, _digest(workload, anywhere, priority))
+
+
+def _anywhere(pod_set: PodSet) -> PodSet:
+    """As far as quota is concerned: the levels that it names decide on flavors, how it asks for them does not."""
+    asked, template = pod_set.topology_request, pod_set.template
+    if asked is None:
+        return pod_set
+    annotations = {name: value for name, value in template.metadata.annotations.items() if not name.startswith(_PLACES)}
+    return msgspec.structs.replace(
+        pod_set,
+        topology_request=PodSetTopologyRequest(
+            required=",".join(sorted(_named(asked))),
+            pod_set_group_name=asked.pod_set_group_name,
+        ),
+        template=msgspec.structs.replace(
+            template, metadata=msgspec.structs.replace(template.metadata, annotations=annotations)
+        ),
+    )
+
+
+def _named(asked: PodSetTopologyRequest) -> set[str]:
+    named = (asked.required, asked.preferred, asked.pod_set_slice_required_topology, "*" if asked.unconstrained else "")
+    inner = (one.topology for one in asked.podset_slice_required_topology_constraints)
+    return {name for name in (*named, *inner) if name}
+
+
+def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int) -> str:
     annotations = workload.metadata.annotations
     parts = (
-        workload.spec.pod_sets,
+        pod_sets,
         workload.status.reclaimable_pods,
         priority,
         annotations.get(ALLOWED_FLAVORS, ""),

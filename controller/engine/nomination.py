@@ -79,11 +79,19 @@ class Nominator:
             return False
         entry.assignment, entry.targets = self._assign(entry.incoming, pending.bookmark, now_s)
         pending.bookmark = entry.assignment.bookmark
+        entry.short_of_quota = entry.assignment.by_quota and self._short(entry)
         if entry.targets and self._gated and (closed := closed_preemption_gates(pending.info.workload)):
             entry.targets = ()
             entry.gated = True
             entry.detail = ", ".join(closed)
         return True
+
+    def _short(self, entry: Entry) -> bool:
+        """Whether places had no part in it that nobody goes for it, nor in that no smaller number of its pods runs."""
+        incoming, assignment = entry.incoming, entry.assignment
+        if entry.targets or incoming.replaces is not None or may_reduce(incoming.info, self._cluster.config.gates):
+            return False
+        return assignment.mode is Mode.NO_FIT or self._answered(assignment)
 
     def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
         """What keeps the workload from being looked at: the rule and what it found."""

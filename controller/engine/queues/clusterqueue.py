@@ -47,7 +47,7 @@ class ClusterQueueOrder:
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._asleep: set[str] = set()
-        """Shapes and families that cannot run now: what arrives with one sleeps at once."""
+        """Shapes, families and kin that cannot run now: what arrives with one sleeps at once."""
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
         self._waiting: dict[WorkloadKey, PendingWorkload] = {}
         self._sticky: PendingWorkload | None = None
@@ -60,7 +60,7 @@ class ClusterQueueOrder:
     def push(self, pending: PendingWorkload) -> None:
         """A new or changed workload takes its place in the order."""
         self._lane(pending.local_queue).push(
-            pending, asleep=not self._asleep.isdisjoint((pending.shape, pending.family))
+            pending, asleep=not self._asleep.isdisjoint((pending.shape, pending.family, pending.kin))
         )
         pending.place = Place.QUEUED
 
@@ -125,10 +125,9 @@ class ClusterQueueOrder:
         if self._at_once(pending, reason):
             self.push(pending)
             return
-        alike = reason in (RequeueReason.NO_FIT, RequeueReason.HELD_BACK)
-        if self._by_shape and alike and not self._strict:
+        sleeps = _alike(pending, reason) if self._by_shape and not self._strict else None
+        if sleeps is not None:
             # What cannot fit for one LocalQueue cannot for another: quota is the ClusterQueue's.
-            sleeps = pending.family if reason is RequeueReason.NO_FIT else pending.shape
             self._asleep.add(sleeps)
             for lane in self._lanes.values():
                 lane.park(sleeps)
@@ -202,3 +201,15 @@ class ClusterQueueOrder:
         lane.remove(pending)
         if not lane:
             del self._lanes[key]
+
+
+def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:
+    """Those who would come back for the same reason."""
+    match reason:
+        case RequeueReason.NO_FIT:
+            return pending.family
+        case RequeueReason.NO_QUOTA:
+            return pending.kin
+        case RequeueReason.HELD_BACK:
+            return pending.shape
+    return None

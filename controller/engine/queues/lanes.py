@@ -36,6 +36,10 @@ class _Shape:
         return None
 
 
+def _groups(pending: PendingWorkload) -> set[str]:
+    return {pending.family, pending.kin}
+
+
 class Lane:
     """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it."""
 
@@ -45,7 +49,7 @@ class Lane:
         self._shapes: dict[str, _Shape] = {}
         self._asleep: dict[str, _Shape] = {}
         self._families: dict[str, dict[str, _Shape]] = {}
-        """The shapes of each family; with no run times in them there is one in each."""
+        """The shapes of each family and of each kin; with no run times in them there is one in each family."""
         self._order: list[tuple[OrderKey, int, _Shape]] = []
         self._sequence = count()
 
@@ -60,7 +64,8 @@ class Lane:
         shape = self._shapes.get(pending.shape)
         if shape is None:
             shape = self._shapes[pending.shape] = _Shape(pending.shape)
-            self._families.setdefault(pending.family, {})[pending.shape] = shape
+            for name in _groups(pending):
+                self._families.setdefault(name, {})[pending.shape] = shape
             if asleep:
                 self._put_to_sleep(shape)
         entry: _Entry = (pending.order(), next(self._sequence), pending)
@@ -76,10 +81,11 @@ class Lane:
         shape.live -= 1
         if shape.live == 0:
             del self._shapes[pending.shape]
-            family = self._families[pending.family]
-            del family[pending.shape]
-            if not family:
-                del self._families[pending.family]
+            for name in _groups(pending):
+                group = self._families[name]
+                del group[pending.shape]
+                if not group:
+                    del self._families[name]
             self._asleep.pop(pending.shape, None)
             shape.awake = False
             shape.shown = None
@@ -119,7 +125,7 @@ class Lane:
         return head
 
     def park(self, name: str) -> None:
-        """Put everything of this shape, or of this family, to sleep."""
+        """Put everything of this shape, family or kin to sleep."""
         one = self._shapes.get(name)
         for found in self._families.get(name, {}).values() if one is None else (one,):
             if found.awake:

@@ -16,6 +16,11 @@ OrderKey = tuple[int, int, float, str, str]
 """Sticky first, then more priority, then earlier, then by uid; the key settles what is left."""
 
 
+def placed(shape: str, kin: str) -> str:
+    """The shape of workloads that differ in the places they ask for: quota alone has one answer for all of ``kin``."""
+    return f"{kin}.{shape}"
+
+
 def timed(shape: str, runtime_s: float | None) -> str:
     """The shape of workloads that differ in how long they run, where that decides who passes: part of a family."""
     return f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}"
@@ -26,6 +31,8 @@ class RequeueReason(Enum):
 
     NO_FIT = "NoFit"
     """No flavor fits, or nobody may be preempted: everything of its shape would fail the same way."""
+    NO_QUOTA = "NoQuota"
+    """As ``NO_FIT``, wherever there were room for its pods: so would everything of its kin."""
     HELD_BACK = "HeldBack"
     """It fits, and would delay the head of a queue: so would everything of its shape that runs as long."""
     GENERIC = "Generic"
@@ -117,6 +124,12 @@ class PendingWorkload:
     def family(self) -> str:
         """Its shape, however long it runs."""
         return self.shape.partition("/")[0]
+
+    @property
+    def kin(self) -> str:
+        """Its family, whatever places they ask for."""
+        kin, dot, _ = self.shape.partition(".")
+        return kin if dot else self.family
 
     def order(self) -> OrderKey:
         return (0 if self.sticky else 1, -self.priority, self.queued_at_s, self.info.workload.metadata.uid, self.key)

@@ -127,6 +127,22 @@ def test_what_cannot_fit_sleeps_however_long_it_runs_and_what_is_held_back_only_
     assert len(queues.active(CQ)) == 6
 
 
+def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for name, shape in (("a1", "k.a"), ("a2", "k.a/60"), ("b1", "k.b"), ("c1", "c"), ("d1", "j.a")):
+        queues.put(pending(name, shape=shape), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
+    assert names(queues.active(CQ)) == ["a2", "b1", "c1", "d1"], "another shape: places may be there for it"
+    queues.wake(CQ)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_QUOTA, 0.0)
+    queues.put(pending("e1", shape="k.e/9"), 0.0)
+    assert names(queues.active(CQ)) == ["c1", "d1"]
+    queues.requeue(heads(queues)[0], RequeueReason.NO_QUOTA, 0.0)
+    assert names(queues.active(CQ)) == ["d1"]
+    queues.wake(CQ)
+    assert len(queues.active(CQ)) == 6
+
+
 def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
     config = EngineConfig(gates=FeatureGates({"SchedulingEquivalenceHashing": False}))
     queues = queues_of(cluster_queue(), local_queue(), config=config)
@@ -297,6 +313,9 @@ def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -
     assert len({one.shape, *(other.shape for other in others)}) == 5
 
 
+SHAPES = ("a", "b", "b/60", "k.a", "k.b", "k.b/60", "k.b/90")
+
+
 @dataclass
 class Modelled:
     pending: PendingWorkload
@@ -315,7 +334,7 @@ class Model:
         some = [
             one.pending
             for one in self.waiting.values()
-            if not one.asleep and one.pending.shape not in self.shapes_asleep
+            if not one.asleep and not self.shapes_asleep & {one.pending.shape, one.pending.family, one.pending.kin}
         ]
         some.sort(key=lambda one: (one.key != self.sticky, -one.priority, one.queued_at_s, one.key))
         return [one.key for one in some]
@@ -333,7 +352,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.flying: set[WorkloadKey] = set()
         self.number = 0
 
-    @rule(priority=st.integers(0, 2), at=st.integers(0, 3), shape=st.sampled_from("abc"))
+    @rule(priority=st.integers(0, 2), at=st.integers(0, 3), shape=st.sampled_from(SHAPES))
     def arrive(self, priority: int, at: int, shape: str) -> None:
         self.number += 1
         one = pending(f"w{self.number:03}", priority=priority, queued_at_s=float(at), shape=shape)
@@ -374,8 +393,13 @@ class QueueMachine(RuleBasedStateMachine):
         if reason is RequeueReason.NAMESPACE_MISMATCH:
             modelled.asleep = True
         elif not (reason.immediate or woken):
-            if reason in (RequeueReason.NO_FIT, RequeueReason.HELD_BACK):
-                self.model.shapes_asleep.add(one.shape)
+            alike = {
+                RequeueReason.NO_FIT: one.family,
+                RequeueReason.NO_QUOTA: one.kin,
+                RequeueReason.HELD_BACK: one.shape,
+            }
+            if reason in alike:
+                self.model.shapes_asleep.add(alike[reason])
             else:
                 modelled.asleep = True
 

@@ -34,7 +34,7 @@ PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
 """What waits for so long is written however busy the server is."""
 _BACKLOG: Final = 4
-_ROUND_S: Final = 30.0
+_ROUND_S: Final = 45.0
 """However quick decisions are carried out, all queues are got round in this time."""
 
 _Key = tuple[Resource, str, str]
@@ -55,7 +55,7 @@ class QueueStatuses:
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
-        self._allowance = Allowance(pace, rate=20.0, quick_rate=2.0, burst=20.0)
+        self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """What is to be written, and since when; the newest state of each, in order of their age."""
 

@@ -52,7 +52,7 @@ class Waiting:
         self._reports = Reports(rules)
         self._backlog = backlog
         self._tell = tell
-        self._allowance = Allowance(pace, rate=25.0, quick_rate=3.0, burst=20.0)
+        self._allowance = Allowance(pace, rate=25.0, quick_rate=1.0, burst=20.0)
         self._due: deque[WorkloadKey] = deque()
 
     def arrived(self, workload: Workload, now_s: float) -> None:

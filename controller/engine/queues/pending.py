@@ -128,8 +128,7 @@ class PendingWorkload:
     @property
     def kin(self) -> str:
         """Its family, whatever places they ask for."""
-        kin, dot, _ = self.shape.partition(".")
-        return kin if dot else self.family
+        return self.family.partition(".")[0]
 
     def order(self) -> OrderKey:
         return (0 if self.sticky else 1, -self.priority, self.queued_at_s, self.info.workload.metadata.uid, self.key)

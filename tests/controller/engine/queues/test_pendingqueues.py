@@ -129,7 +129,7 @@ def test_what_cannot_fit_sleeps_however_long_it_runs_and_what_is_held_back_only_
 
 def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None:
     queues = queues_of(cluster_queue(), local_queue())
-    for name, shape in (("a1", "k.a"), ("a2", "k.a/60"), ("b1", "k.b"), ("c1", "c"), ("d1", "j.a")):
+    for name, shape in (("a1", "k.a"), ("a2", "k.a/60"), ("b1", "k.b"), ("c1", "c/0.5"), ("d1", "j.a")):
         queues.put(pending(name, shape=shape), 0.0)
     queues.requeue(heads(queues)[0], RequeueReason.NO_FIT, 0.0)
     assert names(queues.active(CQ)) == ["a2", "b1", "c1", "d1"], "another shape: places may be there for it"
@@ -138,9 +138,10 @@ def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None
     queues.put(pending("e1", shape="k.e/9"), 0.0)
     assert names(queues.active(CQ)) == ["c1", "d1"]
     queues.requeue(heads(queues)[0], RequeueReason.NO_QUOTA, 0.0)
+    queues.put(pending("c2", shape="c/9"), 0.0)
     assert names(queues.active(CQ)) == ["d1"]
     queues.wake(CQ)
-    assert len(queues.active(CQ)) == 6
+    assert len(queues.active(CQ)) == 7
 
 
 def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
@@ -313,7 +314,7 @@ def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -
     assert len({one.shape, *(other.shape for other in others)}) == 5
 
 
-SHAPES = ("a", "b", "b/60", "k.a", "k.b", "k.b/60", "k.b/90")
+SHAPES = ("a", "b", "b/0.5", "k.a", "k.b", "k.b/0.5", "k.b/90")
 
 
 @dataclass

@@ -87,6 +87,13 @@ def _devices(body: Json) -> list[RenderableType]:
         for one in body["devices"]:
             made.add_row(one["podSet"], one["node"], "\n".join(" ".join(devices) for devices in one["pods"]))
         parts += [Text(""), made]
+    for one in body.get("couldBeMade") or ():
+        starts = ", ".join(map(str, one["starts"]))
+        mode = "" if one["migMode"] else " once its MIG mode is on"
+        said = (
+            f"a layout could make {one['resource']} on GPU {one['gpu']} of {one['node']}{mode} (memory slice {starts})"
+        )
+        parts.append(Text(said))
     for one in body.get("deviceDrift") or ():
         said = f"{one['pod']} on {one['node']} holds {' '.join(one['held'])}, planned was {' '.join(one['planned'])}"
         parts.append(Text(said, style="yellow"))

@@ -4,12 +4,13 @@ The engine asks it in nomination, in every fit check of preemption, and when it 
 the answer of a cluster whose flavors name no topology: quota alone decides.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from controller.engine.devices.grants import NOBODY, Drift, Owner
+from controller.engine.devices.slices import Makeable
 from controller.engine.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.topology.measures import Spread
 from controller.engine.topologyencoding import Domain
@@ -114,6 +115,9 @@ class Placement(Protocol):
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were told."""
 
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
+        """Where a layout could make a MIG instance of that name that is not there."""
+
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
@@ -197,6 +201,9 @@ class Everywhere:
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
         return ()
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
+        return iter(())
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
         """Nothing is counted."""

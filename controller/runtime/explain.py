@@ -7,12 +7,14 @@ Numbers are live: a pending workload is tried for the question. Followers answer
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from aiohttp import web
 
 from controller.engine.decisions import Pending
 from controller.engine.engine import Engine
+from controller.engine.podrequests import one_pod
 from controller.engine.queuestate import QueueState
 from controller.engine.queueusage import quantity_of, shown, sums
 from controller.engine.records import Record
@@ -29,6 +31,7 @@ from controller.runtime.server import Handler
 Json = dict[str, Any]
 _MOST: Final = 100_000
 _PAGE: Final = 1_000
+_PLACES: Final = 8
 
 
 class Explanations:
@@ -100,6 +103,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "position": None,
         "story": [_record(one) for one in engine.stories.of(key)],
         "devices": _devices(engine, workload),
+        "couldBeMade": [],
         "deviceDrift": [
             {"pod": one.pod, "node": one.node, "planned": list(one.planned), "held": list(one.held)}
             for one in engine.state.cluster.placement.drifts(key)
@@ -108,6 +112,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
     pending = engine.explain(key, now_s)
     if pending is not None:
         found["decision"] = decision_shown(pending)
+        found["couldBeMade"] = _could_be_made(engine, workload)
         listed = waiting(engine, ClusterQueueName(found["clusterQueue"]))
         found["position"] = next((one["position"] for one in listed if one["workload"] == key), None)
     return found
@@ -123,6 +128,16 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
             if pods:
                 found.append({"podSet": one.name, "node": node, "pods": [list(devices) for devices in pods]})
     return found
+
+
+def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
+    """MIG instances that it asks for and that a layout could make, and where: of each name the first few places."""
+    asked = dict.fromkeys(name for one in workload.spec.pod_sets for name in one_pod(one.template.spec))
+    return [
+        {"resource": name, "node": one.node, "gpu": one.gpu, "starts": list(one.starts), "migMode": one.mode}
+        for name in asked
+        for one in islice(engine.state.cluster.placement.could_be_made(name), _PLACES)
+    ]
 
 
 def decision_shown(pending: Pending) -> Json:

@@ -86,6 +86,10 @@ class Rooms:
             for resource, pool in state.board.pools.items():
                 yield resource, pool, pool.free(taken)
 
+    def held(self, state: NodeDevices, uuid: str) -> bool:
+        """Whether somebody has a device of the node, or is to have it."""
+        return self._taken(state, empty=False)[uuid] > 0
+
     def measured(self, name: str, *, empty: bool = False) -> tuple[int, float] | None:
         """Devices that are free on a node, and how many of them are expected to be of no use; None if not known."""
         state = self.nodes.get(name)

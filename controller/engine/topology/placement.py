@@ -7,9 +7,10 @@ import msgspec
 
 from controller.engine.devices.book import DeviceBook, Place
 from controller.engine.devices.grants import NOBODY, Drift, Owner
+from controller.engine.devices.slices import Makeable, could_be_made
 from controller.engine.gates import FeatureGates
 from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
-from controller.engine.resources import FlavorName, WorkloadKey
+from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.topology.ask import (
     NO_REQUEST,
     asks,
@@ -141,6 +142,9 @@ class Topologies:
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
+        return could_be_made(self.devices, resource)
 
     def tree(self, flavor: FlavorName) -> Tree | None:
         """For reading; None where the flavor names no topology, or one that is not there."""

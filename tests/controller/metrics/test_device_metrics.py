@@ -4,8 +4,10 @@ from controller.config.load import default
 from controller.engine.resources import WorkloadKey
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
+from controller.objects.gpunode import read_gpu_node
 from controller.runtime.explain import explained
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
+from tests.controller.engine.devices.test_fractions import asking, known, percents_of, queue_of
 from tests.controller.engine.world import World
 
 
@@ -45,3 +47,22 @@ def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:
     assert {line.rpartition(" ")[2] for line in largest if 'level="kubernetes.io/hostname"' in line} == {"4"}
     (ratio,) = [line for line in lines if line.startswith("tessera_gpu_fragmentation_ratio{")]
     assert 0 < float(ratio.rpartition(" ")[2]) < 1
+
+
+def test_who_waits_for_a_slice_is_told_where_a_layout_could_make_one() -> None:
+    name = "nvidia.com/mig-2g.10gb"
+    device = {
+        "uuid": "g0",
+        "index": 3,
+        "mig": {"enabled": True, "placements": [{"profile": "2g.10gb", "size": 2, "starts": [0, 2], "free": [2]}]},
+    }
+    world = known()
+    world.put(queue_of("default", covered=name), percents_of("a"))
+    world.put(read_gpu_node({"metadata": {"name": "a"}, "status": {"devices": [device]}}))
+    world.put(asking("w", 1, resource=name))
+    world.settle()
+    found = explained(world.engine, world.workloads[WorkloadKey("ns/w")], world.now_s)
+    assert (found["state"], found["couldBeMade"]) == (
+        "Pending",
+        [{"resource": name, "node": "a", "gpu": 3, "starts": [2], "migMode": True}],
+    )

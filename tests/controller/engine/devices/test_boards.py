@@ -3,9 +3,12 @@
 from typing import Any
 
 from controller.engine.devices.board import Board
+from controller.engine.devices.book import DeviceBook
 from controller.engine.devices.kinds import Free
 from controller.engine.devices.request import DeviceAsk, Link
+from controller.engine.devices.slices import Makeable, could_be_made
 from controller.engine.resources import ResourceName
+from controller.engine.undo import UndoLog
 from controller.objects.gpunode import GpuNode, read_gpu_node
 
 SLICE = ResourceName("mig-1g")
@@ -61,6 +64,30 @@ def test_what_a_gpu_could_be_cut_into_is_no_room_only_what_it_is_cut_into() -> N
     cut = gpu(1, mig={"enabled": True, "placements": possible, "instances": [instance("m0", 4864)]})
     assert board_of(uncut, cut).ceilings == {SLICE: 1}
     assert SLICE not in board_of(uncut).pools
+
+
+def test_where_a_slice_could_be_made_is_known_though_nobody_makes_it() -> None:
+    profile = ResourceName("nvidia.com/mig-2g.10gb.me")
+
+    def possible(*free: int) -> list[dict[str, Any]]:
+        return [
+            {"profile": "1g.5gb", "size": 1, "starts": [0, 1], "free": [0, 1]},
+            {"profile": "2g.10gb+me", "size": 2, "starts": [0, 2, 4], "free": list(free)},
+        ]
+
+    gpus = [
+        gpu(0, mig={"enabled": True, "placements": possible(2, 4), "instances": [instance("m0", 4864)]}),
+        gpu(1, mig={"enabled": True, "placements": possible(), "instances": []}),
+        gpu(2, {"resource": "gpu"}, mig={"enabled": False, "placements": possible(0), "instances": []}),
+        gpu(3, {"resource": "gpu"}, mig={"enabled": False, "placements": possible(0), "instances": []}),
+        gpu(4, health="Unhealthy", mig={"enabled": True, "placements": possible(0), "instances": []}),
+        gpu(5, {"resource": "gpu"}),
+    ]
+    book = DeviceBook(UndoLog())
+    holders = [{"device": "g2", "namespace": "ns", "pod": "p", "container": "c"}]
+    book.set_gpu_node(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": gpus, "holders": holders}}))
+    assert list(could_be_made(book, profile)) == [Makeable("n", 0, (2, 4), True), Makeable("n", 3, (0,), False)]
+    assert list(could_be_made(book, ResourceName("nvidia.com/gpu"))) == []
 
 
 def test_linked_instances_are_of_one_gpu_or_of_gpus_that_are_linked() -> None:

@@ -14,7 +14,8 @@ from controller.engine.config import Backfill as BackfillMode
 from controller.engine.entry import Entry
 from controller.engine.nomination import Nominator
 from controller.engine.records import Rule
-from controller.engine.resources import ClusterQueueName, WorkloadKey
+from controller.engine.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.workload import TopologyUsage
 
 # The claim stands, and what it keeps must go on being kept while others are decided on.
 _STILL_CLAIMED = (Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS)
@@ -53,8 +54,11 @@ class Beyond:
         return True
 
     def concern(self, entry: Entry) -> bool:
-        """Whether any claim weighs on the entry's cohort tree. If not, ``nominate`` and ``deciding`` change nothing."""
-        return id(entry.incoming.queue.node.root()) in self._claimed
+        """Whether any claim weighs on the entry's cohort tree. If not, ``nominate`` and ``deciding`` change nothing.
+
+        What is claimed of nodes weighs on everybody, except on those that run already and have lost a node.
+        """
+        return entry.holder is not None or id(entry.incoming.queue.node.root()) in self._claimed
 
     def nominate(self, entry: Entry, nominator: Nominator, now_s: float) -> bool:
         """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
@@ -71,14 +75,15 @@ class Beyond:
         others = self._claims_of_others(entry)
         if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
             return goes_on
-        found = (entry.assignment, entry.targets, entry.gated, entry.detail, entry.pending.bookmark)
-        entry.pending.bookmark = bookmark
+        bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
+        found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
         with self._cluster.trial():
             claims.lift(entry.key, *others)
             nominator.nominate(entry, now_s)
         entry.by_right = _within_own_quota(entry)
         if not entry.by_right:
-            entry.assignment, entry.targets, entry.gated, entry.detail, entry.pending.bookmark = found
+            entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
+            entry.pending.bookmark = bookmark
         return True
 
     @contextmanager
@@ -88,10 +93,16 @@ class Beyond:
         if claims is None or not claims:
             yield
             return
+        if entry.holder is not None:
+            keys = claims.keys()
+            claims.leave_places(*keys)
+            yield
+            claims.take_places(*keys)
+            return
         others = self._claims_of_others(entry) if entry.by_right else ()
         claims.lift(entry.key, *others)
         yield
-        claims.charge(*others)
+        claims.charge_quota(*others)
         if entry.rule in _STILL_CLAIMED:
             claims.charge(entry.key)
 
@@ -129,9 +140,16 @@ class Beyond:
             return
         if entry.rule is Rule.PREEMPTS:
             victims = (target.holder.key for target in entry.targets)
-            self.claims.stake(entry.key, entry.incoming.queue.name, entry.assignment.usage, victims)
+            places = tuple(self._places(entry))
+            self.claims.stake(entry.key, entry.incoming.queue.name, entry.assignment.usage, victims, places)
         elif self.claims and entry.rule not in _KEEPS_ITS_CLAIM:
             self.claims.drop(entry.key)
+
+    def _places(self, entry: Entry) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+        for pod_set in entry.assignment.pod_sets:
+            flavor = self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
+            if pod_set.topology is not None and flavor is not None:
+                yield flavor, pod_set.topology
 
     def gone(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload waits no longer. The ClusterQueue whose next head may reserve now, if there is one."""

@@ -4,25 +4,33 @@ Evicted workloads leave one by one, and between the first that has gone and the 
 what is free: the victims would have gone for nothing, and the preemptor would evict again. So each preemptor has a
 claim. It weighs as much as the preemptor asked for, less what its victims still hold, which nobody can take anyway.
 
-A claim does not hold against a workload that stays within the own quota of another ClusterQueue: it could reclaim that
-from the preemptor as soon as it runs.
+A claim to quota does not hold against a workload that stays within the own quota of another ClusterQueue: it could
+reclaim that from the preemptor as soon as it runs. Its claim to places does: nobody reclaims a node, and half a clique
+that another has taken would make all the evictions worthless. Only pods that lost their node may go there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from controller.engine.claimedplaces import Places, kept_places
 from controller.engine.cluster import Cluster
+from controller.engine.devices.grants import Owner
+from controller.engine.queuestate import Holder
 from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """``usage`` is all that the preemptor will be charged; ``victims`` those who were told to go for it."""
+    """``usage`` is all that the preemptor will be charged; ``victims`` those who were told to go for it.
+
+    ``places``: where its pods are to run, by flavor.
+    """
 
     key: WorkloadKey
     cluster_queue: ClusterQueueName
     usage: Mapping[FlavorResource, Amount]
     victims: frozenset[WorkloadKey]
+    places: Places = ()
 
 
 class Claims:
@@ -31,6 +39,8 @@ class Claims:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._claims: dict[WorkloadKey, Claim] = {}
+        self._kept: dict[WorkloadKey, tuple[Claim, list[Holder], Places]] = {}
+        """What a claim keeps of its places while these victims are still there."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -44,21 +54,23 @@ class Claims:
         cluster_queue: ClusterQueueName,
         usage: Mapping[FlavorResource, Amount],
         victims: Iterable[WorkloadKey],
+        places: Places = (),
     ) -> None:
         """It waits for these victims. A later preemption adds to them; what is asked for is always the latest."""
         known = self._claims.get(key)
         earlier = known.victims if known is not None else frozenset[WorkloadKey]()
         self._claims[key] = Claim(
-            key=key, cluster_queue=cluster_queue, usage=dict(usage), victims=earlier.union(victims)
+            key=key, cluster_queue=cluster_queue, usage=dict(usage), victims=earlier.union(victims), places=places
         )
 
     def drop(self, key: WorkloadKey) -> bool:
         """It was admitted, went away, or waits for something else now. Whether it had a claim."""
+        self._kept.pop(key, None)
         return self._claims.pop(key, None) is not None
 
     def drop_queue(self, name: ClusterQueueName) -> None:
         for claim in [one for one in self._claims.values() if one.cluster_queue == name]:
-            del self._claims[claim.key]
+            self.drop(claim.key)
 
     def of(self, key: WorkloadKey) -> Claim | None:
         return self._claims.get(key)
@@ -77,11 +89,28 @@ class Claims:
         """Charge the claims of these workloads, to be undone with the trial that is open."""
         for claim in self._here(keys):
             self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
+            self.take_places(claim.key)
 
-    def lift(self, *keys: WorkloadKey) -> None:
-        """Within a trial in which they are charged: take the charges of these workloads away."""
+    def charge_quota(self, *keys: WorkloadKey) -> None:
         for claim in self._here(keys):
+            self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
+
+    def lift(self, key: WorkloadKey, *others: WorkloadKey) -> None:
+        """Within a trial in which they are charged: take the charges of ``key`` away, and those of quota of others."""
+        for claim in self._here((key, *others)):
             self._cluster.quota.remove_usage(claim.cluster_queue, self.free(claim))
+        self.leave_places(key)
+
+    def take_places(self, *keys: WorkloadKey) -> None:
+        for claim in self._here(keys):
+            for at, (flavor, usage) in enumerate(self._places(claim)):
+                self._cluster.placement.add(flavor, usage, Owner(claim.key, str(at)))
+
+    def leave_places(self, *keys: WorkloadKey) -> None:
+        """The reverse of ``take_places``."""
+        for claim in self._here(keys):
+            for at, (flavor, usage) in enumerate(self._places(claim)):
+                self._cluster.placement.remove(flavor, usage, Owner(claim.key, str(at)))
 
     def keys(self) -> tuple[WorkloadKey, ...]:
         return tuple(self._claims)
@@ -91,3 +120,15 @@ class Claims:
             claim = self._claims.get(key)
             if claim is not None and claim.cluster_queue in self._cluster.queues:
                 yield claim
+
+    def _places(self, claim: Claim) -> Places:
+        if not claim.places:
+            return ()
+        holders = self._cluster.holders
+        there = [holder for victim in claim.victims if (holder := holders.get(victim)) is not None]
+        known = self._kept.get(claim.key)
+        if known is not None and known[0] is claim and list(map(id, known[1])) == list(map(id, there)):
+            return known[2]
+        kept = kept_places(claim.places, there)
+        self._kept[claim.key] = (claim, there, kept)
+        return kept

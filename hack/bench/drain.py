@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import psutil
 
@@ -95,12 +96,17 @@ def main(words: Sequence[str] = ()) -> None:
     if "tessera" in names and not (ROOT / "controller" / "__main__.py").exists():
         print("drain: there is no `python -m controller` yet: the null controller alone", file=sys.stderr)
         names = ["null"]
-    runs = {}
-    for name in names:
-        _tell(f"{load.workloads} workloads, {name} controller")
-        runs[name] = asyncio.run(_measure(name, load, options))
-        _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
-    _show(load, runs, compare=options.factor == PEER_FACTOR)
+    rounds = []
+    for _ in range(options.rounds):
+        runs = {}
+        for name in names:
+            _tell(f"{load.workloads} workloads, {name} controller")
+            runs[name] = asyncio.run(_measure(name, load, options))
+            _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
+        _show(load, runs, compare=options.factor == PEER_FACTOR)
+        rounds.append(runs)
+    if len(rounds) > 1 and len(names) > 1:
+        _sum_up(rounds)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
@@ -113,6 +119,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
         "--crds", type=Path, default=CRDS, help="folder of the kueue.x-k8s.io CRDs (default: the chart's)"
     )
     parser.add_argument("--topology", action="store_true", help="pods in racks, on 640 nodes that nobody plays")
+    parser.add_argument("--rounds", type=int, default=1, help="so many pairs of runs, one after the other")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds before a run is given up")
     return parser.parse_args(words)
 
@@ -279,6 +286,12 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
     for line in lines:
         print("  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
     _warn(runs)
+
+
+def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
+    """The machine's own speed changes from minute to minute: a ratio counts within its round, then their median."""
+    ratios = [runs["tessera"].load.wall_s / runs["null"].load.wall_s for runs in rounds]
+    print(f"\nAgainst the null controller: {', '.join(f'{one:.2f}' for one in ratios)}; median {median(ratios):.2f} x")
 
 
 def _wait(kind: str, run: Run) -> str:

@@ -4,6 +4,7 @@ A *pool* is what one extended resource of a node stands on: *units*, each a whol
 containers may hold at once. What is free is told as ``Free``, one number for each unit, and pools are asked about that.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -33,9 +34,12 @@ class Unit(NamedTuple):
 class Pool:
     """The units of one resource, by GPU. ``alone``: each container's request lies on one of them."""
 
-    __slots__ = ("_full", "kind", "place", "units")
+    __slots__ = ("_beside", "_full", "kind", "place", "units")
 
-    def __init__(self, units: Sequence[Unit], links: Linkage, *, alone: bool = False) -> None:
+    def __init__(
+        self, units: Sequence[Unit], links: Linkage, *, alone: bool = False, offered: Mapping[str, int] | None = None
+    ) -> None:
+        """``offered``: how many containers may hold each device, under all names together."""
         self.units = tuple(units)
         self.place = {unit.uuid: at for at, unit in enumerate(units)}
         makes = tuple(
@@ -44,17 +48,29 @@ class Pool:
         )
         self.kind = Kind.of(makes, links)
         self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
+        beside = tuple((offered or {}).get(unit.uuid, unit.replicas) - unit.replicas for unit in units)
+        self._beside = beside if any(beside) else ()
 
     def free(self, taken: Mapping[str, int]) -> Free:
         if not taken:
             return self._full
+        if self._beside:
+            # Nobody says under which name it was taken: the node's own numbers keep the names apart.
+            return tuple(
+                [
+                    max(0, min(most, most + more - taken.get(unit.uuid, 0)))
+                    for unit, most, more in zip(self.units, self._full, self._beside, strict=True)
+                ]
+            )
         return tuple(
             [max(0, most - taken.get(unit.uuid, 0)) for unit, most in zip(self.units, self._full, strict=True)]
         )
 
 
 class Board:
-    """One node's devices. ``pools`` by resource; two of them may stand on the same devices."""
+    """One node's devices. ``pools`` by resource; two of them may stand on the same devices, as clients of MPS do that
+    have a name each.
+    """
 
     def __init__(self, given: GpuNode) -> None:
         devices = given.status.devices
@@ -66,8 +82,15 @@ class Board:
                 for offer in offers:
                     one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib, offer.granularity)
                     units.setdefault(ResourceName(offer.resource), []).append(one)
+        once = {name: _once(found) for name, found in units.items()}
+        self.offered = Counter[str]()
+        """How many containers may hold each device, under whatever name."""
+        for found in once.values():
+            for unit in found:
+                self.offered[unit.uuid] += unit.replicas
         self.pools = {
-            name: Pool(_once(found), self.links, alone=str(name) == PERCENT_RESOURCE) for name, found in units.items()
+            name: Pool(found, self.links, alone=str(name) == PERCENT_RESOURCE, offered=self.offered)
+            for name, found in once.items()
         }
         self.order = {uuid: at for at, (uuid, *_) in enumerate(one for device in devices for one in _units(device))}
         """Of every device, GPU by GPU, each GPU before its MIG instances."""

@@ -97,11 +97,10 @@ def validate(state: NodeDevices, pods: KnownPods) -> None:
         del state.taken[empty]
         if taken(state, pods, empty=empty) != kept:
             raise AssertionError(f"{name}: kept {kept}, given away {state.taken[empty]}")
-    replicas = {unit.uuid: unit.replicas for pool in state.board.pools.values() for unit in pool.units}
     held = Counter(state.reports.values())
     planned = {uuid for grant in state.grants for one in Counter(grant.sets) - held for uuid in one}
     for uuid, times in taken(state, pods, empty=False).items():
-        if uuid in planned and times > replicas.get(uuid, 0):
+        if uuid in planned and times > state.board.offered[uuid]:
             raise AssertionError(f"{name}: {uuid} is given {times} times")
     if state.chosen is not None and state.chosen[0] == state.grants:
         count, single_pod, ask = state.chosen[1]

@@ -1,12 +1,12 @@
 """What one node's devices are given to: grants of the engine, reports of the agent, and what pods were told."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.engine.devices.board import Board, Pool
 from controller.engine.devices.kinds import Free
-from controller.engine.devices.request import DeviceAsk
+from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.resources import Amount, ResourceName, WorkloadKey
 from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.objects.core import Pod
@@ -17,6 +17,8 @@ _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
 _OVER: Final = ("Succeeded", "Failed")
 
+Wanted = Sequence[tuple[Pool, int]]
+"""The pools that a pod takes devices from, and how many."""
 Set = tuple[str, ...]
 """The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one for each replica it takes."""
 
@@ -165,21 +167,52 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
     wanted = board.wanted(grant.single_pod)
     ask = grant.ask
     while wanted and len(found) < missing:
-        one: list[str] = []
-        for pool, size in wanted:
-            free = pool.kind.open(pool.free(taken), ask)
-            places = pool.kind.choose(free, size, ask.link, ask.split)
-            if not places and ask.wished:
-                places = pool.kind.choose(free, size, None, ask.split)
-            if not places:
-                taken.subtract(one)
-                return found
-            devices = [pool.units[at].uuid for at in places]
-            for uuid in devices:
-                taken[uuid] += 1
-            one += devices
+        one = _of_one_pod(board, wanted, ask, ask.link, taken)
+        if not one and ask.wished:
+            one = _of_one_pod(board, wanted, ask, None, taken)
+        if not one:
+            return found
         found.append(board.sorted(one) if len(wanted) > 1 else tuple(one))
     return found
+
+
+def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str]) -> list[str]:
+    """Devices of all resources together, the link between every two of them; taken from then on."""
+    if len(wanted) == 1 or link is None:
+        return _within(board, wanted, ask, link, taken, None)
+    for region in board.links.regions(link):
+        found = _within(board, wanted, ask, link, taken, region)
+        if found:
+            return found
+    return []
+
+
+def _within(
+    board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str], region: int | None
+) -> list[str]:
+    """``region``: the GPUs that may be chosen from, fewer with each that is; None: all."""
+    found: list[str] = []
+    for pool, size in wanted:
+        free = pool.kind.open(pool.free(taken), ask)
+        if region is not None:
+            free = tuple([one if region >> unit.gpu & 1 else 0 for one, unit in zip(free, pool.units, strict=True)])
+        places = pool.kind.choose(free, size, link, ask.split)
+        if not places:
+            taken.subtract(found)
+            return []
+        devices = [pool.units[at].uuid for at in places]
+        for uuid in devices:
+            taken[uuid] += 1
+        found += devices
+        if region is not None and link is not None:
+            region &= board.links.near({pool.units[at].gpu for at in places}, link)
+    return found
+
+
+def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
+    """How many pods find linked devices of several resources one after the other, ``most`` at most."""
+    given = Counter(taken)
+    return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)
 
 
 def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
@@ -188,6 +221,7 @@ def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
     wanted = board.wanted(grant.single_pod)
     if sum(size for _, size in wanted) != len(one):
         return False
+    gpus: set[int] = set()
     for pool, size in wanted:
         mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
         free = pool.kind.open(pool.free(taken), grant.ask)
@@ -196,8 +230,6 @@ def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
             return False
         if not pool.kind.suits(counts_of, size, grant.ask.split):
             return False
-        link = grant.ask.link
-        gpus = {pool.units[pool.place[uuid]].gpu for uuid in mine}
-        if link is not None and not grant.ask.wished and not board.links.joined(sum(1 << gpu for gpu in gpus), link):
-            return False
-    return True
+        gpus |= {pool.units[pool.place[uuid]].gpu for uuid in mine}
+    link = grant.ask.link
+    return link is None or grant.ask.wished or board.links.joined(sum(1 << gpu for gpu in gpus), link)

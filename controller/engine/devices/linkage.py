@@ -8,7 +8,7 @@ nodes. Where a link joins GPUs in groups (switches, pairs, PCIe roots, NUMA node
 mesh the packing is searched, exactly for up to 16 GPUs that hang together and from below beyond that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
@@ -49,6 +49,18 @@ class Linkage:
             return (self.full,)
         found = self._groups[link]
         return found if found is not None else tuple(1 << place for place in range(self.count))
+
+    def regions(self, link: Link) -> tuple[int, ...]:
+        """Sets of GPUs of which one holds every set that the link joins throughout."""
+        joined = self._joined[link]
+        return tuple(dict.fromkeys(joined[place] | 1 << place for place in range(self.count)))
+
+    def near(self, places: Iterable[int], link: Link) -> int:
+        """These GPUs and those that are joined to all of them."""
+        found = self.full
+        for place in places:
+            found &= self._joined[link][place] | 1 << place
+        return found
 
     def room(self, free: int, size: int, link: Link | None) -> int:
         if size <= 0:

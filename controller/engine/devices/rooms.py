@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.engine.devices import granting
 from controller.engine.devices.board import Pool
-from controller.engine.devices.grants import NOBODY, Grant, NodeDevices
+from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, room_together
 from controller.engine.devices.kinds import Free
 from controller.engine.devices.mix import Mix
 from controller.engine.devices.pods import KnownPods
@@ -14,6 +14,8 @@ from controller.engine.devices.request import DeviceAsk
 from controller.engine.resources import Amount, ResourceName
 
 UNBOUNDED: Final = 1 << 30
+_MOST_PODS: Final = 256
+"""No node runs more."""
 
 
 class Rooms:
@@ -37,9 +39,11 @@ class Rooms:
             return 0 if ask.binding else UNBOUNDED
         link = None if ask.wished else ask.link
         taken = self._taken(state, empty=empty)
-        return min(
-            pool.kind.room(pool.kind.open(pool.free(taken), ask), size, link, ask.split) for pool, size in wanted
-        )
+        frees = [(pool.kind, pool.kind.open(pool.free(taken), ask), size) for pool, size in wanted]
+        most = min(kind.room(free, size, link, ask.split) for kind, free, size in frees)
+        if len(wanted) > 1 and link is not None:
+            return room_together(state.board, wanted, ask, taken, min(most, _MOST_PODS))
+        return most
 
     def room_beside(
         self,

@@ -29,5 +29,5 @@ def could_be_made(rooms: Rooms, resource: ResourceName) -> Iterator[Makeable]:
             if mig is None or not device.healthy or (not mig.enabled and rooms.held(state, device.uuid)):
                 continue
             for one in mig.placements:
-                if one.free and mig_resource_name(one.profile) == resource:
+                if one.free and str(mig_resource_name(one.profile)) == resource:
                     yield Makeable(name, device.index, one.free, mig.enabled)

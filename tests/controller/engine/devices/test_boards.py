@@ -1,9 +1,15 @@
 """What a GpuNode says, as units and links: MIG instances, replicas, switches, and agents that know little."""
 
+from collections import Counter
+from itertools import combinations
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.grants import NOBODY, Grant, Set, chosen
 from controller.engine.devices.kinds import Free
 from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.devices.slices import Makeable, could_be_made
@@ -121,3 +127,68 @@ def test_a_switch_joins_as_direct_links_do_and_pcie_ends_at_the_host_bridge() ->
     assert [found.joined(0b0110, link) for link in Link] == [False, False, True], "no agent said which NUMA nodes"
     assert [found.joined(0b1100, link) for link in Link] == [False, True, True]
     assert [found.joined(0b1001, link) for link in Link] == [False, False, False], "a pair that nobody told of"
+
+
+PAIRS = [{"a": 0, "b": 1, "nvlinks": 4}, {"a": 2, "b": 3, "nvlinks": 4}]
+
+
+def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceBook:
+    """By GPU ``w`` for a whole one, ``m`` for one that is a MIG instance."""
+    gpus = [
+        gpu(at, {"resource": "gpu"})
+        if kind == "w"
+        else gpu(at, mig={"enabled": True, "instances": [instance(f"m{at}", 1)]})
+        for at, kind in enumerate(kinds)
+    ]
+    book = DeviceBook(UndoLog())
+    book.set_gpu_node(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": gpus, "links": links}}))
+    return book
+
+
+def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
+    one_of_each = {ResourceName("gpu"): 1, SLICE: 1}
+    linked, wished = DeviceAsk(link=Link.NVLINK), DeviceAsk(link=Link.NVLINK, wished=True)
+    apart, beside = of_two_kinds("wwmm", PAIRS), of_two_kinds("wmmw", PAIRS)
+    assert [book.room("n", one_of_each, linked, empty=False) for book in (apart, beside)] == [0, 2]
+    assert [book.room("n", one_of_each, wished, empty=False) for book in (apart, beside)] == [2, 2]
+
+    def taken(book: DeviceBook, ask: DeviceAsk) -> list[Set]:
+        board = book.nodes["n"].board
+        return chosen(board, Grant(NOBODY, 2, one_of_each, ask, (), assumed=True), Counter(), 2)
+
+    assert taken(apart, linked) == []
+    assert taken(apart, wished) == [("g0", "m2"), ("g1", "m3")]
+    assert taken(beside, linked) == taken(beside, wished) == [("g0", "m1"), ("m2", "g3")]
+
+
+@given(
+    st.text("wm", min_size=2, max_size=5).filter(lambda kinds: len(set(kinds)) > 1),
+    st.sets(st.sampled_from([(a, b) for b in range(5) for a in range(b)])),
+    st.integers(1, 2),
+    st.integers(1, 2),
+)
+def test_linked_devices_of_two_resources_are_found_where_there_are_any(
+    kinds: str, joined: set[tuple[int, int]], whole: int, slices: int
+) -> None:
+    links = [{"a": a, "b": b, "nvlinks": 1} for a, b in joined if b < len(kinds)]
+    book = of_two_kinds(kinds, links)
+    single_pod = {ResourceName("gpu"): whole, SLICE: slices}
+    ask = DeviceAsk(link=Link.NVLINK)
+    room = book.room("n", single_pod, ask, empty=False)
+    sets = chosen(book.nodes["n"].board, Grant(NOBODY, 9, single_pod, ask, (), assumed=True), Counter(), 9)
+    assert len(sets) == room, "what is counted can be chosen"
+    for one in sets:
+        places = sorted(int(uuid[1:]) for uuid in one)
+        assert all((a, b) in joined for a, b in combinations(places, 2))
+    if whole == slices == 1:
+        edges = [(a, b) for a, b in joined if b < len(kinds) and kinds[a] != kinds[b]]
+        assert bool(room) == bool(edges)
+
+
+def test_clients_of_one_gpu_that_have_names_of_their_own_do_not_stand_in_each_others_way() -> None:
+    board = board_of(gpu(0, {"resource": "large"}, {"resource": "small"}), gpu(1, {"resource": "large"}))
+    large, small = ResourceName("large"), ResourceName("small")
+    assert (free(board, large, {"g0": 1}), free(board, small, {"g0": 1})) == ((1, 1), (1,))
+    assert (free(board, large, {"g0": 2}), free(board, small, {"g0": 2})) == ((0, 1), (0,))
+    assert free(board, large, {"g1": 1}) == (1, 0)
+    assert board.ceilings == {large: 2, small: 1}

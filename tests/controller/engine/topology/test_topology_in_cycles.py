@@ -259,7 +259,7 @@ STEPS = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(STEPS, st.booleans())
 def test_no_node_is_ever_given_more_than_it_has(steps: list[tuple[str, int, int]], fair: bool) -> None:
-    """Nodes that shrink or fail apart, which the engine cannot help: these stay out of the sum."""
+    """And no gang is torn or short. Nodes that shrink or fail, which the engine cannot help, stay out of the sum."""
     world = world_of({f"b/r{at % 2}/n{at}": 3 for at in range(4)}, quota=20, preemption=LOWER)
     shrunk: set[str] = set()
     for number, (what, at, amount) in enumerate(steps):
@@ -290,3 +290,50 @@ def test_no_node_is_ever_given_more_than_it_has(steps: list[tuple[str, int, int]
             if tree.path[leaf][-1] not in shrunk:
                 free, used = tree.free[leaf], tree.used[leaf]
                 assert all(free.get(name, 0) >= amount for name, amount in used.items())
+        for name in world.running():
+            pods, (one,) = places(world, name), world.workloads[WorkloadKey(f"ns/{name}")].spec.pod_sets
+            assert sum(pods.values()) == one.count
+            assert one.topology_request is not None
+            if one.topology_request.required == RACK and not shrunk & pods.keys():
+                assert len({int(host[1:]) % 2 for host in pods}) == 1
+
+
+LOWS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), st.sampled_from([HOST, RACK, BLOCK])), max_size=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), LOWS, st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_victims_free_a_domain_that_holds_the_gang_and_none_of_them_is_spared(
+    gpus_of: list[int], lows: list[tuple[int, int, str]], count: int, gpus: int, together: bool
+) -> None:
+    """Against the definition: a rack, or a node, that holds all its pods once they have gone, and not without one."""
+    hosts = {f"b/r{at % 2}/n{at}": room for at, room in enumerate(gpus_of)}
+    level = RACK if together else HOST
+    world = world_of(hosts, quota=1000, preemption=LOWER)
+    for at, low in enumerate(lows):
+        world.put(gang(f"w{at}", *low, created_s=at))
+    world.settle()
+    running = world.running()
+    held = {name: places(world, name) for name in running}
+    world.log.clear()
+    world.put(gang("high", count, gpus, level, priority=9, created_s=50))
+    world.settle()
+    gone = {key.partition("/")[2] for kind, key in world.log if kind == "Evicted"}
+
+    def holds(without: set[str]) -> bool:
+        sums: dict[str, int] = {}
+        for path, room in hosts.items():
+            _, rack, host = path.split("/")
+            taken = sum(held[name].get(host, 0) * lows[int(name[1:])][1] for name in running - without)
+            domain = rack if together else host
+            sums[domain] = sums.get(domain, 0) + (room - taken) // gpus
+        return max(sums.values()) >= count
+
+    assert ("high" in world.running()) == holds(set())
+    assert bool(gone) == (holds(running) and not holds(set()))
+    assert not gone or holds(gone)
+    assert not any(holds(gone - {one}) for one in gone)
+    if gone:
+        world.stop_evicted()
+        world.settle()
+        assert "high" in world.running()

@@ -82,7 +82,7 @@ def fragmentation(result: Result) -> RenderableType | None:
     for one in result.fragmentation:
         for when, spread in (("before", one.before), ("after", one.after)):
             largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
-            made.add_row(one.flavor, when, str(spread.free), f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest)
+            made.add_row(one.flavor, when, f"{spread.free:g}", f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest)
     return made
 
 

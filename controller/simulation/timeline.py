@@ -77,7 +77,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ``largest``: by level, those of the domain that has most.
     """
 
-    free: int
+    free: float
     unusable: float
     ratio: float
     largest: dict[str, int]

@@ -24,11 +24,14 @@ from kube.backoff import Backoff
 from kube.clock import SystemClock
 from kube.reflector import Added, Change, Changed, Reflector, Removed
 from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet
+from tests.e2e.lab import until as settled
 from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
-GPUS, PODS_IN_BURSTS = 32, 200
+GPUS, PODS_IN_BURSTS = 30, 200
+PERCENT, PARTED = "tessera.dev/gpu-percent", 2
+"""GPUs beyond those that are given away by the percent."""
 SHAPES = ((8, 1), (4, 2), (6, 2), (4, 4), (2, 8))
 """Pods and GPUs of each: jobs of these shapes come one after the other."""
 PLAN, ON_FAILURE = "tessera.dev/devices", "tessera.dev/on-gpu-failure"
@@ -51,14 +54,17 @@ def cluster() -> Iterator[Cluster]:
 def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     node = fleet(
         tmp_path_factory.mktemp("fleet") / "fleet.yaml",
-        gpus=GPUS,
+        gpus=GPUS + PARTED,
         product="NVIDIA H100 80GB HBM3",
         nvlink="pairs",
-        pcie=[list(range(16)), list(range(16, 32))],
+        pcie=[list(range(16)), list(range(16, GPUS + PARTED))],
     )
     bench = Lab(cluster, cluster.node("node-1"))
-    with bench.agent(node, f"version: v1\nhealth: {FAST}\n") as agent:
+    layout = f"layout:\n- {{gpus: [{GPUS}, {GPUS + 1}], mode: fractional, granularity: 10}}\n"
+    with bench.agent(node, f"version: v1\nhealth: {FAST}\n{layout}") as agent:
         bench.await_amounts({GPU: GPUS})
+        percents = str(100 * PARTED)
+        settled(lambda: bench.node["status"]["allocatable"].get(PERCENT) == percents, "the parts of GPUs are offered")
         yield agent
 
 
@@ -83,6 +89,11 @@ class Scene:
             self.pods[uid]["metadata"].setdefault("deletionTimestamp", "gone")
 
     async def job(self, name: str, pods: int, gpus: int, *, script: str = BRIEF, **notes: str) -> None:
+        await self.queues.client.create(
+            JOBS, self.body(name, pods, gpus, script=script, **notes), dict[str, Any], namespace=TEAM
+        )
+
+    def body(self, name: str, pods: int, gpus: int, *, script: str, **notes: str) -> Json:
         container = {
             "name": "main",
             "image": TEST_IMAGE,
@@ -99,13 +110,12 @@ class Scene:
                 "containers": [container],
             },
         }
-        body = {
+        return {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": name, "labels": {QUEUE: "gpus"}},
             "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
         }
-        await self.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
 
     def of(self, job: str) -> list[Json]:
         """Its pods that run or may run, and those that have ended well."""
@@ -147,8 +157,9 @@ async def scene(cluster: Cluster, agent: Agent, folder: Path) -> AsyncIterator[S
         await queues.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
         chosen = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "hosts"}
         await queues.share(FLAVORS, "gpus", spec=chosen)
-        quota = {"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(GPUS)}]}
-        groups = [{"coveredResources": [GPU], "flavors": [quota]}]
+        amounts = {GPU: GPUS, PERCENT: 100 * PARTED}
+        quota = {"name": "gpus", "resources": [{"name": one, "nominalQuota": str(amounts[one])} for one in amounts]}
+        groups = [{"coveredResources": [*amounts], "flavors": [quota]}]
         await queues.share(CLUSTER_QUEUES, "gpus", spec={"namespaceSelector": {}, "resourceGroups": groups})
         await queues.share(LOCAL_QUEUES, "gpus", namespace=TEAM, spec={"clusterQueue": "gpus"})
         found = Scene(queues, agent, Lab(cluster, cluster.node("node-1")))
@@ -240,6 +251,29 @@ async def test_a_linked_pair_is_planned_and_given(cluster: Cluster, agent: Agent
             low, high = sorted(map(stage.index, given(pod)))
             assert (low % 2, high) == (0, low + 1), "no NVLink joins them"
         await stage.delete("pair")
+
+
+async def test_each_containers_part_of_a_gpu_is_planned_and_given(
+    cluster: Cluster, agent: Agent, tmp_path: Path
+) -> None:
+    """What the init container had is handed on by the kubelet: the first container's part lies on the same GPU."""
+    async with scene(cluster, agent, tmp_path) as stage:
+        body = stage.body("parts", 1, 0, script=SAY + "sleep 2")
+        spec = body["spec"]["template"]["spec"]
+        (main,) = spec["containers"]
+        spec["initContainers"] = [{**main, "name": "init", "resources": {"limits": {PERCENT: "30"}}}]
+        spec["containers"] = [
+            {**main, "name": name, "resources": {"limits": {PERCENT: "60"}}} for name in ("main", "other")
+        ]
+        await stage.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
+        await until(lambda: stage.queues.complete("parts"), "the job is over", timeout_s=120.0)
+        (pod,) = stage.of("parts")
+        told = pod["metadata"]["annotations"][PLAN]
+        statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
+        got = {one["name"]: one["state"]["terminated"]["message"] for one in statuses}
+        assert sorted(told.split(",")) == sorted(f"{got[name]}*60" for name in ("main", "other"))
+        assert got["init"] == got["main"] != got["other"]
+        await stage.delete("parts")
 
 
 @pytest.mark.parametrize("policy", ["notify", "evict", "requeue-gang"])

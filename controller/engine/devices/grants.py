@@ -98,7 +98,7 @@ class NodeDevices:
         """What is free by resource, as things are; remade when missing."""
         self.chosen: Chosen | None = None
         """What was chosen last: beside which grants, for which request, and the sets; None after any other change."""
-        self.measured: dict[bool, tuple[int, int, float]] = {}
+        self.measured: dict[bool, tuple[int, float, float]] = {}
         """Likewise, by which version of the mix: devices free, and those expected to be of no use."""
 
     def put(self, grants: tuple[Grant, ...]) -> None:

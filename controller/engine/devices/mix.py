@@ -2,7 +2,7 @@
 
 F(free) = sum over shapes m of p(m) * (devices free - size(m) * how many m fit). The idea is that of FGD (Weng et al.,
 USENIX ATC 2023), with links in the place of shares of a GPU. Weights of shapes halve every ``HALF_LIFE_S``; a pod each
-of one, two, four and eight linked GPUs stands for what is not known yet.
+of one, two, four and eight linked GPUs stands for what is not known yet, of percents a half and all of one.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from controller.engine.devices.board import Pool
 from controller.engine.devices.kinds import Free, keep
 from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.resources import ResourceName
+from inventory.gpulayout import PERCENT_RESOURCE
 
 HALF_LIFE_S: Final = 3600.0
 _REFRESHED_S: Final = 60.0
@@ -19,6 +20,7 @@ _SHAPES: Final = 16
 _KEPT: Final = 256
 _LEAST: Final = 1e-6
 _PRIOR: Final = tuple((size, DeviceAsk(link=Link.NVLINK) if size > 1 else DeviceAsk()) for size in (1, 2, 4, 8))
+_PRIOR_PERCENTS: Final = tuple((size, DeviceAsk()) for size in (50, 100))
 
 
 class Shape(NamedTuple):
@@ -96,7 +98,7 @@ class Mix:
     def _shares_of(self, resource: ResourceName) -> tuple[tuple[int, DeviceAsk, float], ...]:
         known = self._shares.get(resource)
         if known is None:
-            weights = dict.fromkeys(_PRIOR, 1.0)
+            weights = dict.fromkeys(_PRIOR_PERCENTS if str(resource) == PERCENT_RESOURCE else _PRIOR, 1.0)
             seen = [(weight, shape) for shape, weight in self._weights.items() if shape.resource == resource]
             for weight, shape in sorted(seen, key=_heaviest)[:_SHAPES]:
                 weights[shape.size, shape.ask] = weights.get((shape.size, shape.ask), 0.0) + weight

@@ -14,6 +14,7 @@ from controller.engine.devices.request import DeviceAsk
 from controller.engine.resources import Amount, ResourceName
 
 UNBOUNDED: Final = 1 << 30
+_PERCENT: Final = 0.01
 _MOST_PODS: Final = 256
 """No node runs more."""
 
@@ -94,16 +95,22 @@ class Rooms:
         """Whether somebody has a device of the node, or is to have it."""
         return self._taken(state, empty=False)[uuid] > 0
 
-    def measured(self, name: str, *, empty: bool = False) -> tuple[int, float] | None:
-        """Devices that are free on a node, and how many of them are expected to be of no use; None if not known."""
+    def measured(self, name: str, *, empty: bool = False) -> tuple[float, float] | None:
+        """Devices that are free on a node, and how many of them are expected to be of no use; None if not known.
+
+        A percent of a GPU is a hundredth of a device.
+        """
         state = self.nodes.get(name)
         if state is None:
             return None
         known = state.measured.get(empty)
         if known is None or known[0] != self.mix.version:
-            found = list(self.free(name, empty=empty))
-            unusable = sum(self.mix.unusable(pool, resource, free) for resource, pool, free in found)
-            known = self.mix.version, sum(sum(free) for _, _, free in found), unusable
+            free = unusable = 0.0
+            for resource, pool, amounts in self.free(name, empty=empty):
+                part = _PERCENT if pool.kind.alone else 1
+                free += sum(amounts) * part
+                unusable += self.mix.unusable(pool, resource, amounts) * part
+            known = self.mix.version, free, unusable
             state.measured[empty] = known
         return known[1], known[2]
 

@@ -4,18 +4,22 @@ Only nodes whose devices are known count.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.engine.devices.book import DeviceBook
 from controller.engine.resources import FlavorName
 from controller.engine.topology.tree import Tree
 
+_ROUNDED: Final = 1e-6
+
 
 class Spread(NamedTuple):
-    """``largest``: by level, the free devices of the domain that has most. ``unusable``: expected, of ``free``."""
+    """``largest``: by level, the free devices of the domain that has most. ``unusable``: expected, of ``free``, which
+    counts what is left of GPUs that are given away by the percent as parts of a device.
+    """
 
     flavor: FlavorName
-    free: int
+    free: float
     unusable: float
     largest: Mapping[str, int]
 
@@ -26,7 +30,7 @@ class Spread(NamedTuple):
 
 def spread(tree: Tree, book: DeviceBook, *, empty: bool) -> Spread | None:
     """``empty``: as if nothing that was placed here were running. None where nothing is known of any of its nodes."""
-    sums = [0] * len(tree.parent)
+    sums = [0.0] * len(tree.parent)
     unusable = 0.0
     known = False
     for leaf in tree.at_level[-1] if tree.depth else ():
@@ -42,10 +46,10 @@ def spread(tree: Tree, book: DeviceBook, *, empty: bool) -> Spread | None:
         for domain in tree.at_level[level]:
             sums[tree.parent[domain]] += sums[domain]
     largest = {
-        label: max((sums[domain] for domain in tree.at_level[level]), default=0)
+        label: int(max((sums[domain] for domain in tree.at_level[level]), default=0.0) + _ROUNDED)
         for level, label in enumerate(tree.levels)
     }
-    return Spread(tree.flavor, sum(sums[domain] for domain in tree.at_level[0]), unusable, largest)
+    return Spread(tree.flavor, round(sum(sums[domain] for domain in tree.at_level[0]), 2), unusable, largest)
 
 
 def spreads(trees: Mapping[FlavorName, Tree], book: DeviceBook, *, empty: bool) -> Iterator[Spread]:

@@ -7,7 +7,7 @@ from controller.metrics.exposition import exposition
 from controller.objects.gpunode import read_gpu_node
 from controller.runtime.explain import explained
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
-from tests.controller.engine.devices.test_fractions import asking, known, percents_of, queue_of
+from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
 from tests.controller.engine.world import World
 
 
@@ -66,3 +66,12 @@ def test_who_waits_for_a_slice_is_told_where_a_layout_could_make_one() -> None:
         "Pending",
         [{"resource": name, "node": "a", "gpu": 3, "starts": [2], "migMode": True}],
     )
+
+
+def test_percents_of_a_gpu_are_parts_of_one_and_not_a_hundred_devices() -> None:
+    world = known(fractional("a", holders={"x": (0, 50)}), fractional("b"))
+    world.settle()
+    (spread,) = world.engine.state.cluster.placement.spreads()
+    assert (spread.free, spread.largest["kubernetes.io/hostname"], spread.largest["dc/rack"]) == (3.5, 2, 3)
+    # Of a half and all of a GPU, one in two cannot use the half that is left of the first.
+    assert round(spread.unusable, 3) == 0.25

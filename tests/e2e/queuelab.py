@@ -63,6 +63,11 @@ def install(cluster: Cluster) -> None:
     # Nobody here speaks v1beta1, and no replica can be reached to convert it.
     patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
     cluster.kubectl("patch", *cluster.kubectl("get", "crd", "-o", "name").split(), "--type=merge", "-p", patch)
+    grant(cluster)
+
+
+def grant(cluster: Cluster) -> None:
+    """The controller's account, with the chart's rights."""
     cluster.kubectl("create", "namespace", NAMESPACE)
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
     shown = ["--show-only", "templates/controller-rbac.yaml"]

@@ -33,6 +33,7 @@ from kube.writer import DEFAULTS, Writer
 from kube.writes import Outcome, Verb, Write
 from tests.e2e.lab import until
 from tests.e2e.queueapi import GROUP, Api, await_kinds, converting, install
+from tests.e2e.queuelab import ACCOUNT, NAMESPACE, grant
 
 pytestmark = pytest.mark.e2e
 
@@ -264,11 +265,28 @@ async def test_a_name_that_was_generated_stays_whose_it_was(client: Client) -> N
 
 
 def may_patch(cluster: Cluster, account: str) -> bool:
-    user = f"system:serviceaccount:{TEAM}:{account}"
+    user = f"system:serviceaccount:{account}"
     with suppress(ClusterError):
         words = ("patch", f"workloads.{GROUP}", "--subresource", "status", "--namespace", TEAM, "--as", user)
         return cluster.kubectl("auth", "can-i", *words).strip() == "yes"
     return False
+
+
+async def decide_as(cluster: Cluster, config: ClusterConfig, account: str, name: str) -> Verbs:
+    """As a service account, ``namespace:name``, once it may patch statuses."""
+    namespace, _, short = account.partition(":")
+    until(lambda: may_patch(cluster, account), f"rights of {account}")
+    token = cluster.kubectl("create", "token", short, "--namespace", namespace).strip()
+    async with Client(replace(config, token=token, cert_pem=None, key_pem=None, token_file=None)) as client:
+        return await decide(client, name)
+
+
+async def test_the_rights_of_the_chart_are_enough(cluster: Cluster, config: ClusterConfig, client: Client) -> None:
+    binaries.build("helm")
+    grant(cluster)
+    await applied(client, workload("granted"))
+    verbs = await decide_as(cluster, config, f"{NAMESPACE}:{ACCOUNT}", "granted")
+    assert verbs.sent == [(Verb.UPDATE, 200)]
 
 
 async def test_without_the_right_to_put_it_is_patched(cluster: Cluster, config: ClusterConfig, client: Client) -> None:
@@ -286,11 +304,7 @@ async def test_without_the_right_to_put_it_is_patched(cluster: Cluster, config: 
     cluster.kubectl("apply", "-f", "-", input=json.dumps(role))
     words = ("--clusterrole", "patcher", "--serviceaccount", f"{TEAM}:patcher")
     cluster.kubectl("create", "clusterrolebinding", "patcher", *words)
-    until(lambda: may_patch(cluster, "patcher"), "rights that are there")
-    token = cluster.kubectl("create", "token", "patcher", "--namespace", TEAM).strip()
     await applied(client, workload("patcher"))
-    as_patcher = replace(config, token=token, cert_pem=None, key_pem=None, token_file=None)
-    async with Client(as_patcher) as patcher:
-        verbs = await decide(patcher, "patcher")
+    verbs = await decide_as(cluster, config, f"{TEAM}:patcher", "patcher")
     assert verbs.sent == [(Verb.UPDATE, 403), (Verb.MERGE_PATCH, 200)]
     assert typed(await stored(client, "patcher")).status.admission is not None

@@ -4,11 +4,12 @@ A node takes pods while it is Ready and schedulable. Of its allocatable resource
 that run on it and were not placed by this engine: DaemonSets, pods of other schedulers. Source: KEP-2724.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.engine.podrequests import amounts, pod_requests, whole_amount
 from controller.engine.resources import Amount, ResourceName
+from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.objects.core import Node, Pod
 from controller.objects.meta import is_true
 from controller.objects.pods import Taint
@@ -77,11 +78,11 @@ class NodeBook:
         self._nodes.pop(name, None)
         return self.facts.pop(name, None)
 
-    def set_pod(self, pod: Pod) -> tuple[str, ...]:
-        """The nodes on which foreign pods take other amounts now."""
+    def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
+        """The nodes on which foreign pods take other amounts now. ``placed``: see ``placed_here``."""
         key = pod.key
         counted = self._pods.get(key)
-        now = _taken(pod)
+        now = _taken(pod, placed=placed)
         if counted == now:
             return ()
         changed = []
@@ -129,21 +130,32 @@ class NodeBook:
         return before, now
 
 
-def _taken(pod: Pod) -> tuple[str, Mapping[ResourceName, Amount]] | None:
+def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount]] | None:
     """Where a foreign pod runs and what it takes; None for one that takes nothing, or was placed by the engine."""
     node = pod.spec.node_name
-    if not node or pod.status.phase in _OVER or placed_here(pod):
+    if not node or placed or pod.status.phase in _OVER:
         return None
     taken = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod.spec).items()}
     taken[PODS] = taken.get(PODS, 0) + 1
     return node, taken
 
 
-def placed_here(pod: Pod) -> bool:
-    """Whether the pod belongs to a workload whose places are counted by its topology assignment."""
-    annotations, labels = pod.metadata.annotations, pod.metadata.labels
-    if any(name in annotations for name in _TOPOLOGY_ANNOTATIONS):
+def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
+    """Whether the pod belongs to a workload whose places are counted by its topology assignment.
+
+    A queue's pod that asks for nothing was placed if it was sent to a node, or to a domain of one of ``topologies``:
+    the levels of those that end above the nodes. Otherwise quota alone let it in, and it runs where it was scheduled.
+    """
+    if any(name in pod.metadata.annotations for name in _TOPOLOGY_ANNOTATIONS):
         return True
-    if _WORKLOAD_ANNOTATION in annotations and _POD_SET_LABEL in labels:
+    if any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates):
         return True
-    return any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
+    sent = pod.spec.node_selector
+    if not sent or not of_queue(pod):
+        return False
+    return HOSTNAME_LABEL in sent or any(all(level in sent for level in levels) for levels in topologies)
+
+
+def of_queue(pod: Pod) -> bool:
+    """Whether a workload let it go."""
+    return _WORKLOAD_ANNOTATION in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels

@@ -23,7 +23,7 @@ from controller.engine.topology.ask import (
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
-from controller.engine.topology.nodes import NodeBook, NodeFacts, placed_here
+from controller.engine.topology.nodes import NodeBook, NodeFacts, of_queue, placed_here
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import Sums, UsageBook
@@ -61,6 +61,10 @@ class Topologies:
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
         self._nodes = NodeBook()
+        self._above: tuple[tuple[str, ...], ...] = ()
+        """The levels of topologies that end above the nodes."""
+        self._sent: dict[str, Pod] = {}
+        """Pods of queues that were sent somewhere, and not to a node: whether they were placed depends on these."""
         self._used = UsageBook(shared=shared)
         self._assumed = UsageBook(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
@@ -85,15 +89,18 @@ class Topologies:
         known = self._topologies.get(topology.metadata.name)
         self._topologies[topology.metadata.name] = topology
         if known is None or known.spec != topology.spec:
+            self._judge_pods()
             self._regrow(topology.metadata.name)
 
     def remove_topology(self, name: str) -> None:
         self._topologies.pop(name, None)
+        self._judge_pods()
         self._regrow(name)
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
         before, now = self._nodes.set_node(node)
-        self.devices.set_host(node.metadata.name, node.metadata.labels.get(HOSTNAME_LABEL))
+        labels = node.metadata.labels
+        self.devices.set_host(node.metadata.name, labels.get(HOSTNAME_LABEL), labels)
         return self._told(node.metadata.name, now) if before is not None or now is not None else frozenset()
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
@@ -101,10 +108,16 @@ class Topologies:
         return self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset()
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
-        held = self._touch(self.devices.set_pod(pod) if placed_here(pod) else self.devices.remove_pod(pod.key))
-        return held | self._refresh(self._nodes.set_pod(pod))
+        placed = placed_here(pod, self._above)
+        if of_queue(pod) and pod.spec.node_selector and HOSTNAME_LABEL not in pod.spec.node_selector:
+            self._sent[pod.key] = pod
+        else:
+            self._sent.pop(pod.key, None)
+        held = self._touch(self.devices.set_pod(pod) if placed else self.devices.remove_pod(pod.key))
+        return held | self._refresh(self._nodes.set_pod(pod, placed=placed))
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]:
+        self._sent.pop(key, None)
         return self._touch(self.devices.remove_pod(key)) | self._refresh(self._nodes.remove_pod(key))
 
     def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
@@ -357,6 +370,15 @@ class Topologies:
 
     def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
         return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
+
+    def _judge_pods(self) -> None:
+        """Topologies that end above the nodes have come or gone: those of queues' pods that these placed are others."""
+        every = (tuple(one.node_label for one in each.spec.levels) for each in self._topologies.values())
+        above = tuple(sorted({levels for levels in every if levels and levels[-1] != HOSTNAME_LABEL}))
+        if above != self._above:
+            self._above = above
+            for pod in tuple(self._sent.values()):
+                self.set_pod(pod)
 
     def _regrow(self, topology: str) -> None:
         for name, flavor in self._flavors.items():

@@ -11,7 +11,8 @@ Grants change inside trials and are undone exactly; objects change outside of th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from controller.engine.devices import granting
 from controller.engine.devices.board import Board
@@ -27,6 +28,7 @@ from controller.engine.devices.grants import (
     pod_facts,
     same_hardware,
 )
+from controller.engine.devices.labels import said
 from controller.engine.devices.mix import Shape
 from controller.engine.devices.request import ANY
 from controller.engine.devices.rooms import Rooms
@@ -62,8 +64,13 @@ class DeviceBook(Rooms):
         self._last: dict[tuple[Owner, str], tuple[Set, ...]] = {}
         """What was given back last: whoever takes the same place again keeps the devices."""
 
-    def set_host(self, name: str, label: str | None) -> None:
-        """The hostname label of a node, None without one: by that its places are found."""
+    def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them."""
+        told = said(labels)
+        if told is not None:
+            self._said[name] = told
+        else:
+            self._said.pop(name, None)
         if self.pods.set_host(name, label):
             for state in (self.nodes.get(one) for one in dict.fromkeys((name, label)) if one is not None):
                 if state is not None:

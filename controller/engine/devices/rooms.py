@@ -8,6 +8,7 @@ from controller.engine.devices import granting
 from controller.engine.devices.board import Pool
 from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, room_together
 from controller.engine.devices.kinds import Free
+from controller.engine.devices.labels import Said
 from controller.engine.devices.mix import Mix
 from controller.engine.devices.pods import KnownPods
 from controller.engine.devices.request import DeviceAsk
@@ -25,6 +26,8 @@ class Rooms:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeDevices] = {}
         self.pods = KnownPods()
+        self._said: dict[str, Said] = {}
+        """What labels say of nodes, by name; those that say nothing are not in it."""
         self.mix = Mix()
 
     def node(self, host: str) -> NodeDevices | None:
@@ -34,7 +37,8 @@ class Rooms:
         """How many such pods could be given devices there. ``empty``: as if nothing that may go were running."""
         state = self.node(host)
         if state is None:
-            return UNBOUNDED
+            said = self._said.get(self.pods.name(host)) if ask.binding else None
+            return UNBOUNDED if said is None or said.may_be(ask) else 0
         wanted = state.board.wanted(single_pod)
         if not wanted:
             return 0 if ask.binding else UNBOUNDED

@@ -22,6 +22,14 @@ from tests.controller.engine.devices.boards import gpu_node
 GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig-3g.40gb")
 
 
+def test_a_suspect_gpu_is_given_to_containers_and_one_on_probation_is_not() -> None:
+    """As the agent does it."""
+    for state, room in (("Healthy", 1), ("Suspect", 1), ("Probation", 0), ("Unhealthy", 0), ("unheard of", 0)):
+        device = {"uuid": "g", "index": 0, "offers": [{"resource": GPU}], "health": {"state": state}}
+        board = Board(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": [device]}}))
+        assert board.ceilings == {GPU: room}, state
+
+
 class Holder(msgspec.Struct):
     namespace: str
     pod: str

@@ -15,6 +15,7 @@ from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.devices.boards import (
+    PRODUCT,
     full,
     gpu_node,
     hosts,
@@ -83,6 +84,29 @@ def test_a_node_without_a_gpunode_counts_only() -> None:
     settled(world)
     assert hosts(world, "w") == {"a": 1}
     assert plan(world, "w", "a") == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits"),
+    [
+        ({}, True),
+        ({"nvidia.com/gpu.product": PRODUCT.replace(" ", "-"), "nvidia.com/gpu.memory": "81920"}, True),
+        ({"nvidia.com/gpu.product": PRODUCT.replace(" ", "-") + "-SHARED"}, True),
+        ({"nvidia.com/gpu.product": PRODUCT.replace(" ", "-") + "-LC"}, False),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100"}, False),
+        ({"nvidia.com/gpu.memory": "40960"}, False),
+        ({"nvidia.com/gpu.memory": "much"}, True),
+    ],
+)
+def test_what_labels_say_against_a_node_without_a_gpunode_counts(labels: dict[str, str], fits: bool) -> None:
+    world = world_of([])
+    world.put(node("b/r/a", 4, labels=labels))
+    world.put(job("w", 1, product=PRODUCT, memory="80"))
+    settled(world)
+    assert bool(hosts(world, "w")) == fits
+    world.put(node("b/r/a", 4, labels={"nvidia.com/gpu.product": "other"}), job("v", 1, product=PRODUCT))
+    settled(world)
+    assert not hosts(world, "v")
 
 
 @pytest.mark.parametrize(

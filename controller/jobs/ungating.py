@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from controller.engine.topologyencoding import HOSTNAME_LABEL, Domain, decode
+from controller.jobs.podview import INDEX_OFFSET
 from controller.objects.meta import Struct
 from controller.objects.workload import PodSet, PodSetAssignment
 
@@ -63,8 +64,10 @@ class Place(Struct, frozen=True):
     node_selector: Mapping[str, str]
 
 
-def places_of(pod_set: PodSet, assignment: PodSetAssignment, *, offset: int = 0, needed: int | None = None) -> Places:
-    """Raises ``topologyencoding.TopologyEncodingError``."""
+def places_of(
+    pod_set: PodSet, assignment: PodSetAssignment, *, offset: int | None = None, needed: int | None = None
+) -> Places:
+    """``offset`` None: what the pod set's template says. Raises ``topologyencoding.TopologyEncodingError``."""
     count = pod_set.count if assignment.count is None else assignment.count
     asked, given = pod_set.topology_request, assignment.topology_assignment
     ranks = None
@@ -73,7 +76,7 @@ def places_of(pod_set: PodSet, assignment: PodSetAssignment, *, offset: int = 0,
             index_label=asked.pod_index_label,
             sub_group_label=asked.sub_group_index_label or "",
             sub_group_count=asked.sub_group_count or 0,
-            offset=offset,
+            offset=_offset(pod_set) if offset is None else offset,
         )
     return Places(
         name=pod_set.name,
@@ -119,6 +122,11 @@ def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
             return None
         index += group * size
     return index if 0 <= index < count else None
+
+
+def _offset(pod_set: PodSet) -> int:
+    """The number of the set's first pod; 0 where it is not said, or not in digits."""
+    return _number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
 
 
 def _number(value: str | None) -> int | None:

@@ -156,6 +156,19 @@ def test_an_assignment_is_read_as_the_api_writes_it() -> None:
     assert found.ranks == Ranks(index_label="i", sub_group_label="g", offset=1)
 
 
+@pytest.mark.parametrize(("said", "offset"), [("1", 1), ("12", 12), ("-1", 0), ("one", 0), (None, 0)])
+def test_where_the_pods_numbers_begin_is_said_by_their_template(said: str | None, offset: int) -> None:
+    annotations = {} if said is None else {"kueue.x-k8s.io/pod-index-offset": said}
+    template = {"metadata": {"annotations": annotations}}
+    asked = {"name": "main", "count": 2, "template": template, "topologyRequest": {"podIndexLabel": "i"}}
+    domains = [Domain(("r", "a"), 1), Domain(("r", "b"), 1)]
+    raw = {"name": "main", "count": 2, "topologyAssignment": to_json(encode(LEVELS, domains))}
+    one = places_of(decode(asked, PodSet), decode(raw, PodSetAssignment))
+    assert one.ranks == Ranks(index_label="i", offset=offset)
+    pods = [waiting("last", index=offset + 1), waiting("first", index=offset, age=1)]
+    assert where(ungated([one], pods, gang=False)) == {"first": "a", "last": "b"}
+
+
 DOMAINS = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 3), min_size=1, max_size=4)
 
 

@@ -70,7 +70,7 @@ def placements(result: Result) -> RenderableType | None:
     for entry, place in rows:
         domains = "/".join(place.domains.values())
         gpus = ", ".join(place.devices) or "-"
-        made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node, str(place.pods), gpus)
+        made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node or "-", str(place.pods), gpus)
     return made
 
 

@@ -9,9 +9,9 @@ from controller.engine.queueusage import quantity_of
 from controller.engine.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.shares import share
 from controller.engine.topology.measures import Spread as Measured
-from controller.engine.topologyencoding import decode
+from controller.engine.topologyencoding import HOSTNAME_LABEL, Domain, decode
 from controller.objects.meta import is_true
-from controller.objects.workload import Workload
+from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits
 from controller.simulation.waiting import why
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from controller.simulation.run import Run
 
 _MILLI = 1000
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
@@ -29,23 +28,30 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
 
 
 def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
-    """Where the pods of each set go, node by node; empty without a topology, or with one that ends above the nodes."""
+    """Where the pods of each set go, domain by domain; empty without a topology."""
     admission = workload.status.admission
     return tuple(
-        Place(
-            pod_set=one.name,
-            node=domain.values[-1],
-            pods=domain.pods,
-            devices=tuple(
-                device
-                for devices in engine.device_plan(WorkloadKey(workload.key), one.name, domain.values[-1])
-                for device in devices
-            ),
-            domains=engine.state.cluster.placement.domains(domain.values[-1], map(FlavorName, one.flavors.values())),
-        )
+        _place(engine, workload, one, domain)
         for one in (admission.pod_set_assignments if admission is not None else ())
-        if one.topology_assignment is not None and one.topology_assignment.levels[-1:] == (_HOSTNAME,)
+        if one.topology_assignment is not None
         for domain in decode(one.topology_assignment)
+    )
+
+
+def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> Place:
+    """Of a topology that ends above the nodes no node is known."""
+    levels = given.topology_assignment.levels if given.topology_assignment is not None else ()
+    if levels[-1:] != (HOSTNAME_LABEL,):
+        domains = dict(zip(levels, domain.values, strict=True))
+        return Place(pod_set=given.name, node="", pods=domain.pods, domains=domains)
+    node = domain.values[-1]
+    planned = engine.device_plan(WorkloadKey(workload.key), given.name, node)
+    return Place(
+        pod_set=given.name,
+        node=node,
+        pods=domain.pods,
+        devices=tuple(device for devices in planned for device in devices),
+        domains=engine.state.cluster.placement.domains(node, map(FlavorName, given.flavors.values())),
     )
 
 

@@ -17,7 +17,10 @@ class Kind(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``devices``: UUIDs, pod after pod; empty where nothing is known of them. ``domains``: by level, those above."""
+    """``devices``: UUIDs, pod after pod; empty where nothing is known of them. ``domains``: by level, those above.
+
+    ``node`` is empty where the topology ends above the nodes.
+    """
 
     pod_set: str
     node: str

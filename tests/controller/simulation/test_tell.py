@@ -22,10 +22,12 @@ def placed(*levels: str) -> tuple[Place, ...]:
     ("levels", "found"),
     [
         ((RACK, HOST), (Place(pod_set="main", node="n1", pods=3), Place(pod_set="main", node="n2", pods=1))),
-        ((RACK,), ()),
+        ((RACK,), (Place(pod_set="main", node="", pods=3, domains={RACK: "r1"}),)),
     ],
 )
-def test_a_place_is_a_node(levels: tuple[str, ...], found: tuple[Place, ...]) -> None:
+def test_a_place_is_a_node_or_a_domain_where_the_topology_ends_above_them(
+    levels: tuple[str, ...], found: tuple[Place, ...]
+) -> None:
     assert placed(*levels) == found
 
 

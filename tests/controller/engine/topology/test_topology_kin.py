@@ -33,8 +33,8 @@ def asking(name: str, count: int, asked: dict[str, Any] | None, **given_: Any) -
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
 
 
-def kin(**changes: Any) -> str:
-    return shape_of(asking("w", **{"count": 4, "asked": ASKS["required"]} | changes), 0).partition(".")[0]
+def kin(count: int = 4, asked: dict[str, Any] | None = None) -> str:
+    return shape_of(asking("w", count, asked or ASKS["required"]), 0).partition(".")[0]
 
 
 def test_kin_are_those_of_equal_pods_who_name_the_same_levels() -> None:
@@ -81,7 +81,7 @@ def rest(world: World) -> None:
 def test_nobody_sleeps_who_could_be_admitted(
     arrivals: list[tuple[str, int, int, bool]], quota: int, preempts: bool
 ) -> None:
-    queue = {"preemption": LOWER} if preempts else {}
+    queue: dict[str, Any] = {"preemption": LOWER} if preempts else {}
     world = world_of(RACKS, quota=quota, **queue)
     for number, (ask, count, priority, ends) in enumerate(arrivals):
         world.put(

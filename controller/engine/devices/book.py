@@ -156,7 +156,8 @@ class DeviceBook(Rooms):
         if state is None:
             return ()
         sets = [one for grant in state.grants if grant.owner == owner for one in grant.sets]
-        held = {state.reports[key] for key, _ in self.pods.of(state.name, owner) if key in state.reports}
+        pods = self.pods.of(state.name, owner)
+        held = {state.reports[key] for key, facts in pods if key in state.reports and not facts.leaving}
         return tuple(sorted(sets, key=held.__contains__))
 
     def drifts(self, workload: str) -> Iterator[Drift]:

@@ -37,7 +37,7 @@ def is_short(state: NodeDevices, grant: Grant, pods: KnownPods) -> bool:
     if len(grant.sets) < grant.pods:
         return True
     mine = pods.of(state.name, grant.owner)
-    told = Counter(facts.told for key, facts in mine if facts.told and key not in state.reports) if mine else None
+    told = Counter(facts.told for key, facts in mine if _waits(state, key, facts)) if mine else None
     return told is not None and bool(told - Counter(grant.sets))
 
 
@@ -62,7 +62,7 @@ def newly_filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: Kn
     sets: list[Set] = []
     mine = pods.of(state.name, grant.owner)
     if mine:
-        sets = _holding(state, grant, mine, given)
+        sets = _holding(state, grant, mine, given, sparing=True)
         sets += _promised(state, grant, mine, given, grant.pods - len(sets))
     if last:
         sets += still_free(state.board, grant, last, given, grant.pods - len(sets))
@@ -133,19 +133,34 @@ def _completed(
     return found
 
 
-def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str]) -> list[Set]:
-    """What its pods hold; taken from then on."""
+def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], *, sparing: bool = False) -> list[Set]:
+    """What its pods hold; taken from then on. ``sparing``: not what others have by now, since a workload that was
+    evicted and comes again may be known before its old pods are known to go.
+    """
     size = state.board.size(grant.single_pod)
-    held = [state.reports[key] for key, _ in pods if len(state.reports.get(key, ())) == size][: grant.pods]
-    for one in held:
-        given.update(one)
-    return held
+    found: list[Set] = []
+    for key, facts in pods:
+        held = state.reports.get(key, ())
+        if len(found) == grant.pods:
+            break
+        if len(held) != size or facts.leaving:
+            continue
+        if sparing and any(given[uuid] + count > state.board.offered[uuid] for uuid, count in Counter(held).items()):
+            continue
+        given.update(held)
+        found.append(held)
+    return found
 
 
 def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], missing: int) -> list[Set]:
     """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
-    told = [facts.told for key, facts in pods if key not in state.reports and facts.told] if missing > 0 else ()
+    told = [facts.told for key, facts in pods if _waits(state, key, facts)] if missing > 0 else ()
     return still_free(state.board, grant, told, given, missing)
+
+
+def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
+    """Whether it was told what it is to get and has nothing yet."""
+    return bool(facts.told) and not facts.leaving and key not in state.reports
 
 
 def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:

@@ -49,11 +49,15 @@ Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], Devi
 
 
 class PodFacts(NamedTuple):
-    """A pod of a placed workload: where it runs or is to run, and what its annotation says."""
+    """A pod of a placed workload: where it runs or is to run, and what its annotation says.
+
+    ``leaving``: it is being deleted. What it holds comes free, whatever its workload has by now.
+    """
 
     owner: Owner
     node: str
     told: Set
+    leaving: bool = False
 
 
 class Drift(NamedTuple):
@@ -146,7 +150,8 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     if not workload or pod_set is None or not node or is_over(pod):
         return None
     told = deviceplan.devices(annotations.get(deviceplan.ANNOTATION, ""))
-    return PodFacts(Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set), node, told)
+    owner = Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set)
+    return PodFacts(owner, node, told, pod.metadata.deletion_timestamp is not None)
 
 
 def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:

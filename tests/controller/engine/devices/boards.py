@@ -113,8 +113,17 @@ def job(name: str, gpus: int, count: int = 1, *, asked: PodSetTopologyRequest | 
     return replace(made, spec=replace(made.spec, pod_sets=(pod_set,)))
 
 
-def pod_of(name: str, of: str, host: str, devices: str = "", gpus: int = 1, phase: str = "Running") -> Pod:
-    """A pod of a workload, let go to its node."""
+def pod_of(
+    name: str,
+    of: str,
+    host: str,
+    devices: str = "",
+    gpus: int = 1,
+    phase: str = "Running",
+    *,
+    leaving: bool = False,
+) -> Pod:
+    """A pod of a workload, let go to its node; ``leaving``: it is being deleted."""
     annotations = {"kueue.x-k8s.io/workload": of} | ({"tessera.dev/devices": devices} if devices else {})
     data = {
         "metadata": {
@@ -122,6 +131,7 @@ def pod_of(name: str, of: str, host: str, devices: str = "", gpus: int = 1, phas
             "namespace": "ns",
             "annotations": annotations,
             "labels": {"kueue.x-k8s.io/podset": "main"},
+            **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}),
         },
         "spec": {
             "nodeSelector": {HOSTNAME_LABEL: host},

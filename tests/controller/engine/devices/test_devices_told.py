@@ -282,3 +282,38 @@ def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_
     placement.has_room((wanted,))
     placement.begin(world.now_s)
     assert not placement.has_room((wanted,))
+
+
+def test_who_comes_again_does_not_get_what_others_have_by_now_though_an_old_pod_of_its_holds_it() -> None:
+    """A workload that was evicted and is let in again is known before its old pods are known to go."""
+    world = world_of([gpu_node("a", 4, full, holders={"w-0": (0,)})])
+    world.put(pod_of("w-0", "w", "a", "a-0"), job("w", 1))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0",)]
+    world.finish("w")
+    for name, gpus in (("v", 3), ("x", 1)):
+        world.put(job(name, gpus))
+        settled(world)
+    assert plan(world, "x", "a") == [("a-0",)]
+    world.finish("v")
+    world.put(job("w", 1))
+    settled(world)
+    assert (plan(world, "x", "a"), plan(world, "w", "a")) == ([("a-0",)], [("a-1",)])
+    world.put(pod_of("w-0", "w", "a", "a-0", leaving=True))
+    settled(world)
+    assert (plan(world, "x", "a"), plan(world, "w", "a")) == ([("a-0",)], [("a-1",)])
+    world.put(pod_of("w-0", "w", "a", "a-0"), gpu_node("a", 4, full, holders={"w-0": (0,), "y": (3,)}))
+    settled(world)
+    assert (plan(world, "w", "a"), plan(world, "x", "a")) == ([("a-0",)], [("a-1",)]), "it stayed: that is the truth"
+
+
+def test_a_pod_that_is_being_deleted_leaves_its_place_to_the_next_on_other_devices_where_there_are_any() -> None:
+    world = world_of([gpu_node("a", 2, full, holders={"w-0": (0,)})])
+    world.put(pod_of("w-0", "w", "a", "a-0"), job("w", 1))
+    settled(world)
+    world.put(pod_of("w-0", "w", "a", "a-0", leaving=True))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-1",)]
+    world.put(job("v", 1))
+    settled(world)
+    assert plan(world, "v", "a") == [("a-0",)], "it is free once the pod is gone"

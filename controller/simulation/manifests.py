@@ -27,7 +27,8 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.simulation.documents import Document, Json
-from controller.simulation.submissions import DEFAULT_QUEUE, JOB_KINDS, POD, Composer, Submission, names_queue
+from controller.simulation.podgroups import POD, gathered, is_pod_group
+from controller.simulation.submissions import DEFAULT_QUEUE, JOB_KINDS, Composer, Submission, names_queue
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
@@ -77,16 +78,21 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     warnings: list[str] = []
     jobs: list[Document] = []
     objects: list[KubernetesObject] = []
+    pod_groups: dict[tuple[str, str], Json] = {}
     for document in map(_placed, documents):
         if _arrives(document):
             jobs.append(document)
+        elif is_pod_group(document):
+            meta = document.data["metadata"]
+            pod_groups[meta["namespace"], meta["name"]] = document.data
         else:
             objects += _object(document, warnings)
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
     objects = [_as_at_start(one, base_s) for one in objects]
     warnings += _without_effect(objects, config)
-    submissions = _submissions(jobs, objects, config, base_s, warnings)
+    composer = Composer(_settings(config), _lookups(objects), base_s, _default_queues(objects), pod_groups)
+    submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
 
 
@@ -214,22 +220,18 @@ def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfi
 
 
 def _submissions(
-    jobs: list[Document],
-    objects: list[KubernetesObject],
-    config: ControllerConfig,
-    base_s: float,
-    warnings: list[str],
+    jobs: list[Document], objects: list[KubernetesObject], composer: Composer, warnings: list[str]
 ) -> list[Submission]:
-    composer = Composer(_settings(config), _lookups(objects), base_s, _default_queues(objects))
     labels = {one.metadata.name: one.metadata.labels for one in objects if isinstance(one, Namespace)}
     owned = {(job.data["metadata"]["namespace"], job.data["metadata"]["name"]) for job in jobs if job.kind == "Job"}
     found: list[Submission] = []
     seen: dict[str, Document] = {}
-    for order, document in enumerate(jobs):
+    for order, documents in enumerate(gathered(jobs)):
+        document = documents[0]
         if _made_of_a_job(document, owned):
             continue
-        given = Document(document.file, document.number, _hub(document))
-        namespace, name = (given.data["metadata"][key] for key in ("namespace", "name"))
+        given = [Document(one.file, one.number, _hub(one)) for one in documents]
+        namespace, name = (given[0].data["metadata"][key] for key in ("namespace", "name"))
         one = composer.submission(given, order, labels.get(namespace, {}))
         if one is None:
             why = f"{document.kind} {namespace}/{name} is finished or names no queue, passed over"

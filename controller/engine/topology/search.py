@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.engine.topology.ask import Ask
-from controller.engine.topology.counts import SCALE, Counts
+from controller.engine.topology.counts import SCALE, Counts, Ranked
 
 Numbers = Callable[[int], int]
 
@@ -126,6 +126,11 @@ class Search:
         """Domains of one level that together take everything."""
         ask, counts = self.ask, self.counts
         left, leaders = ask.slices, ask.leaders
+        if counts.plain and not self._packs_at(level):
+            order = counts.order(level, led=False, least=self.least)
+            takes = self._in_order(order, left, 1, counts.slices)
+            held = sum(take.pods for take in takes)
+            return Shortage(level, held, spread=True) if held < left else (level, [take.domain for take in takes])
         chosen: list[int] = []
         domains = [domain for _, _, domain in counts.order(level, led=bool(leaders), least=self.least)]
         if leaders:
@@ -233,13 +238,18 @@ class Search:
 
     def _share_kin(self, parent: int, units: int, size: int, own: list[int]) -> list[Take]:
         """``share`` among the children of one domain, from their kept order. What holds nothing takes nothing."""
+        return self._in_order(self.counts.kin(parent, least=self.least), units, size, own)
+
+    def _in_order(self, order: Sequence[Ranked], units: int, size: int, own: list[int]) -> list[Take]:
+        """As far as they hold so much; only those that take something are looked at."""
         counts, left = self.counts, units
-        order = counts.kin(parent, least=self.least)
         takes: list[Take] = []
         emptiest_first = not self.least and own is counts.slices
         at = 0 if emptiest_first else bisect_left(order, (SCALE if own is counts.slices else 1,))
         while left > 0 and at < len(order):
             domain = order[at][2]
+            if not own[domain]:
+                break
             if emptiest_first and own[domain] >= left:
                 # The last that hold so many are the tightest; the first of these goes first.
                 tightest = own[order[bisect_left(order, ((1 - left) * SCALE,), at) - 1][2]]

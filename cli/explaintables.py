@@ -8,6 +8,7 @@ from rich.text import Text
 from cli.cluster import Json
 from cli.console import show as print_parts
 from cli.queuetables import table
+from inventory.deviceplan import written
 
 _HOLDERS = 10
 _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
@@ -85,7 +86,7 @@ def _devices(body: Json) -> list[RenderableType]:
     if body.get("devices"):
         made = table("Devices", "pod set", "node", "for each pod")
         for one in body["devices"]:
-            made.add_row(one["podSet"], one["node"], "\n".join(" ".join(devices) for devices in one["pods"]))
+            made.add_row(one["podSet"], one["node"], "\n".join(map(_shown, one["pods"])))
         parts += [Text(""), made]
     for one in body.get("couldBeMade") or ():
         starts = ", ".join(map(str, one["starts"]))
@@ -95,9 +96,13 @@ def _devices(body: Json) -> list[RenderableType]:
         )
         parts.append(Text(said))
     for one in body.get("deviceDrift") or ():
-        said = f"{one['pod']} on {one['node']} holds {' '.join(one['held'])}, planned was {' '.join(one['planned'])}"
+        said = f"{one['pod']} on {one['node']} holds {_shown(one['held'])}, planned was {_shown(one['planned'])}"
         parts.append(Text(said, style="yellow"))
     return parts
+
+
+def _shown(devices: list[str]) -> str:
+    return written(devices).replace(",", " ")
 
 
 def _story(body: Json) -> list[RenderableType]:

@@ -8,6 +8,7 @@ from cli.queuetables import table
 from controller.engine.queueusage import quantity_of
 from controller.engine.resources import CPU, ResourceName
 from controller.simulation.timeline import Entry, Kind, Result
+from inventory.deviceplan import written
 
 _STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
 
@@ -69,7 +70,7 @@ def placements(result: Result) -> RenderableType | None:
     made = table("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
     for entry, place in rows:
         domains = "/".join(place.domains.values())
-        gpus = ", ".join(place.devices) or "-"
+        gpus = written(place.devices).replace(",", ", ") or "-"
         made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node or "-", str(place.pods), gpus)
     return made
 

@@ -51,7 +51,9 @@ class GpuPlans:
             return
         namespace, _, name = result.pod.partition("/")
         about = ObjectReference("v1", "Pod", name, result.uid, namespace)
-        note = f"Planned {','.join(result.planned)}, got {','.join(result.held)} on node {result.node}"
+        note = (
+            f"Planned {deviceplan.written(result.planned)}, got {deviceplan.written(result.held)} on node {result.node}"
+        )
         self._tell(about, "Warning", DRIFT, note)
 
 

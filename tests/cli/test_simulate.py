@@ -1,6 +1,7 @@
 """``tessera simulate``: every example does what its first lines say, and mistakes are one line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,12 @@ def test_linked_gpus_are_kept_for_those_who_need_them() -> None:
     assert 0 < spread["before"]["ratio"] < spread["after"]["ratio"]
     assert spread["after"]["largest"] == {"topology.example/rack": 8, "kubernetes.io/hostname": 8}
     shown = call("--fleet", FOLDER / "fleet-racks.yaml", FOLDER / "linked-gpus.yaml").output
-    assert "switched-2" in shown
-    assert "Free GPUs" in shown
+    table = shown[shown.index("Placement") :]
+    rows = [line for line in table.splitlines() if "switched-1" in line]
+    assert any("r1" in line and "ml/pretrain" in line for line in rows), "racks and nodes"
+    assert all(device in "".join(table.split()) for device in pairs["devices"]), "GPUs"
+    assert re.search(r"a100\s+before\s+32\b", table)
+    assert re.search(r"a100\s+after\s+10\b", table)
 
 
 def test_preemption_on_three_nodes_of_four() -> None:

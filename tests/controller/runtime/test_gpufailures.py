@@ -170,3 +170,11 @@ async def test_a_pod_that_got_others_than_planned_is_told_of_once_and_counted() 
         assert len(counted) == 1, counted
         assert 'result="drifted"' in counted[0]
         assert counted[0].endswith(" 1")
+
+
+async def test_percents_that_drifted_are_told_in_few_words() -> None:
+    async with running("") as scene:
+        pod(scene, "q", plan="GPU-n1-1*60")
+        held = [{**holder("q", 0), "device": f"GPU-n1-0::{n}"} for n in range(60)]
+        scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
+        await eventually(lambda: said(scene, "GpuPlanDrift") == ["Planned GPU-n1-1*60, got GPU-n1-0*60 on node n1"])

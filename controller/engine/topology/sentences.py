@@ -6,6 +6,7 @@ from controller.engine.devices.request import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.search import Shortage
+from inventory.gpulayout import PERCENT_RESOURCE
 
 _LINKED: Final = {
     Link.NVLINK: "joined by NVLink",
@@ -25,6 +26,8 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     able, all_ = counts.eligible(), tree.node_count()
     nodes = f"; {all_ - able} of {all_} nodes are closed to these pods" if tree.by_host and able < all_ else ""
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
+    if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
+        needs += "; what a container asks for lies on one GPU, in multiples of its granularity"
     return f"no room for {wanted} {where} topology {tree.topology}: {largest}{nodes}{needs}"
 
 

@@ -214,6 +214,10 @@ def test_a_request_that_is_no_multiple_of_the_granularity_finds_no_room() -> Non
     world.put(containers("w", 25), containers("v", 25, 25), containers("u", 30))
     settled(world)
     assert [hosts(world, name) for name in "wvu"] == [{}, {}, {"a": 1}]
+    waits = world.engine.explain(WorkloadKey("ns/w"), world.now_s)
+    assert waits is not None
+    said = "; what a container asks for lies on one GPU, in multiples of its granularity"
+    assert any(line.endswith(said) for line in details(waits.record))
 
 
 def test_after_a_restart_percents_are_those_that_pods_were_told() -> None:

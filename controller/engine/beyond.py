@@ -3,7 +3,7 @@
 With both switched off every method does nothing, and the cycle is the peer's.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from controller.engine.assignment import Mode
@@ -31,8 +31,22 @@ class Beyond:
         """A question is being answered: it leaves no reservation behind."""
         self.claims = Claims(cluster) if config.reserve_for_preemptor else None
         self.backfill = Backfill(cluster, assigner) if config.backfill is BackfillMode.CONSERVATIVE else None
+        self.is_tried: Callable[[WorkloadKey, ClusterQueueName], bool] = lambda _key, _name: True
+        """Whether a workload is tried there: who is held, stopped, or in another queue now has no claim."""
+        self.on_freed: Callable[[], None] = lambda: None
+        """Told when a claim has ended and what it kept is anybody's."""
         self._claimed: dict[int, tuple[Claim, ...]] = {}
         """The claims in this cycle by cohort tree (its root's identity): they weigh on nobody else."""
+
+    def prune(self) -> None:
+        """Outside of trials: claims of those who are not tried any more end."""
+        for claim in tuple(self.claims or ()):
+            if not self.is_tried(claim.key, claim.cluster_queue):
+                self._end(claim.key)
+
+    def _end(self, key: WorkloadKey) -> None:
+        if self.claims is not None and self.claims.drop(key):
+            self.on_freed()
 
     # -- within a cycle's trial --------------------------------------------------------------------------------------
 
@@ -143,7 +157,11 @@ class Beyond:
             places = tuple(self._places(entry))
             self.claims.stake(entry.key, entry.incoming.queue.name, entry.assignment.usage, victims, places)
         elif self.claims and entry.rule not in _KEEPS_ITS_CLAIM:
-            self.claims.drop(entry.key)
+            claim = self.claims.of(entry.key)
+            if entry.rule is Rule.FITS and claim is not None and claim.places == tuple(self._places(entry)):
+                self.claims.drop(entry.key)
+            else:
+                self._end(entry.key)
 
     def _places(self, entry: Entry) -> Iterator[tuple[FlavorName, TopologyUsage]]:
         for pod_set in entry.assignment.pod_sets:
@@ -153,8 +171,7 @@ class Beyond:
 
     def gone(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload waits no longer. The ClusterQueue whose next head may reserve now, if there is one."""
-        if self.claims:
-            self.claims.drop(key)
+        self._end(key)
         return self.backfill.drop(key) if self.backfill else None
 
     def validate(self) -> None:

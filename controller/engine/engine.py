@@ -73,6 +73,7 @@ class Engine:
         self._outcomes = Outcomes(self.state, self.stories, self.beyond)
         if self.beyond.claims is not None or self.beyond.backfill is not None:
             self.state.queues.on_removed = self._waits_no_longer
+            self.beyond.is_tried, self.beyond.on_freed = self._is_tried, self._freed
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -171,6 +172,7 @@ class Engine:
         state = self.state
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
+        self.beyond.prune()
         state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
             state.wake(name)
@@ -196,6 +198,7 @@ class Engine:
 
     def settled(self, now_s: float) -> bool:
         """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
+        self.beyond.prune()
         due_s = self.next_wakeup_s()
         if due_s is not None and due_s <= now_s:
             return False
@@ -305,6 +308,16 @@ class Engine:
         name = self.beyond.gone(key)
         if name is not None:
             self.state.wake(name)
+
+    def _is_tried(self, key: WorkloadKey, name: ClusterQueueName) -> bool:
+        pending = self.state.queues.get(key)
+        at = pending.at if pending is not None else None
+        return at is not None and at.name == name and self.state.open_now()(name)
+
+    def _freed(self) -> None:
+        """What a claim kept of nodes anybody may have waited for, in whatever tree."""
+        self.state.queues.wake_all()
+        self.state.touch()
 
     def _heads(self, now_s: float) -> list[Entry]:
         heads = self.state.queues.heads(now_s, open_for=self.state.open_now())

@@ -1,6 +1,6 @@
 """A clique whose pods were made to go for a gang is that gang's, until it runs: no other takes a piece of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from controller.engine.reasons import PendingReason
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.topology.nodes import PODS
 from controller.engine.workload import PodSetRequests, WorkloadInfo
+from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
 from tests.controller.engine.topology.lab import FLAVOR, GPU, RACK, node, usage
 from tests.controller.engine.topology.test_topology_in_cycles import LOWER, gang, lose, places, topology
@@ -72,6 +73,39 @@ def test_half_a_clique_that_has_been_made_free_is_not_given_to_another(reserve: 
     if reserve:
         assert places(world, "high") == {"a": 2, "b": 2}
         assert [kind for kind, _ in world.log].count("Evicted") == 2
+
+
+def hold_queue(world: World) -> None:
+    world.put(cluster_queue("q", 100, preemption=LOWER, stopPolicy="Hold"))
+
+
+def hold_local_queue(world: World) -> None:
+    world.put(local_queue("q", stopPolicy="Hold"))
+
+
+def deactivate(world: World) -> None:
+    high = world.workloads[WorkloadKey("ns/high")]
+    world.put(msgspec.structs.replace(high, spec=msgspec.structs.replace(high.spec, active=False)))
+
+
+def drop_queue(world: World) -> None:
+    world.engine.drop(ClusterQueue, "", "q", world.now_s)
+
+
+def delete(world: World) -> None:
+    world.delete("high")
+
+
+@pytest.mark.parametrize("end", [hold_queue, hold_local_queue, deactivate, drop_queue, delete])
+def test_who_is_not_tried_any_more_has_no_claim_and_who_waited_for_it_is_told(end: Callable[[World], None]) -> None:
+    world = evicting(reserve=True)
+    world.put(beside(gang("small", 2, created_s=30)))
+    world.settle()
+    assert world.running() == {"low2"}
+    end(world)
+    world.settle()
+    # Where its queue still runs, the one who was evicted for it is the next.
+    assert len(world.running() & {"small", "low1"}) == 1
 
 
 def test_what_is_not_claimed_of_a_node_is_free_to_others() -> None:

@@ -136,6 +136,7 @@ def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
         rest(engine)
         if claimed != "nobody":
             assert engine.beyond.claims is not None
+            engine.beyond.is_tried = lambda _key, _name: True
             engine.beyond.claims.stake(WorkloadKey("ns/preemptor"), ClusterQueueName(claimed), {GPU: 1}, ())
         work[claimed] = asked(engine, 10_000, 1, expected=Pending)
     assert work["there"] < 1.25 * work["nobody"] < work["here"]

@@ -83,6 +83,9 @@ class Offer(Struct, frozen=True, rename="camel", omit_defaults=True):
     replicas: Annotated[int, Meta(ge=1, description="Devices that it is; of a fractional GPU its percents.")] = 1
     enforcement: Enforced = ""
     granularity: Annotated[int, Meta(ge=1, description="A request is a multiple of this.")] = 1
+    spread: Annotated[bool, Meta(description="Of a fractional GPU: the emptiest is given first, not the fullest.")] = (
+        False
+    )
     memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
         msgspec.field(name="memoryMiB", default=None)
     )
@@ -298,6 +301,7 @@ def _offer(resource: layout_model.Resource, devices: Sequence[LogicalDevice]) ->
         replicas=len(devices),
         enforcement=enforced(devices[0]).value,
         granularity=share.granularity,
+        spread=not share.packed,
         memory_mib=share.memory_mib if limited else None,
         threads=share.threads if limited else None,
     )

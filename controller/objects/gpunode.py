@@ -44,6 +44,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     resource: Word
     replicas: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] = 1
     granularity: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)] = 1
+    spread: bool = False
+    """Of a fractional GPU: the emptiest is given first."""
 
 
 class MigInstance(Struct, frozen=True, kw_only=True):

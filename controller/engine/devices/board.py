@@ -29,6 +29,7 @@ class Unit(NamedTuple):
     product: str
     memory_mib: int
     granularity: int = 1
+    spread: bool = False
 
 
 class Pool:
@@ -43,7 +44,15 @@ class Pool:
         self.units = tuple(units)
         self.place = {unit.uuid: at for at, unit in enumerate(units)}
         makes = tuple(
-            Make(unit.gpu, unit.replicas, unit.product, unit.memory_mib, alone, unit.granularity if alone else 1)
+            Make(
+                unit.gpu,
+                unit.replicas,
+                unit.product,
+                unit.memory_mib,
+                alone,
+                unit.granularity if alone else 1,
+                alone and unit.spread,
+            )
             for unit in units
         )
         self.kind = Kind.of(makes, links)
@@ -80,7 +89,16 @@ class Board:
         for place, device in enumerate(devices):
             for uuid, offers, healthy, memory_mib in _units(device):
                 for offer in offers:
-                    one = Unit(uuid, place, offer.replicas, healthy, device.product, memory_mib, offer.granularity)
+                    one = Unit(
+                        uuid,
+                        place,
+                        offer.replicas,
+                        healthy,
+                        device.product,
+                        memory_mib,
+                        offer.granularity,
+                        offer.spread,
+                    )
                     units.setdefault(ResourceName(offer.resource), []).append(one)
         once = {name: _once(found) for name, found in units.items()}
         self.offered = Counter[str]()

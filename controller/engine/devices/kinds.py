@@ -23,7 +23,7 @@ class Make(NamedTuple):
     """Of one unit: the place of its GPU on the board, and how many containers may hold it at once.
 
     ``alone``: all that a container asks for must be of one unit, as percents of a GPU are, in multiples of
-    ``granularity``.
+    ``granularity``; ``spread``: the emptiest first.
     """
 
     gpu: int
@@ -32,6 +32,7 @@ class Make(NamedTuple):
     memory_mib: int
     alone: bool = False
     granularity: int = 1
+    spread: bool = False
 
 
 class Kind:
@@ -46,7 +47,7 @@ class Kind:
         self.whole = all(one.replicas == 1 for one in makes) and len({one.gpu for one in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
         self.alone = any(one.alone for one in makes)
-        self._pieces = tuple(Piece(one.gpu, one.granularity) for one in makes)
+        self._pieces = tuple(Piece(one.gpu, one.granularity, one.spread) for one in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
         self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}

@@ -31,10 +31,13 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A GPU that is given away in parts: its place on the board, and in which multiples."""
+    """A GPU that is given away in parts: its place on the board, and in which multiples. ``spread``: the emptiest is
+    taken first, as a site may want all GPUs of a node to be.
+    """
 
     gpu: int
     granularity: int
+    spread: bool = False
 
 
 def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
@@ -65,7 +68,8 @@ def _asked(container: Container, resource: str) -> int:
 def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> list[int]:
     """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask of GPUs may go together.
 
-    The largest part first, each on the fullest GPU that has room; where that ends badly all ways are tried.
+    The largest part first, each on the fullest GPU that has room, or on the emptiest where a site spreads; where that
+    ends badly all ways are tried.
     """
     if sum(part.size for part in parts) > sum(free):
         return []
@@ -145,4 +149,4 @@ class _Packing:
             and not part.step % piece.granularity
             and (joined is None or joined(mask | 1 << piece.gpu))
         ]
-        return sorted(found, key=lambda at: (left[at], at))
+        return sorted(found, key=lambda at: (-left[at] if self._pieces[at].spread else left[at], at))

@@ -13,6 +13,7 @@ from controller.engine.resources import ResourceName
 from controller.objects.decode import DecodeError
 from controller.objects.gpunode import read_gpu_node
 from inventory.devices import Gpu, MigInstance, Node
+from inventory.gpulayout import PERCENT_RESOURCE, Fractional, FractionPlacement
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
 from inventory.layout import plan
 from inventory.links import Link, PcieLevel
@@ -60,6 +61,19 @@ def hardware() -> Node:
     near, far = Link(PcieLevel.PIX, nvlinks=12), Link(PcieLevel.SYS)
     links = ((Link(), near, far), (near, Link(), far), (far, far, Link()))
     return Node(name=NodeName("node-1"), gpus=gpus, links=links)
+
+
+@pytest.mark.parametrize("placement", FractionPlacement)
+def test_how_percents_are_to_be_given_is_known_from_the_agent(placement: FractionPlacement) -> None:
+    node = hardware()
+    modes = {gpu.uuid: Fractional(10, placement) for gpu in node.gpus[:2]}
+    layout = plan(node, LayoutSpec(mig_strategy=MigStrategy.MIXED), modes)
+    board = Board(read_gpu_node(msgspec.json.encode(build(node=node, layout=layout))))
+    pool = board.pools[ResourceName(PERCENT_RESOURCE)]
+    assert [(unit.replicas, unit.granularity) for unit in pool.units] == [(100, 10)] * 2
+    left = pool.free({"GPU-1": 50})
+    assert pool.kind.choose(left, 25, None) == (), "no multiple"
+    assert set(pool.kind.choose(left, 30, None)) == {1 if placement is FractionPlacement.PACKED else 0}
 
 
 def test_what_the_agent_writes_is_read() -> None:

@@ -123,3 +123,11 @@ def test_more_containers_than_can_be_searched_are_placed_greedily() -> None:
     given_ = choose([Piece(at, 1) for at in range(32)], [100] * 32, parts, None)
     assert sum(given_) == 2000
     assert choose([Piece(0, 1)], [100], parts, None) == []
+
+
+def test_where_a_site_spreads_the_emptiest_gpu_is_taken_and_nothing_is_refused_for_that() -> None:
+    pieces = [Piece(at, 1, spread=True) for at in range(3)]
+    assert choose(pieces, [50, 100, 70], [Part(30, 30)], None) == [0, 30, 0]
+    assert choose(pieces, [50, 100, 70], [Part(30, 30)] * 2, None) == [0, 60, 0], "both find the emptiest"
+    two = pieces[:2]
+    assert choose(two, [60, 100], [Part(60, 60), Part(50, 50), Part(50, 50)], None) == [60, 100], "all ways are tried"

@@ -126,7 +126,8 @@ def _completed(
             continue
         planned = Counter(grant.sets) - Counter(found[at])
         # What pods were told that hold something by now, that or other devices.
-        planned -= Counter(facts.told for key, facts in pods.of(state.name, grant.owner) if key in state.reports)
+        mine = pods.of(state.name, grant.owner)
+        planned -= Counter(facts.told for key, facts in mine if key in state.reports and not _waits(state, key, facts))
         found[at] += still_free(state.board, grant, planned.elements(), given, missing)
     for at in sorted(range(len(found)), key=lambda at: _ease(state, state.grants[at])):
         found[at] += _picked(state, state.grants[at], given, state.grants[at].pods - len(found[at]))
@@ -159,8 +160,12 @@ def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str]
 
 
 def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
-    """Whether it was told what it is to get and has nothing yet."""
-    return bool(facts.told) and not facts.leaving and key not in state.reports
+    """Whether it was told what it is to get and has nothing yet, or a part of that: its containers are given theirs one
+    by one, and what an init container had and nobody after it is not reported, though the kubelet keeps it for the pod.
+    """
+    held = state.reports.get(key, ())
+    part = len(held) < len(facts.told) and not Counter(held) - Counter(facts.told)
+    return part and not facts.leaving
 
 
 def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:

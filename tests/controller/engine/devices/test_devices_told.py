@@ -317,3 +317,21 @@ def test_a_pod_that_is_being_deleted_leaves_its_place_to_the_next_on_other_devic
     world.put(job("v", 1))
     settled(world)
     assert plan(world, "v", "a") == [("a-0",)], "it is free once the pod is gone"
+
+
+def test_a_pod_that_is_reported_to_hold_a_part_of_what_it_was_told_keeps_all_of_it() -> None:
+    """Containers are given theirs one by one, and of what an init container had the kubelet tells nobody."""
+    world = world_of([gpu_node("a", 4, full)])
+    world.put(job("w", 2))
+    settled(world)
+    assert plan(world, "w", "a") == [("a-0", "a-1")]
+    world.put(pod_of("w-0", "w", "a", "a-0,a-1", 2), gpu_node("a", 4, full, holders={"w-0": (1,)}))
+    for name, gpus in (("v", 2), ("u", 1)):
+        world.put(job(name, gpus))
+        settled(world)
+    assert plan(world, "w", "a") == [("a-0", "a-1")]
+    assert plan(world, "v", "a") == [("a-2", "a-3")]
+    assert plan(world, "u", "a") == []
+    world.put(gpu_node("a", 4, full, holders={"w-0": (1,), "x": (0,)}))
+    world.engine.validate()
+    assert ("a-0", "a-1") not in plan(world, "w", "a"), "somebody else has it: that is the truth"

@@ -203,6 +203,57 @@ def test_only_nodes_open_to_the_pods_are_taken(spec: dict[str, Any], expected: d
     assert lab.main(ask(1, required=HOST, spec=spec)) == expected
 
 
+def needs(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def label(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def field(operator: str, *values: str, key: str = "metadata.name") -> dict[str, Any]:
+    return {"matchFields": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "nodes"),
+    [
+        ((label("disk", "In", "ssd", "tape"),), "c"),
+        ((label("disk", "NotIn", "ssd"),), "ab"),
+        ((label("disk", "DoesNotExist"),), "a"),
+        ((label("gen", "Gt", "4"),), "c"),
+        ((label("gen", "Lt", "5"),), "b"),
+        ((label("gen", "Gt", "four"),), ""),
+        ((label("disk", "Gt", "1"),), ""),
+        ((label("gen", "Near", "4"),), ""),
+        ((field("In", "a", "c"),), "ac"),
+        ((field("NotIn", "a"),), "bc"),
+        ((field("In", "a", key="metadata.uid"),), ""),
+        ((label("disk", "DoesNotExist"), label("gen", "Gt", "4")), "ac"),
+        (({**label("disk", "Exists"), **field("In", "a", "b")},), "b"),
+        (({},), ""),
+        (({}, label("disk", "In", "hdd")), "b"),
+    ],
+)
+def test_required_affinity_is_read_as_the_scheduler_reads_it(terms: tuple[dict[str, Any], ...], nodes: str) -> None:
+    lab = Lab({"b/r/a": 1})
+    lab.topologies.set_node(node("b/r/b", 1, labels={"disk": "hdd", "gen": "4"}))
+    lab.topologies.set_node(node("b/r/c", 1, labels={"disk": "ssd", "gen": "5"}))
+    found = lab.main(ask(len(nodes), required=BLOCK, spec=needs(*terms))) if nodes else {}
+    assert found == dict.fromkeys(nodes, 1)
+    assert lab.main(ask(len(nodes) + 1, required=BLOCK, spec=needs(*terms))) is None
+
+
+@pytest.mark.parametrize(("effect", "open_"), [("NoSchedule", False), ("NoExecute", False), ("PreferNoSchedule", True)])
+def test_a_taint_that_only_discourages_keeps_nobody_away(effect: str, open_: bool) -> None:
+    lab = Lab({})
+    lab.topologies.set_node(node("b/r/a", 1, taints=[{"key": "broken", "effect": effect}]))
+    assert (lab.main(ask(1, required=HOST)) is not None) == open_
+    only = {"tolerations": [{"key": "broken", "operator": "Exists", "effect": "NoSchedule"}]}
+    assert (lab.main(ask(1, required=HOST, spec=only)) is not None) == (effect != "NoExecute")
+
+
 def test_a_flavors_tolerations_count_and_its_labels_choose_the_nodes() -> None:
     lab = Lab({})
     lab.flavor("f", nodeLabels={"kind": "gpu"}, tolerations=[{"key": "broken", "operator": "Exists"}])

@@ -75,6 +75,12 @@ def test_preferred_pods_climb_and_at_the_top_spread() -> None:
     assert (sum(spread.values()), len(spread)) == (16, 8)
 
 
+def test_preferred_pods_that_no_rack_holds_stay_in_one_block_though_emptier_racks_are_elsewhere() -> None:
+    lab = Lab({"b/r1/a": 5, "c/r2/c": 3, "c/r3/d": 4})
+    assert lab.main(ask(7, preferred=RACK)) == {"c": 3, "d": 4}
+    assert lab.main(ask(8, preferred=RACK)) == {"a": 5, "c": 3}
+
+
 def test_unconstrained_pods_fill_the_fullest_hosts_first() -> None:
     lab = Lab({"b/r/a": 8, "b/r/b": 8})
     lab.hold({"b": 6})
@@ -201,6 +207,15 @@ def test_only_nodes_open_to_the_pods_are_taken(spec: dict[str, Any], expected: d
     lab.topologies.set_node(node("b/r/b", 2))
     lab.topologies.set_node(node("b/r/c", 3, labels={"disk": "ssd"}))
     assert lab.main(ask(1, required=HOST, spec=spec)) == expected
+
+
+def test_a_node_that_is_tainted_later_takes_no_more_pods() -> None:
+    lab = Lab({"b/r/a": 4})
+    assert lab.main(ask(1, required=HOST)) == {"a": 1}
+    lab.topologies.set_node(node("b/r/a", 4, **TAINT))
+    assert lab.main(ask(1, required=HOST)) is None
+    lab.topologies.set_node(node("b/r/a", 4))
+    assert lab.main(ask(1, required=HOST)) == {"a": 1}
 
 
 def needs(*terms: dict[str, Any]) -> dict[str, Any]:

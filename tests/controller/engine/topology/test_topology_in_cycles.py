@@ -15,7 +15,17 @@ from controller.engine.topologyencoding import decode as decode_places
 from controller.objects.core import Node, Pod
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
-from controller.objects.workload import PodSetTopologyRequest, ReclaimablePod, UnhealthyNode, Workload
+from controller.objects.pods import Toleration
+from controller.objects.workload import (
+    AdmissionCheckState,
+    CheckState,
+    PodSetAssignment,
+    PodSetTopologyRequest,
+    PodSetUpdate,
+    ReclaimablePod,
+    UnhealthyNode,
+    Workload,
+)
 from tests.controller.engine.topology.lab import BLOCK, HOST, RACK, node, pod
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -244,6 +254,42 @@ def test_a_flavor_told_after_its_workloads_counts_them() -> None:
     second.put(topology(), gang("next", 2, created_s=1))
     second.settle()
     assert {*places(second, "w"), *places(second, "next")} == {"a", "b"}
+
+
+def test_where_nodes_are_made_for_it_places_are_chosen_when_they_are_there_and_as_the_check_says() -> None:
+    """The check makes two nodes; its updates say which is the workload's, and what its pods tolerate there."""
+    made = {"kind": "AdmissionCheck", "apiVersion": KUEUE, "metadata": {"name": "make"}}
+    world = world_of({"b/r/a": 4}, admissionChecksStrategy={"admissionChecks": [{"name": "make"}]})
+    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
+    active = {"conditions": [{"type": "Active", "status": "True"}]}
+    world.put(decode_object({**made, "spec": spec, "status": active}), gang("w", 2))
+    world.settle()
+    assert world.condition("w") == "True/QuotaReserved"
+    assert assigned(world).topology_assignment is None
+    assert assigned(world).delayed_topology_request == "Pending"
+    check(world, "Pending")
+    assert assigned(world).topology_assignment is None, "not before the check is ready"
+    taint = {"key": "new", "effect": "NoSchedule"}
+    world.put(node("b/r/other", 2), node("b/r/new", 2, labels={"for": "w"}, taints=[taint]))
+    check(world, "Ready", node_selector={"for": "w"}, tolerations=(Toleration(key="new", operator="Exists"),))
+    assert places(world, "w") == {"new": 2}
+    assert assigned(world).delayed_topology_request == "Ready"
+
+
+def assigned(world: World) -> PodSetAssignment:
+    admission = world.workloads[WorkloadKey("ns/w")].status.admission
+    assert admission is not None
+    return admission.pod_set_assignments[0]
+
+
+def check(world: World, state: CheckState, **update: Any) -> None:
+    """What the check's controller says, and all that follows from it."""
+    known = world.workloads[WorkloadKey("ns/w")]
+    said = AdmissionCheckState(name="make", state=state, pod_set_updates=(PodSetUpdate(name="main", **update),))
+    status = msgspec.structs.replace(known.status, admission_checks=(said,))
+    world.put(msgspec.structs.replace(known, status=status))
+    world.now_s += 2.0
+    world.settle()
 
 
 STEPS = st.lists(

@@ -270,7 +270,7 @@ def test_where_nodes_are_made_for_it_places_are_chosen_when_they_are_there_and_a
     check(world, "Pending")
     assert assigned(world).topology_assignment is None, "not before the check is ready"
     taint = {"key": "new", "effect": "NoSchedule"}
-    world.put(node("b/r/other", 2), node("b/r/new", 2, labels={"for": "w"}, taints=[taint]))
+    world.put(node("b/r/alien", 2), node("b/r/new", 2, labels={"for": "w"}, taints=[taint]))
     check(world, "Ready", node_selector={"for": "w"}, tolerations=(Toleration(key="new", operator="Exists"),))
     assert places(world, "w") == {"new": 2}
     assert assigned(world).delayed_topology_request == "Ready"

@@ -2,7 +2,15 @@
 
 from typing import Any
 
+import pytest
+
+from controller.engine.topologyencoding import Domain, encode
+from controller.objects.decode import decode
+from controller.objects.meta import to_json
+from controller.objects.pods import Toleration
+from controller.objects.workload import Workload
 from controller.runtime.kinds import NODES, PODS, WORKLOADS
+from controller.runtime.lostnodes import placed
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.runtime.stage import CONFIG, Stage, config, stage
@@ -143,3 +151,44 @@ async def test_with_the_gate_off_nothing_is_written() -> None:
             await scene.until_admitted("later")
             assert hosts(scene) == {host}
             assert not scene.server.get(WORKLOADS, "gang", namespace="team")["status"].get("unhealthyNodes")
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def admitted(levels: tuple[str, ...] = (HOST,), **conditions: str) -> Workload:
+    """Two sets of pods that share a node; ``conditions`` by type, beside Admitted."""
+    tolerations = [{"key": "own", "operator": "Exists"}]
+    sets = [{"name": name, "count": 2, "template": {"spec": {"tolerations": tolerations}}} for name in ("one", "two")]
+    assigned = [
+        {"name": name, "flavors": {"gpu": "f"}, "topologyAssignment": to_json(encode(levels, domains))}
+        for name, domains in (
+            ("one", [Domain((*levels[:-1], "a"), 2)]),
+            ("two", [Domain((*levels[:-1], "a"), 1), Domain((*levels[:-1], "b"), 1)]),
+        )
+    ]
+    told = [{"type": type_, "status": said} for type_, said in {"Admitted": "True", **conditions}.items()]
+    status = {"admission": {"clusterQueue": "q", "podSetAssignments": assigned}, "conditions": told}
+    return decode({"metadata": {"name": "w"}, "spec": {"podSets": sets}, "status": status}, Workload)
+
+
+def test_a_workload_is_on_the_nodes_of_all_its_sets_and_tolerates_what_its_flavors_do() -> None:
+    added = Toleration(key="flavor", operator="Exists")
+    found = placed(admitted(), lambda flavor: (added,) if flavor == "f" else ())
+    assert found is not None
+    assert found.pods == {"a": 3, "b": 1}
+    assert [one.key for one in found.tolerations["a"]] == ["own", "flavor"]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        admitted(Admitted="False"),
+        admitted(Evicted="True"),
+        admitted(Finished="True"),
+        admitted(DeactivationTarget="True"),
+        admitted(("rack",)),
+    ],
+)
+def test_one_that_runs_nowhere_or_whose_nodes_are_not_known_is_not_looked_at(workload: Workload) -> None:
+    assert placed(workload, lambda _flavor: ()) is None

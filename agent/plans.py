@@ -271,6 +271,8 @@ class Plans:
         return None if uid is None else self._waiting.get(uid) or self._served.get(uid)
 
     def _reopen(self, entry: _Waiting, given: _Given) -> None:
+        if entry.open.count(given.demand) == entry.pod.demands.count(given.demand):
+            return  # it is told of anew, as asking for something else
         entry.open.append(given.demand)
         entry.taken -= given.devices
         self._served.pop(entry.pod.uid, None)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.plans import BoundPod, Demand, Plans
@@ -222,6 +222,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(steps=_STEPS)
+@example(steps=[("bound", 1, 0, set()), ("serve", 1, {0, 1, 2}), ("bound", 1, 1, set()), ("held", {0: 0})])
 def test_whatever_happens_an_answer_is_of_the_right_size_and_to_be_had(steps: list[tuple[object, ...]]) -> None:
     made = Plans()
     for step in steps:

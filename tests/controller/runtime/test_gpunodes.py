@@ -114,7 +114,9 @@ async def test_what_a_pod_held_that_has_ended_is_free_whatever_its_agent_still_s
                 "labels": {"kueue.x-k8s.io/podset": "main"},
             }
             resources = {"limits": {GPU: "2"}, "requests": {GPU: "2"}}
-            spec = {"nodeName": "n1", "containers": [{"name": "main", "resources": resources}]}
+            sent = {"kubernetes.io/hostname": "n1"}
+            containers = [{"name": "main", "resources": resources}]
+            spec = {"nodeName": "n1", "nodeSelector": sent, "containers": containers}
             body = {
                 "apiVersion": "v1",
                 "kind": "Pod",

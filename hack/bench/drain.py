@@ -97,13 +97,14 @@ def main(words: Sequence[str] = ()) -> None:
         print("drain: there is no `python -m controller` yet: the null controller alone", file=sys.stderr)
         names = ["null"]
     rounds = []
-    for _ in range(options.rounds):
+    for turn in range(options.rounds):
         runs = {}
-        for name in names:
+        # A machine that is slower the longer it works must not be always so for the same controller.
+        for name in names[:: -1 if turn % 2 else 1]:
             _tell(f"{load.workloads} workloads, {name} controller")
             runs[name] = asyncio.run(_measure(name, load, options))
             _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
-        _show(load, runs, compare=options.factor == PEER_FACTOR)
+        _show(load, {name: runs[name] for name in names}, compare=options.factor == PEER_FACTOR)
         rounds.append(runs)
     if len(rounds) > 1 and len(names) > 1:
         _sum_up(rounds)

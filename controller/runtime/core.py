@@ -89,7 +89,7 @@ class Core:
     ) -> None:
         self.engine = Engine(config.engine)
         self.ledger = Ledger()
-        self.inbox = Inbox(clock, batch_s=config.batch_events_s)
+        self.inbox = Inbox(clock, batch_s=lambda: pace.batch_s(config.batch_events_s, clock.wall()))
         self.writes = WorkloadWrites(
             client, writer, self.ledger, changed=self._changed, gone=self._gone, freed=self._freed
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kube.clock import Clock, sleep
@@ -17,9 +18,11 @@ class News(NamedTuple):
 
 
 class Inbox:
-    """``put`` never blocks. ``wake`` without news makes the next ``gather`` return as well."""
+    """``put`` never blocks. ``wake`` without news makes the next ``gather`` return as well. ``batch_s``: how long more
+    to wait once there are news.
+    """
 
-    def __init__(self, clock: Clock, *, batch_s: float) -> None:
+    def __init__(self, clock: Clock, *, batch_s: Callable[[], float]) -> None:
         self._clock = clock
         self._batch_s = batch_s
         self._news: deque[News] = deque()
@@ -41,8 +44,8 @@ class Inbox:
         Whether there were news or somebody woke us.
         """
         woken = await self._clock.wait(self._event, timeout_s)
-        if woken and self._batch_s > 0:
-            await sleep(self._clock, self._batch_s)
+        if woken and (batch_s := self._batch_s()) > 0:
+            await sleep(self._clock, batch_s)
         self._event.clear()
         return woken
 

@@ -1,9 +1,9 @@
-"""How fast decisions are carried out, and what that leaves for telling of them.
+"""How fast decisions are carried out, how long the API server takes, and what that leaves for telling of decisions.
 
 Every write costs the API server as much as an admission does (about 10 ms of its CPU). While decisions go out quickly,
-conditions of those who wait, queue statuses and Events get a small allowance: who waits is served by the next
-admission, not by reading again that it waits. What is held back is not lost: conditions and statuses are written in
-their newest state as soon as there is room. Pure; times are handed in.
+or the API server answers slowly, conditions of those who wait, queue statuses and Events get a small allowance: who
+waits is served by the next admission, not by reading again that it waits. What is held back is not lost: conditions
+and statuses are written in their newest state as soon as there is room. Pure; times are handed in.
 """
 
 import math
@@ -11,14 +11,21 @@ from typing import Final
 
 _MEMORY_S: Final = 3.0
 _QUICK_PER_S: Final = 10.0
+_PROMPT_S: Final = 0.025
+"""What an API server that is not busy takes for a write at most."""
+_SMOOTHED: Final = 16
+"""So many answers make the latency."""
+_LONGEST_BATCH_S: Final = 0.1
 
 
 class Pace:
-    """Decisions carried out a second, the last few seconds counting most."""
+    """Decisions carried out a second and seconds until an answer, the last few seconds counting most."""
 
     def __init__(self) -> None:
         self._rate = 0.0
         self._at_s = 0.0
+        self._latency_s = 0.0
+        self._answered_s = 0.0
 
     def carried_out(self, now_s: float) -> None:
         """One decision has been written."""
@@ -33,9 +40,33 @@ class Pace:
         """Whether decisions are carried out so fast that telling of them has to stand back."""
         return self.per_second(now_s) >= _QUICK_PER_S
 
+    def answered(self, latency_s: float, now_s: float) -> None:
+        """A write has been answered, or was given up, after so long."""
+        known_s = self.latency_s(now_s)
+        self._latency_s = known_s + (max(0.0, latency_s) - known_s) / _SMOOTHED
+        self._answered_s = max(now_s, self._answered_s)
+
+    def latency_s(self, now_s: float) -> float:
+        """Of late; nothing is known of a server that has not been asked for long, so it is taken for prompt again."""
+        return self._latency_s * math.exp(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
+
+    def promptness(self, now_s: float) -> float:
+        """1 for an API server that is not busy, 0.1 for one that takes ten times as long: above 0, at most 1."""
+        return _PROMPT_S / max(_PROMPT_S, self.latency_s(now_s))
+
+    def batch_s(self, least_s: float, now_s: float) -> float:
+        """How long to wait for more news before deciding on those that are there.
+
+        A busy server tells late and is written to late: a quarter of its latency more changes little for anybody, and
+        what comes meanwhile is decided on together.
+        """
+        return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
+
 
 class Allowance:
-    """So many writes a second on average, fewer while decisions are carried out quickly; ``burst`` at once."""
+    """So many writes a second on average, fewer as the API server gets slower, ``quick_rate`` at least and while
+    decisions are carried out quickly; ``burst`` at once.
+    """
 
     def __init__(self, pace: Pace, *, rate: float, quick_rate: float, burst: float) -> None:
         self._pace = pace
@@ -57,4 +88,6 @@ class Allowance:
         self._tokens -= 1.0
 
     def rate(self, now_s: float) -> float:
-        return self._quick_rate if self._pace.quick(now_s) else self._rate
+        if self._pace.quick(now_s):
+            return self._quick_rate
+        return max(self._quick_rate, self._rate * self._pace.promptness(now_s))

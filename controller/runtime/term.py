@@ -27,6 +27,7 @@ from kube.clock import Clock
 from kube.events import EventRecorder
 from kube.ratelimit import RateLimit
 from kube.writer import Tuning, Writer
+from kube.writes import Outcome, Write
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,22 @@ class _Watching:
     def events(self, events: tuple[Event, ...]) -> None:
         if self.core is not None:
             self._people.of_workloads(events, self.core.ledger)
+
+
+class _Answers:
+    """What the writer tells of: counted, and how long it took sets the pace."""
+
+    def __init__(self, counting: Counting, pace: Pace, clock: Clock) -> None:
+        self._counting = counting
+        self._pace = pace
+        self._clock = clock
+
+    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:
+        self._pace.answered(latency_s, self._clock.wall())
+        self._counting.attempted(write, latency_s, status)
+
+    def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:
+        self._counting.finished(write, outcome, waited_s)
 
 
 @dataclass(frozen=True)
@@ -112,6 +129,7 @@ class Term:
         rate = RateLimit(qps=limits.qps, burst=limits.burst, clock=self._clock) if limits.qps is not None else None
         await self._feeds.synced()
         await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
+        pace = Pace()
         writer = Writer(
             self._client,
             clock=self._clock,
@@ -119,13 +137,12 @@ class Term:
             tuning=Tuning(),
             rate=rate,
             may_write=self._may_write,
-            observer=self._counting,
+            observer=_Answers(self._counting, pace, self._clock),
         )
         backoff = Backoff(random=random.random)
         recorder = EventRecorder(
             self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
-        pace = Pace()
         people = People(recorder, self._clock, pace)
         watching = _Watching(self._counting, people, pace, self._clock)
         async with writer:

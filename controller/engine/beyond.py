@@ -15,6 +15,7 @@ from controller.engine.entry import Entry
 from controller.engine.nomination import Nominator
 from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.verdicts import Verdicts
 from controller.engine.workload import TopologyUsage
 
 # The claim stands, and what it keeps must go on being kept while others are decided on.
@@ -35,6 +36,9 @@ class Beyond:
         """Whether a workload is tried there: who is held, stopped, or in another queue now has no claim."""
         self.on_freed: Callable[[], None] = lambda: None
         """Told when a claim has ended and what it kept is anybody's."""
+        self.on_outdated: Callable[[], None] = lambda: None
+        """Told when a preemptor's verdict did not hold: the next cycle finds it another."""
+        self._verdicts = Verdicts()
         self._claimed: dict[int, tuple[Claim, ...]] = {}
         """The claims in this cycle by cohort tree (its root's identity): they weigh on nobody else."""
 
@@ -45,6 +49,7 @@ class Beyond:
                 self._end(claim.key)
 
     def _end(self, key: WorkloadKey) -> None:
+        self._verdicts.forget(key)
         if self.claims is not None and self.claims.drop(key):
             self.on_freed()
 
@@ -82,6 +87,8 @@ class Beyond:
         claims = self.claims
         if claims is None or not claims:
             return nominator.nominate(entry, now_s)
+        if not self.asking and self._verdicts.recall(entry, self._cluster.holders):
+            return True
         bookmark = entry.pending.bookmark if entry.pending is not None else None
         with self._cluster.trial():
             claims.lift(entry.key)
@@ -152,6 +159,8 @@ class Beyond:
         """What the decision makes of the workload's claim."""
         if self.claims is None:
             return
+        if not self._verdicts.note(entry):
+            self.on_outdated()
         if entry.rule is Rule.PREEMPTS:
             victims = (target.holder.key for target in entry.targets)
             places = tuple(self._places(entry))

@@ -74,6 +74,7 @@ class Engine:
         if self.beyond.claims is not None or self.beyond.backfill is not None:
             self.state.queues.on_removed = self._waits_no_longer
             self.beyond.is_tried, self.beyond.on_freed = self._is_tried, self._freed
+            self.beyond.on_outdated = self.state.touch
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1

@@ -1,4 +1,4 @@
-"""A preemptor that waits for its victims is not tried anew in every cycle, and nothing comes of it but the time saved."""
+"""A preemptor that waits for its victims is not tried anew in every cycle; nothing comes of it but the time saved."""
 
 from unittest.mock import patch
 
@@ -80,7 +80,7 @@ def test_a_preemptor_is_tried_anew_when_its_queue_gets_more_quota() -> None:
 
 def test_nothing_is_remembered_of_a_preemptor_that_is_gone() -> None:
     world = two_queues()
-    verdicts = world.engine.beyond._verdicts  # noqa: SLF001  that nothing leaks cannot be seen from outside
+    verdicts = world.engine.beyond._verdicts
     assert len(verdicts) == 1
     world.delete("preemptor")
     assert len(verdicts) == 0

@@ -2,6 +2,9 @@
 
 It stands in for the users and for the jobs, on the machine that also runs the API server and the controller under test,
 so it is frugal: one watch, decoded no further than the conditions, and few connections that are always busy.
+
+A run is over when the last end has been seen by the watch, as the published one is when the queues show that nobody
+reserves anything: what the API server still owes those who watch belongs to the drain.
 """
 
 import asyncio
@@ -71,6 +74,8 @@ class Story:
     evictions: int = 0
     ending: asyncio.TimerHandle | None = None
     ended: bool = False
+    """Its end has been put; ``gone``: and seen."""
+    gone: bool = False
 
 
 @dataclass
@@ -107,7 +112,7 @@ class Tally:
 
 
 class Load:
-    """One run of a shape. ``run`` returns when every workload has ended."""
+    """One run of a shape. ``run`` returns when every workload has been seen to have ended."""
 
     def __init__(self, client: Client) -> None:
         clock = SystemClock()
@@ -189,7 +194,10 @@ class Load:
 
     def _follow(self, key: Key, story: Story, new: Entry[Status]) -> None:
         status = new.object
-        if story.ended or status.holds("Finished"):
+        if status.holds("Finished"):
+            self._see_off(story)
+            return
+        if story.ended:
             return
         if status.holds("Evicted") and status.admission is not None:
             if story.ending is not None:
@@ -214,7 +222,7 @@ class Load:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": {"conditions": [done]},
         }
-        self._put(Verb.APPLY, key, body).add_done_callback(self._count)
+        self._put(Verb.APPLY, key, body)
 
     def _free(self, key: Key, entry: Entry[Status]) -> None:
         """The job has stopped: its reservation goes. On condition that nothing has changed meanwhile."""
@@ -243,10 +251,12 @@ class Load:
         )
         return self._ends.put(write)
 
-    def _count(self, _: object) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._over.set()
+    def _see_off(self, story: Story) -> None:
+        if not story.gone:
+            story.gone = True
+            self._left -= 1
+            if self._left == 0:
+                self._over.set()
 
 
 def _now() -> str:

@@ -14,7 +14,7 @@ _QUICK_PER_S: Final = 10.0
 _PROMPT_S: Final = 0.025
 """What an API server that is not busy takes for a write at most."""
 _SMOOTHED: Final = 16
-"""So many answers make the latency."""
+"""Of answers in quick succession so many make the latency."""
 _LONGEST_BATCH_S: Final = 0.1
 
 
@@ -41,9 +41,9 @@ class Pace:
         return self.per_second(now_s) >= _QUICK_PER_S
 
     def answered(self, latency_s: float, now_s: float) -> None:
-        """A write has been answered, or was given up, after so long."""
-        known_s = self.latency_s(now_s)
-        self._latency_s = known_s + (max(0.0, latency_s) - known_s) / _SMOOTHED
+        """A write has been answered, or was given up, after so long. The rarer they are, the more each counts."""
+        aged = -math.expm1(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
+        self._latency_s += (max(0.0, latency_s) - self._latency_s) * max(1 / _SMOOTHED, aged)
         self._answered_s = max(now_s, self._answered_s)
 
     def latency_s(self, now_s: float) -> float:

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hack.bench.drainload import WORKLOADS, Load
+from hack.bench.drainload import WORKLOADS, Load, Status
 from hack.bench.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
 from hack.bench.nullcontroller import QUEUES, Admitter
 from kube.client import Client
 from kube.clock import SystemClock
+from kube.reflector import Change, Changed
 from kube.testing import FakeApiServer, eventually
 from kube.writer import Writer
 
@@ -98,6 +99,26 @@ async def test_every_workload_is_made_admitted_with_one_write_and_ended() -> Non
     for item in server.list_all(WORKLOADS):
         assert item["status"]["admission"]["clusterQueue"] == "the-queue"
         assert item["status"]["conditions"][-1]["type"] == "Finished"
+
+
+async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape_ = Shape((QUEUE,), (Class("only", 2, 2, 0.0, 50, 0.0),))
+    held: list[Change[Status]] = []
+    hear = Load._hear
+
+    def hold(self: Load, change: Change[Status]) -> None:
+        finished = isinstance(change, Changed) and change.new.object.holds("Finished")
+        held.append(change) if finished else hear(self, change)
+
+    monkeypatch.setattr(Load, "_hear", hold)
+    async with FakeApiServer() as server, admitting(server), Client(server.config) as client:
+        load = Load(client)
+        running = asyncio.create_task(load.run(shape_, 20))
+        await eventually(lambda: len(held) == 2)
+        assert not running.done(), "the second end is written, and nobody has been told"
+        for change in held:
+            hear(load, change)
+        assert (await running).writes == 4
 
 
 async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_full() -> None:

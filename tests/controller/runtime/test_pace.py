@@ -1,5 +1,6 @@
 """What is told of decisions stands back while many are carried out, and catches up afterwards."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,56 @@ def test_a_rate_that_must_hold_holds_however_quick_decisions_are() -> None:
     allowance.left(10.0)
     allowance.take()
     assert allowance.left(10.5, at_least=8.0) == 4.0
+
+
+def slow_until(pace: Pace, start_s: float, end_s: float, latency_s: float, *, per_s: float = 20.0) -> None:
+    for n in range(int((end_s - start_s) * per_s)):
+        pace.answered(latency_s, start_s + n / per_s)
+
+
+def test_a_server_that_answers_slowly_is_told_less() -> None:
+    pace = Pace()
+    allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=10.0)
+    assert allowance.rate(100.0) == 20.0
+    slow_until(pace, 100.0, 110.0, 0.25)
+    assert 2.0 <= allowance.rate(110.0) < 3.0, "a tenth of it at ten times what is prompt"
+    assert allowance.rate(140.0) == 20.0, "nobody has asked it for long"
+
+
+def test_a_server_that_hardly_answers_is_told_something_still() -> None:
+    pace = Pace()
+    allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=10.0)
+    slow_until(pace, 100.0, 110.0, 10.0)
+    assert allowance.rate(110.0) == 1.0
+
+
+def test_a_prompt_server_changes_nothing() -> None:
+    pace = Pace()
+    allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=10.0)
+    slow_until(pace, 100.0, 110.0, 0.012)
+    assert allowance.rate(110.0) == 20.0
+    assert pace.batch_s(0.02, 110.0) == 0.02
+
+
+def test_news_are_gathered_longer_while_the_server_is_slow_and_never_long() -> None:
+    pace = Pace()
+    slow_until(pace, 100.0, 110.0, 0.2)
+    assert pace.batch_s(0.02, 110.0) == pytest.approx(0.05, rel=0.1)
+    slow_until(pace, 110.0, 120.0, 5.0)
+    assert pace.batch_s(0.02, 120.0) == 0.1
+    assert pace.batch_s(0.5, 120.0) == 0.5, "what is configured is the least"
+    assert pace.batch_s(0.0, 120.0) == 0.0, "whoever wants no gathering gets none"
+
+
+@given(st.lists(st.tuples(st.floats(-1.0, 1e6), st.floats(-1e9, 1e9)), max_size=60), st.floats(-1e9, 1e9))
+def test_whatever_a_clock_and_a_server_do_the_pace_stays_within_its_bounds(
+    answers: list[tuple[float, float]], now_s: float
+) -> None:
+    pace = Pace()
+    for latency_s, at_s in answers:
+        pace.answered(latency_s, at_s)
+    assert 0.0 < pace.promptness(now_s) <= 1.0
+    assert 0.02 <= pace.batch_s(0.02, now_s) <= 0.1
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 2.0), st.booleans(), st.booleans()), max_size=60), st.floats(-1e9, 1e9))

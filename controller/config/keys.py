@@ -397,7 +397,12 @@ OWN: Final = (
     ),
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
     _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload that paid for one failure is spared"),
-    _key("tessera.batchEvents", duration(), "20ms", "how long events are gathered before the engine decides; longer, up to 100ms, while the API server is slow"),
+    _key(
+        "tessera.batchEvents",
+        duration(),
+        "20ms",
+        "how long events are gathered before the engine decides; longer, up to 100ms, while the API server is slow",
+    ),
 )
 """Tessera's own keys."""
 

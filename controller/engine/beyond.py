@@ -3,7 +3,7 @@
 With both switched off every method does nothing, and the cycle is the peer's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 
 from controller.engine.assignment import Mode
@@ -177,6 +177,10 @@ class Beyond:
             flavor = self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
             if pod_set.topology is not None and flavor is not None:
                 yield flavor, pod_set.topology
+
+    def departed(self, keys: Set[WorkloadKey]) -> None:
+        """Their tree was woken because these, who had been told to go, have gone, and for nothing else."""
+        self._verdicts.departed(keys)
 
     def gone(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload waits no longer. The ClusterQueue whose next head may reserve now, if there is one."""

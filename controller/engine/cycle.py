@@ -108,7 +108,8 @@ class Cycle:
             return
         if self._variants and self._variant(entry):
             return
-        if _has_places(entry.assignment) and self._displaced(entry):
+        stands = self._stands(entry) if _has_places(entry.assignment) else None
+        if stands is False:
             self._place_anew(entry)
         elif entry.targets and self._overlaps(entry) and self._recomputes() and self._retarget(entry):
             return
@@ -120,7 +121,7 @@ class Cycle:
             entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
         elif entry.targets and self._overlaps(entry):
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
-        elif not self._fits(entry):
+        elif not stands and not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
         elif not self._beyond.held_back(entry, self._now_s):
             self._take(entry)
@@ -179,16 +180,20 @@ class Cycle:
         entry.decide(Rule.FITS_AFTER_PREEMPTION)
         return True
 
-    def _displaced(self, entry: Entry) -> bool:
-        """Whether another took the places its pods would have got, now or once its victims are gone, and not quota."""
+    def _stands(self, entry: Entry) -> bool | None:
+        """Whether the places its pods are to get, now or once its victims are gone, are still free beside all that was
+        taken in this cycle. None where it is not a question of places: its quota is gone, or nobody goes for it.
+
+        True says as much as ``_fits``, of no more victims than that one takes away.
+        """
         assignment, queue = entry.assignment, entry.incoming.queue
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
-            return False
+            return None
         gone = () if assignment.mode is Mode.FIT else self._victims_of(entry).and_also(entry.targets)
         with self._cluster.trial():
             for holder in gone:
                 self._cluster.release(holder)
-            return queue.node.fits(assignment.usage) and not self._places_free(entry, gone)
+            return self._places_free(entry, gone) if queue.node.fits(assignment.usage) else None
 
     def _place_anew(self, entry: Entry) -> None:
         """Perhaps there are other places on the same flavors, or others who can go."""

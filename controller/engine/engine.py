@@ -75,6 +75,7 @@ class Engine:
             self.state.queues.on_removed = self._waits_no_longer
             self.beyond.is_tried, self.beyond.on_freed = self._is_tried, self._freed
             self.beyond.on_outdated = self.state.touch
+            self.state.queues.on_departed = self.beyond.departed
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1

@@ -62,9 +62,9 @@ class EngineState:
         if found is not None:
             self.queues.wake(found)
 
-    def wake(self, name: ClusterQueueName) -> None:
+    def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         self.touch()
-        self.queues.wake(name)
+        self.queues.wake(name, departed)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to."""

@@ -2,11 +2,12 @@
 
 A search for victims is the dearest thing a cycle does, and while those found are still on their way out it would find
 them again. A verdict stands until something is freed or changed in its preemptor's tree: all that may bring a better
-one wakes the tree. What others take meanwhile wakes nobody; the cycle holds a verdict against it as it does against
-everything that was taken since nomination, and a verdict that no longer leads to a preemption is forgotten.
+one wakes the tree. Victims that leave one by one bring none before the last: all of them were needed. What others take
+meanwhile wakes nobody; the cycle holds a verdict against it as it does against everything that was taken since
+nomination, and a verdict that no longer leads to a preemption is forgotten.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from controller.engine.assignment import Assignment
@@ -67,6 +68,16 @@ class Verdicts:
             pending, order, order.epoch, entry.assignment, entry.targets, entry.by_right
         )
         return True
+
+    def departed(self, keys: Set[WorkloadKey]) -> None:
+        """A tree was woken, just now and only because these have left."""
+        for key, found in tuple(self._verdicts.items()):
+            # A verdict whose tree was woken before as well is outdated for good: its epoch is further behind.
+            if found.epoch + 1 != found.order.epoch:
+                continue
+            left = tuple(target for target in found.targets if target.holder.key not in keys)
+            if left and len(found.targets) - len(left) == len(keys):
+                self._verdicts[key] = found._replace(epoch=found.order.epoch, targets=left)
 
     def forget(self, key: WorkloadKey) -> None:
         self._verdicts.pop(key, None)

@@ -154,7 +154,7 @@ class WorkloadEvents:
         self._unnote(key)
         if holder is not None:
             state.usage.pardon(holder.local_queue, key)
-            state.wake(holder.cluster_queue)
+            state.wake(holder.cluster_queue, key if holder.evicted else None)
 
     def _unstrand(self, key: WorkloadKey) -> None:
         for name, held in tuple(self._state.stranded.items()):

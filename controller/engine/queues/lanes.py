@@ -125,9 +125,10 @@ class Lane:
         return head
 
     def park(self, name: str) -> None:
-        """Put everything of this shape, family or kin to sleep."""
+        """Put everything of this shape, family or kin to sleep. A family may go by the name of one of its shapes."""
         one = self._shapes.get(name)
-        for found in self._families.get(name, {}).values() if one is None else (one,):
+        alone = () if one is None else (one,)
+        for found in self._families[name].values() if name in self._families else alone:
             if found.awake:
                 self._put_to_sleep(found)
 

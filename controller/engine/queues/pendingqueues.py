@@ -6,7 +6,7 @@ change at any time and in any order. A workload that leads nowhere is kept and t
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from controller.engine.cluster import Cluster
 from controller.engine.nodes import Node
@@ -31,8 +31,10 @@ class PendingQueues:
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
         self.on_removed: Callable[[WorkloadKey], None] | None = None
         """Told of every workload that waits no longer, or not as it did."""
-        self._woken: dict[int, Node] = {}
-        """Roots of the trees that are to be tried again."""
+        self.on_departed: Callable[[Set[WorkloadKey]], None] | None = None
+        """Told, after their tree was woken, of evicted holders whose leaving was all that woke it."""
+        self._woken: dict[int, tuple[Node, set[WorkloadKey] | None]] = {}
+        """Roots of the trees that are to be tried again; who has left, where nothing else has happened."""
         self._due: list[tuple[float, WorkloadKey]] = []
         self._ready: set[ClusterQueueName] = set()
         """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
@@ -125,15 +127,21 @@ class PendingQueues:
                             self._enter(pending, now_s)
         self.wake(name)
 
-    def wake(self, name: ClusterQueueName) -> None:
+    def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         """Something was freed or changed in this ClusterQueue: its whole tree is tried again.
 
-        A tree is walked once for all that happens between two questions, when the next one is asked.
+        A tree is walked once for all that happens between two questions, when the next one is asked. ``departed``: all
+        that happened is that this workload, which was told to go, has gone.
         """
         state = self._cluster.queues.get(name)
-        if state is not None:
-            root = state.node.root()
-            self._woken[id(root)] = root
+        if state is None:
+            return
+        root = state.node.root()
+        _, known = self._woken.setdefault(id(root), (root, set()))
+        if departed is None:
+            self._woken[id(root)] = (root, None)
+        elif known is not None:
+            known.add(departed)
 
     def wake_all(self) -> None:
         self._settle()
@@ -265,9 +273,11 @@ class PendingQueues:
     def _settle(self) -> None:
         if self._woken:
             woken, self._woken = self._woken, {}
-            for root in woken.values():
+            for root, departed in woken.values():
                 for name in _tree(root):
                     self._wake(name)
+                if departed and self.on_departed is not None:
+                    self.on_departed(departed)
 
     def _wake(self, name: ClusterQueueName) -> None:
         order = self._orders.get(name)

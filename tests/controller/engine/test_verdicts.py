@@ -17,10 +17,10 @@ CLAIMS = BeyondPeer(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
-@given(setups(), histories, st.booleans())
-@settings(max_examples=60, deadline=None)
+@given(setups(), histories, st.booleans(), st.sampled_from((1, 2, None)))
+@settings(max_examples=100, deadline=None)
 def test_what_is_remembered_decides_as_what_is_found_anew(
-    given: list[KubernetesObject], history: list[Act], fair: bool
+    given: list[KubernetesObject], history: list[Act], fair: bool, at_once: int | None
 ) -> None:
     logs = []
     for remembers in (True, False):
@@ -28,9 +28,9 @@ def test_what_is_remembered_decides_as_what_is_found_anew(
         with patch.object(Verdicts, "recall", Verdicts.recall if remembers else lambda *_: False):
             for act in history:
                 act(run)
-            for _ in range(10):
+            for _ in range(10 if at_once is None else 30):
                 run.world.settle()
-                run.world.stop_evicted()
+                run.world.stop_evicted(at_once)
         logs.append(run.world.log)
     assert logs[0] == logs[1]
 
@@ -69,6 +69,36 @@ def test_a_preemptor_is_not_tried_while_its_victims_are_still_there() -> None:
     world.stop_evicted()
     assert nominated(world) == ["ns/preemptor", "ns/low"]
     assert world.running() == {"preemptor", "elsewhere"}
+
+
+def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last() -> None:
+    world = World(EngineConfig(beyond=CLAIMS))
+    world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
+    world.put(*(workload(f"low-{number}", "a", 2) for number in range(3)))
+    world.settle()
+    world.put(workload("preemptor", "a", 6, priority=1))
+    world.settle()
+    for number in range(2):
+        world.stop_evicted(limit=1)
+        assert "ns/preemptor" not in nominated(world), f"{number + 1} gone"
+        (verdict,) = world.engine.beyond._verdicts._verdicts.values()
+        assert len(verdict.targets) == 2 - number
+    world.stop_evicted(limit=1)
+    assert "ns/preemptor" in nominated(world)
+    assert world.running() == {"preemptor"}
+
+
+def test_a_preemptor_is_tried_anew_when_somebody_else_has_left_with_a_victim() -> None:
+    world = World(EngineConfig(beyond=CLAIMS))
+    world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
+    world.put(*(workload(f"low-{number}", "a", 2) for number in range(2)), workload("equal", "a", 2, priority=1))
+    world.settle()
+    world.put(workload("preemptor", "a", 4, priority=1))
+    world.settle()
+    world.stop_evicted(limit=1)
+    world.finish("equal")
+    assert "ns/preemptor" in nominated(world)
+    assert "preemptor" in world.running()
 
 
 def test_a_preemptor_is_tried_anew_when_its_queue_gets_more_quota() -> None:

@@ -138,10 +138,12 @@ class World:
         self.engine.drop(Workload, "ns", name, self.now_s)
         self.engine.validate()
 
-    def stop_evicted(self) -> int:
-        """The jobs of evicted workloads stop: these give their quota back and queue again. How many there were."""
+    def stop_evicted(self, limit: int | None = None) -> int:
+        """The jobs of evicted workloads, of all or of so many, stop: these give their quota back and queue again. How
+        many there were.
+        """
         gone = [one for one in self.workloads.values() if self.held(one) and is_true(one.status.conditions, "Evicted")]
-        for one in gone:
+        for one in gone[:limit]:
             freed = status.unreserved(
                 one, PendingReason.PENDING_EVALUATION, "stopped", now_s=self.now_s, gates=self.engine.state.config.gates
             )

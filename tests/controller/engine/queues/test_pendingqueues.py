@@ -144,6 +144,14 @@ def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None
     assert len(queues.active(CQ)) == 7
 
 
+def test_kin_sleep_though_more_of_the_very_shape_that_gave_them_its_name_wait() -> None:
+    queues = queues_of(cluster_queue(), local_queue())
+    for name, shape in (("a1", "k"), ("a2", "k"), ("b1", "k.b"), ("c1", "c")):
+        queues.put(pending(name, shape=shape), 0.0)
+    queues.requeue(heads(queues)[0], RequeueReason.NO_QUOTA, 0.0)
+    assert names(queues.active(CQ)) == ["c1"]
+
+
 def test_without_shapes_only_the_one_that_failed_is_parked() -> None:
     config = EngineConfig(gates=FeatureGates({"SchedulingEquivalenceHashing": False}))
     queues = queues_of(cluster_queue(), local_queue(), config=config)

@@ -6,6 +6,8 @@ With both switched off every method does nothing, and the cycle is the peer's.
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 
+import msgspec
+
 from controller.engine.assignment import Mode
 from controller.engine.backfill import Assigner, Backfill
 from controller.engine.claims import Claim, Claims
@@ -39,8 +41,10 @@ class Beyond:
         self.on_outdated: Callable[[], None] = lambda: None
         """Told when a preemptor's verdict did not hold: the next cycle finds it another."""
         self._verdicts = Verdicts()
-        self._claimed: dict[int, tuple[Claim, ...]] = {}
-        """The claims in this cycle by cohort tree (its root's identity): they weigh on nobody else."""
+        self._weighing: dict[WorkloadKey, Claim] = {}
+        """The claims of this cycle as they are charged now: not those whose workload has been decided on otherwise."""
+        self._claimed: dict[int, tuple[WorkloadKey, ...]] = {}
+        """Whose these are by cohort tree (its root's identity): they weigh on nobody else."""
 
     def prune(self) -> None:
         """Outside of trials: claims of those who are not tried any more end."""
@@ -62,13 +66,13 @@ class Beyond:
         """
         if not self.claims:
             return False
-        self.claims.charge(*self.claims.keys())
-        trees: dict[int, tuple[Claim, ...]] = {}
-        for claim in self.claims:
-            queue = self._cluster.queues.get(claim.cluster_queue)
-            if queue is not None:
-                tree = id(queue.node.root())
-                trees[tree] = (*trees.get(tree, ()), claim)
+        weighing = self.claims.here()
+        self.claims.charge(*weighing)
+        self._weighing = {claim.key: claim for claim in weighing}
+        trees: dict[int, tuple[WorkloadKey, ...]] = {}
+        for claim in weighing:
+            tree = id(self._cluster.queues[claim.cluster_queue].node.root())
+            trees[tree] = (*trees.get(tree, ()), claim.key)
         self._claimed = trees
         return True
 
@@ -90,16 +94,18 @@ class Beyond:
         if not self.asking and self._verdicts.recall(entry, self._cluster.holders):
             return True
         bookmark = entry.pending.bookmark if entry.pending is not None else None
+        own, others = self._own(entry), self._claims_of_others(entry)
         with self._cluster.trial():
-            claims.lift(entry.key)
+            claims.lift_quota(*own)
+            claims.leave_places(*own)
             goes_on = nominator.nominate(entry, now_s)
-        others = self._claims_of_others(entry)
         if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
             return goes_on
         bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
         found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
         with self._cluster.trial():
-            claims.lift(entry.key, *others)
+            claims.lift_quota(*own, *others)
+            claims.leave_places(*own)
             nominator.nominate(entry, now_s)
         entry.by_right = _within_own_quota(entry)
         if not entry.by_right:
@@ -115,23 +121,44 @@ class Beyond:
             yield
             return
         if entry.holder is not None:
-            keys = claims.keys()
-            claims.leave_places(*keys)
+            weighing = tuple(self._weighing.values())
+            claims.leave_places(*weighing)
             yield
-            claims.take_places(*keys)
+            claims.take_places(*weighing)
             return
+        own = self._own(entry)
         others = self._claims_of_others(entry) if entry.by_right else ()
-        claims.lift(entry.key, *others)
+        claims.lift_quota(*own, *others)
+        claims.leave_places(*own)
         yield
         claims.charge_quota(*others)
-        if entry.rule in _STILL_CLAIMED:
-            claims.charge(entry.key)
+        for claim in own:
+            self._weigh_on(claim, entry)
 
-    def _claims_of_others(self, entry: Entry) -> tuple[WorkloadKey, ...]:
+    def _weigh_on(self, claim: Claim, entry: Entry) -> None:
+        """What becomes of an entry's claim for those who are decided on after it."""
+        claims = self.claims
+        assert claims is not None, "there is one"
+        if entry.rule in _STILL_CLAIMED:
+            claims.charge(claim)
+        elif entry.rule is Rule.PREEMPTS:
+            # Charged is all that it asks for; what others may look past, by right, is what its next claim keeps.
+            victims = claim.victims.union(target.holder.key for target in entry.targets)
+            usage = dict(entry.assignment.usage)
+            self._weighing[claim.key] = msgspec.structs.replace(claim, usage=usage, victims=victims, places=())
+        else:
+            # What it takes now is no claim any more, and what it does not take nobody keeps.
+            del self._weighing[claim.key]
+
+    def _own(self, entry: Entry) -> tuple[Claim, ...]:
+        claim = self._weighing.get(entry.key)
+        return () if claim is None else (claim,)
+
+    def _claims_of_others(self, entry: Entry) -> tuple[Claim, ...]:
         """Those staked in other ClusterQueues of its tree."""
-        queue = entry.incoming.queue
-        here = self._claimed.get(id(queue.node.root()), ())
-        return tuple(claim.key for claim in here if claim.cluster_queue != queue.name)
+        queue, weighing = entry.incoming.queue, self._weighing
+        keys = self._claimed.get(id(queue.node.root()), ())
+        return tuple(weighing[key] for key in keys if key in weighing and weighing[key].cluster_queue != queue.name)
 
     def nominated(self, entries: Iterable[Entry], now_s: float) -> None:
         """Heads that cannot run by themselves, and for whom nobody goes, get reservations before anybody passes."""

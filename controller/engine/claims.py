@@ -85,41 +85,34 @@ class Claims:
                     kept[fr] = max(0, kept[fr] - amount)
         return {fr: amount for fr, amount in kept.items() if amount}
 
-    def charge(self, *keys: WorkloadKey) -> None:
-        """Charge the claims of these workloads, to be undone with the trial that is open."""
-        for claim in self._here(keys):
-            self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
-            self.take_places(claim.key)
+    def here(self) -> tuple[Claim, ...]:
+        """Those that weigh: whose ClusterQueue is there."""
+        return tuple(claim for claim in self._claims.values() if claim.cluster_queue in self._cluster.queues)
 
-    def charge_quota(self, *keys: WorkloadKey) -> None:
-        for claim in self._here(keys):
+    def charge(self, *claims: Claim) -> None:
+        """To be undone with the trial that is open."""
+        self.charge_quota(*claims)
+        self.take_places(*claims)
+
+    def charge_quota(self, *claims: Claim) -> None:
+        for claim in claims:
             self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
 
-    def lift(self, key: WorkloadKey, *others: WorkloadKey) -> None:
-        """Within a trial in which they are charged: take the charges of ``key`` away, and those of quota of others."""
-        for claim in self._here((key, *others)):
+    def lift_quota(self, *claims: Claim) -> None:
+        """Within a trial in which they are charged."""
+        for claim in claims:
             self._cluster.quota.remove_usage(claim.cluster_queue, self.free(claim))
-        self.leave_places(key)
 
-    def take_places(self, *keys: WorkloadKey) -> None:
-        for claim in self._here(keys):
+    def take_places(self, *claims: Claim) -> None:
+        for claim in claims:
             for at, (flavor, usage) in enumerate(self._places(claim)):
                 self._cluster.placement.add(flavor, usage, Owner(claim.key, str(at)))
 
-    def leave_places(self, *keys: WorkloadKey) -> None:
+    def leave_places(self, *claims: Claim) -> None:
         """The reverse of ``take_places``."""
-        for claim in self._here(keys):
+        for claim in claims:
             for at, (flavor, usage) in enumerate(self._places(claim)):
                 self._cluster.placement.remove(flavor, usage, Owner(claim.key, str(at)))
-
-    def keys(self) -> tuple[WorkloadKey, ...]:
-        return tuple(self._claims)
-
-    def _here(self, keys: Iterable[WorkloadKey]) -> Iterator[Claim]:
-        for key in keys:
-            claim = self._claims.get(key)
-            if claim is not None and claim.cluster_queue in self._cluster.queues:
-                yield claim
 
     def _places(self, claim: Claim) -> Places:
         if not claim.places:

@@ -23,7 +23,7 @@ def lab() -> Lab:
 
 def available(lab: Lab, claims: Claims, queue: ClusterQueueName, *, but: WorkloadKey | None = None) -> int:
     with lab.cluster.trial():
-        claims.charge(*(claim.key for claim in claims if claim.key != but))
+        claims.charge(*(claim for claim in claims.here() if claim.key != but))
         return lab.cluster.queue(queue).node.available(FR)
 
 
@@ -56,9 +56,9 @@ def test_lifting_within_a_trial_gives_the_preemptor_its_room_and_nobody_elses(la
     claims.stake(IN, A, {FR: 3}, [])
     claims.stake(WorkloadKey("/other"), B, {FR: 4}, [])
     with lab.cluster.trial():
-        claims.charge(*claims.keys())
+        claims.charge(*claims.here())
         assert lab.cluster.queue(A).node.available(FR) == 1
-        claims.lift(IN, WorkloadKey("/nobody"))
+        claims.lift_quota(claims.of(IN) or pytest.fail("no claim"))
         assert lab.cluster.queue(A).node.available(FR) == 4
     lab.cluster.validate()
 

@@ -3,7 +3,8 @@
 With both switched off every method does nothing, and the cycle is the peer's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 import msgspec
@@ -16,7 +17,7 @@ from controller.engine.config import Backfill as BackfillMode
 from controller.engine.entry import Entry
 from controller.engine.nomination import Nominator
 from controller.engine.records import Rule
-from controller.engine.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.resources import ClusterQueueName, FlavorName, Usage, WorkloadKey
 from controller.engine.verdicts import Verdicts
 from controller.engine.workload import TopologyUsage
 
@@ -38,9 +39,15 @@ class Beyond:
         """Whether a workload is tried there: who is held, stopped, or in another queue now has no claim."""
         self.on_freed: Callable[[], None] = lambda: None
         """Told when a claim has ended and what it kept is anybody's."""
+        self.on_started: Callable[[ClusterQueueName], None] = lambda _: None
+        """Told when what a claim kept is held: nobody could be made to go from it before."""
         self.on_outdated: Callable[[], None] = lambda: None
         """Told when a preemptor's verdict did not hold: the next cycle finds it another."""
         self._verdicts = Verdicts()
+        self.releases: Callable[[], int] = lambda: 0
+        """How often something was released so far, other than by the end of a claim."""
+        self._told: set[tuple[str, WorkloadKey]] = set()
+        self._told_at = -1
         self._weighing: dict[WorkloadKey, Claim] = {}
         """The claims of this cycle as they are charged now: not those whose workload has been decided on otherwise."""
         self._claimed: dict[int, tuple[WorkloadKey, ...]] = {}
@@ -52,10 +59,36 @@ class Beyond:
             if not self.is_tried(claim.key, claim.cluster_queue):
                 self._end(claim.key)
 
+    def give_up(self, idle: Mapping[WorkloadKey, bool]) -> None:
+        """Claims of those who are not tried any more though nothing else is left to try.
+
+        True ones stand in line behind others, who may be waiting for what they claim: one of their shape was refused,
+        or the head of their queue stays where it is. The rest were refused beside others and wait to be woken: these
+        keep their claims until the last victim has gone.
+        """
+        for claim in tuple(self.claims or ()):
+            in_line = idle.get(claim.key)
+            if in_line or (in_line is False and not any(one in self._cluster.holders for one in claim.victims)):
+                self._end(claim.key)
+
     def _end(self, key: WorkloadKey) -> None:
         self._verdicts.forget(key)
-        if self.claims is not None and self.claims.drop(key):
+        if self.claims is not None and self.claims.drop(key) and self._first("freed", key):
             self.on_freed()
+
+    def _first(self, what: str, key: WorkloadKey) -> bool:
+        """Whether it is the first time since anything was released.
+
+        Preemptors who stand in each other's way could take turns for as long as their victims take to leave. Who gives
+        way for the second time had preempted anew in between: its victims are still there, and all others are tried
+        again when these leave.
+        """
+        if self._told_at != (releases := self.releases()):
+            self._told.clear()
+            self._told_at = releases
+        told = (what, key) in self._told
+        self._told.add((what, key))
+        return not told
 
     # -- within a cycle's trial --------------------------------------------------------------------------------------
 
@@ -135,6 +168,22 @@ class Beyond:
         for claim in own:
             self._weigh_on(claim, entry)
 
+    def unclaimed(self, entry: Entry, usage: Usage) -> Usage:
+        """What of ``usage`` the entry may keep from others while it is decided on: not what claims keep.
+
+        It would wait for the claim to end, and who has the claim for what is kept from it.
+        """
+        claims, node = self.claims, entry.incoming.queue.node
+        keys = self._claimed.get(id(node.root()), ()) if claims else ()
+        others = [self._weighing[key] for key in keys if key != entry.key and key in self._weighing]
+        if claims is None or not others:
+            return usage
+        beside = {fr: node.available(fr) for fr in usage}
+        with self._cluster.trial():
+            claims.lift_quota(*others)
+            kept = {fr: amount - (node.available(fr) - beside[fr]) for fr, amount in usage.items()}
+        return {fr: amount for fr, amount in kept.items() if amount > 0}
+
     def _weigh_on(self, claim: Claim, entry: Entry) -> None:
         """What becomes of an entry's claim for those who are decided on after it."""
         claims = self.claims
@@ -186,7 +235,7 @@ class Beyond:
         """What the decision makes of the workload's claim."""
         if self.claims is None:
             return
-        if not self._verdicts.note(entry):
+        if not self._verdicts.note(entry) and self._first("outdated", entry.key):
             self.on_outdated()
         if entry.rule is Rule.PREEMPTS:
             victims = (target.holder.key for target in entry.targets)
@@ -196,6 +245,7 @@ class Beyond:
             claim = self.claims.of(entry.key)
             if entry.rule is Rule.FITS and claim is not None and claim.places == tuple(self._places(entry)):
                 self.claims.drop(entry.key)
+                self.on_started(entry.incoming.queue.name)
             else:
                 self._end(entry.key)
 
@@ -205,7 +255,7 @@ class Beyond:
             if pod_set.topology is not None and flavor is not None:
                 yield flavor, pod_set.topology
 
-    def departed(self, keys: Set[WorkloadKey]) -> None:
+    def departed(self, keys: AbstractSet[WorkloadKey]) -> None:
         """Their tree was woken because these, who had been told to go, have gone, and for nothing else."""
         self._verdicts.departed(keys)
 

@@ -239,6 +239,10 @@ class Cluster:
         names = tuple(flavors)
         return next((name for name in names if name in self._topological), names[0] if names else None)
 
+    def on_topology(self, queue: QueueState) -> bool:
+        """Whether what it admits is given places on nodes, all of it or some."""
+        return any(flavor in self._topological for group in queue.groups for flavor in group.flavors)
+
     def _held(self) -> Iterator[Place]:
         """All places that are held, outside of trials."""
         for holder in self.holders.values():

@@ -282,7 +282,7 @@ class Cycle:
         usage = {
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
-        self._cluster.quota.add_usage(queue.name, usage)
+        self._cluster.quota.add_usage(queue.name, self._beyond.unclaimed(entry, usage))
         # Its places are where others run now: whoever has made these go for itself has them first.
         if not self._beyond.claims:
             self._add_places(entry)

@@ -74,7 +74,8 @@ class Engine:
         if self.beyond.claims is not None or self.beyond.backfill is not None:
             self.state.queues.on_removed = self._waits_no_longer
             self.beyond.is_tried, self.beyond.on_freed = self._is_tried, self._freed
-            self.beyond.on_outdated = self.state.touch
+            self.beyond.on_outdated, self.beyond.on_started = self.state.touch, self.state.wake
+            self.beyond.releases = lambda: self.state.releases
             self.state.queues.on_departed = self.beyond.departed
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
@@ -206,7 +207,9 @@ class Engine:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        return not self.state.slices and not self.state.queues.busy(open_for=self.state.open_now())
+        if self.state.slices or self.state.queues.busy(open_for=self.state.open_now()):
+            return False
+        return not self._passed_over()
 
     def next_wakeup_s(self) -> float | None:
         """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due.
@@ -316,6 +319,19 @@ class Engine:
         at = pending.at if pending is not None else None
         return at is not None and at.name == name and self.state.open_now()(name)
 
+    def _passed_over(self) -> bool:
+        """Nothing is left to try: claims end of those who were not tried, and of whom others are in the way. Whether
+        there were any, which others may have waited for.
+        """
+        if not self.beyond.claims:
+            return False
+        before, queues = self.state.changes, self.state.queues
+        tried = {key for key, _ in self._tried} if self._tried_at == before else set()
+        idle = (claim.key for claim in self.beyond.claims if claim.key not in tried)
+        waiting = {key: pending for key in idle if (pending := queues.get(key)) is not None}
+        self.beyond.give_up({key: pending.place is Place.QUEUED for key, pending in waiting.items()})
+        return self.state.changes != before
+
     def _freed(self) -> None:
         """What a claim kept of nodes anybody may have waited for, in whatever tree."""
         self.state.queues.wake_all()
@@ -359,6 +375,8 @@ class Engine:
         waits = all(entry.pending.place is Place.QUEUED for entry in entries if entry.pending is not None)
         self._settled = waits and now <= self._tried
         self._tried |= now
+        if self._settled:
+            self._passed_over()
 
 
 def _try(entry: Entry) -> _Try:

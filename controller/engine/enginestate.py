@@ -10,7 +10,7 @@ from controller.engine.nodes import Node
 from controller.engine.placement import Placement
 from controller.engine.preemption import Preemption
 from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.queuestate import QueueState
+from controller.engine.queuestate import Holder, QueueState
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.usagehistory import UsageHistory
 from controller.objects.core import LimitRange
@@ -29,6 +29,8 @@ class EngineState:
         self.queues = PendingQueues(self.cluster, self.usage.usage)
         self.preemption = Preemption(self.cluster, self.usage.usage)
         self.changes = 0
+        self.releases = 0
+        """How often a tree was woken because something in it was released or changed."""
         self.objects: dict[WorkloadKey, Workload] = {}
         """Every workload that is not finished, as it was told last."""
         self.stranded: dict[ClusterQueueName, dict[WorkloadKey, Workload]] = {}
@@ -60,11 +62,18 @@ class EngineState:
         self.touch()
         found = None if node is None else next(members(node.root()), None)
         if found is not None:
-            self.queues.wake(found)
+            self.wake(found)
 
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         self.touch()
+        self.releases += 1
         self.queues.wake(name, departed)
+
+    def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
+        """What it held, or part of it, is free: quota in its tree, and room on nodes for whoever uses them."""
+        self.wake(holder.cluster_queue, departed)
+        if any(one.topology is not None for one in holder.info.pod_sets):
+            self.queues.wake_roomless()
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to."""

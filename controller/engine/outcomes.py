@@ -160,7 +160,7 @@ class Outcomes:
             holder = state.cluster.remove_holder(old)
             if holder is not None:
                 state.ended.add(old)
-                state.wake(holder.cluster_queue)
+                state.released(holder)
                 record = Record(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
                 yield SliceReplaced(holder=holder, by=by, record=record)
 
@@ -204,7 +204,7 @@ class Outcomes:
             state.ended.discard(replaced.key)
             state.cluster.add_holder(replaced)
         self._stories.tell(msgspec.structs.replace(decision.record, at_s=now_s, rule=Rule.WRITE_FAILED, detail=detail))
-        state.wake(decision.holder.cluster_queue)
+        state.released(decision.holder)
         return True
 
     def _untell(self, key: WorkloadKey) -> bool:

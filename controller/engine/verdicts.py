@@ -7,7 +7,8 @@ meanwhile wakes nobody; the cycle holds a verdict against it as it does against 
 nomination, and a verdict that no longer leads to a preemption is forgotten.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from controller.engine.assignment import Assignment
@@ -69,7 +70,7 @@ class Verdicts:
         )
         return True
 
-    def departed(self, keys: Set[WorkloadKey]) -> None:
+    def departed(self, keys: AbstractSet[WorkloadKey]) -> None:
         """A tree was woken, just now and only because these have left."""
         for key, found in tuple(self._verdicts.items()):
             # A verdict whose tree was woken before as well is outdated for good: its epoch is further behind.

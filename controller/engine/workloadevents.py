@@ -115,7 +115,7 @@ class WorkloadEvents:
         cluster.replace_holder(holder)
         moved = known.cluster_queue != holder.cluster_queue
         if moved or any(holder.usage.get(fr, 0) < amount for fr, amount in known.usage.items()):
-            state.wake(known.cluster_queue)
+            state.released(known)
         elif known.usage != holder.usage or known.evicted != holder.evicted or known.priority != holder.priority:
             state.touch()
 
@@ -154,7 +154,7 @@ class WorkloadEvents:
         self._unnote(key)
         if holder is not None:
             state.usage.pardon(holder.local_queue, key)
-            state.wake(holder.cluster_queue, key if holder.evicted else None)
+            state.released(holder, key if holder.evicted else None)
 
     def _unstrand(self, key: WorkloadKey) -> None:
         for name, held in tuple(self._state.stranded.items()):

@@ -6,7 +6,8 @@ change at any time and in any order. A workload that leads nowhere is kept and t
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from controller.engine.cluster import Cluster
 from controller.engine.nodes import Node
@@ -31,10 +32,13 @@ class PendingQueues:
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
         self.on_removed: Callable[[WorkloadKey], None] | None = None
         """Told of every workload that waits no longer, or not as it did."""
-        self.on_departed: Callable[[Set[WorkloadKey]], None] | None = None
+        self.on_departed: Callable[[AbstractSet[WorkloadKey]], None] | None = None
         """Told, after their tree was woken, of evicted holders whose leaving was all that woke it."""
         self._woken: dict[int, tuple[Node, set[WorkloadKey] | None]] = {}
         """Roots of the trees that are to be tried again; who has left, where nothing else has happened."""
+        self._roomless: set[ClusterQueueName] = set()
+        """ClusterQueues in which somebody sleeps whom not quota alone keeps out."""
+        self._room_freed = False
         self._due: list[tuple[float, WorkloadKey]] = []
         self._ready: set[ClusterQueueName] = set()
         """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
@@ -94,6 +98,8 @@ class PendingQueues:
             self._wait(order, pending)
         else:
             order.requeue(pending, reason)
+        if reason is RequeueReason.NO_FIT:
+            self._roomless.add(order.name)
         self._ready.add(order.name)
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -142,6 +148,10 @@ class PendingQueues:
             self._woken[id(root)] = (root, None)
         elif known is not None:
             known.add(departed)
+
+    def wake_roomless(self) -> None:
+        """Room on nodes was freed, which queues of several trees may share: those that may wait for it try again."""
+        self._room_freed = True
 
     def wake_all(self) -> None:
         self._settle()
@@ -278,8 +288,15 @@ class PendingQueues:
                     self._wake(name)
                 if departed and self.on_departed is not None:
                     self.on_departed(departed)
+        if self._room_freed:
+            self._room_freed = False
+            for name in tuple(self._roomless):
+                state = self._cluster.queues.get(name)
+                if state is None or self._cluster.on_topology(state):
+                    self._wake(name)
 
     def _wake(self, name: ClusterQueueName) -> None:
+        self._roomless.discard(name)
         order = self._orders.get(name)
         if order is not None:
             order.wake()

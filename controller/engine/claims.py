@@ -59,9 +59,12 @@ class Claims:
         """It waits for these victims. A later preemption adds to them; what is asked for is always the latest."""
         known = self._claims.get(key)
         earlier = known.victims if known is not None else frozenset[WorkloadKey]()
-        self._claims[key] = Claim(
+        claim = Claim(
             key=key, cluster_queue=cluster_queue, usage=dict(usage), victims=earlier.union(victims), places=places
         )
+        # What is kept of many places is worked out once for a claim, not for each time that it is staked.
+        if claim != known:
+            self._claims[key] = claim
 
     def drop(self, key: WorkloadKey) -> bool:
         """It was admitted, went away, or waits for something else now. Whether it had a claim."""

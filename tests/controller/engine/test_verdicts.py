@@ -1,5 +1,6 @@
 """A preemptor that waits for its victims is not tried anew in every cycle; nothing comes of it but the time saved."""
 
+from collections.abc import Mapping
 from unittest.mock import patch
 
 from hypothesis import given, settings
@@ -8,69 +9,28 @@ from hypothesis import strategies as st
 from controller.engine.config import BeyondPeer, EngineConfig, FairSharing
 from controller.engine.entry import Entry
 from controller.engine.nomination import Nominator
+from controller.engine.queuestate import Holder
+from controller.engine.resources import WorkloadKey
 from controller.engine.verdicts import Verdicts
-from controller.objects.meta import KubernetesObject
-from tests.controller.engine.test_engine_properties import QUEUES, Act, Run, arrives, begun, cycles, with_one
+from tests.controller.engine.contention import Story, full_nodes, full_queues
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 CLAIMS = BeyondPeer(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
-PREEMPTING = (
-    WITHIN,
-    {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"},
-    {
-        "withinClusterQueue": "LowerPriority",
-        "reclaimWithinCohort": "Any",
-        "borrowWithinCohort": {"policy": "LowerPriority"},
-    },
-)
-
-
-@st.composite
-def full_queues(draw: st.DrawFn) -> tuple[list[KubernetesObject], list[Act]]:
-    """Queues in which the lowest use all there is, and what happens then: many are preempted, few leave at a time."""
-    policy = draw(st.sampled_from(PREEMPTING))
-    given: list[KubernetesObject] = [flavor()]
-    filling: list[Act] = []
-    for name in QUEUES:
-        nominal, cohort = draw(st.integers(3, 6)), draw(st.sampled_from(("", "one", "one")))
-        given += [cluster_queue(name, nominal, cohort=cohort, preemption=policy), local_queue(name)]
-        filling += [arrives(name, 1, 0, None, None)] * 7
-    filling.append(lambda run: run.world.settle() and None)
-    arriving = st.builds(
-        arrives, st.sampled_from(QUEUES), st.integers(1, 5), st.integers(0, 2), st.none() | st.just(1), st.none()
-    )
-    stopping = st.sampled_from((stops_one, stops_one, cycles, lambda run: run.world.settle() and None))
-    leaving = st.builds(with_one, st.sampled_from((World.finish, World.delete)), st.integers(0, 9), held=st.just(True))
-    return given, filling + draw(st.lists(arriving | stopping | stopping | leaving, min_size=8, max_size=25))
-
-
-def stops_one(run: Run) -> None:
-    run.world.stop_evicted(1)
-
-
-@given(full_queues(), st.booleans(), st.sampled_from((1, 1, 2, None)))
+@given(full_queues() | full_nodes(), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_what_is_remembered_decides_as_what_is_found_anew(
-    story: tuple[list[KubernetesObject], list[Act]], fair: bool, at_once: int | None
-) -> None:
-    given, history = story
-    logs = []
-    for remembers in (True, False):
-        run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=CLAIMS), given)
-        with patch.object(Verdicts, "recall", Verdicts.recall if remembers else lambda *_: False):
-            for act in history:
-                act(run)
-            run.world.settle()
-            for _ in range(40):
-                if not run.world.stop_evicted(at_once):
-                    break
-                run.world.settle()
-        # A verdict that others have overtaken costs its preemptor one more word of waiting.
-        logs.append([one for one in run.world.log if one[0] != "Pending"])
-    assert logs[0] == logs[1]
+def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
+    recall = Verdicts.recall
+
+    def noting(self: Verdicts, entry: Entry, holders: Mapping[WorkloadKey, Holder]) -> bool:
+        stands = recall(self, entry, holders)
+        assert not stands or (entry.targets and all(target.holder.evicted for target in entry.targets))
+        return stands
+
+    with patch.object(Verdicts, "recall", noting):
+        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=CLAIMS))
 
 
 def two_queues() -> World:

@@ -98,6 +98,8 @@ class World:
         self.now_s = NOW_S
         self.workloads: dict[WorkloadKey, Workload] = {}
         self.log: list[tuple[str, WorkloadKey]] = []
+        self.arrived = 0
+        """For whoever numbers what comes."""
 
     def put(self, *objects: KubernetesObject) -> None:
         for one in objects:
@@ -142,13 +144,17 @@ class World:
         """The jobs of evicted workloads, of all or of so many, stop: these give their quota back and queue again. How
         many there were.
         """
-        gone = [one for one in self.workloads.values() if self.held(one) and is_true(one.status.conditions, "Evicted")]
+        gone = self.leaving()
         for one in gone[:limit]:
             freed = status.unreserved(
                 one, PendingReason.PENDING_EVALUATION, "stopped", now_s=self.now_s, gates=self.engine.state.config.gates
             )
             self._write(WorkloadKey(one.key), status.requeued(freed, "Preempted", "again", self.now_s))
         return len(gone)
+
+    def leaving(self) -> list[Workload]:
+        """Those who were told to go and still hold quota."""
+        return [one for one in self.workloads.values() if self.held(one) and is_true(one.status.conditions, "Evicted")]
 
     @staticmethod
     def held(workload: Workload) -> bool:

@@ -1,0 +1,177 @@
+"""Histories in which there is never enough: all is taken by the lowest, others come who may make them go, few leave."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import strategies as st
+
+from controller.engine.config import EngineConfig
+from controller.objects.decode import KUEUE, decode_object
+from controller.objects.meta import KubernetesObject
+from controller.objects.workload import PodSetTopologyRequest
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+QUEUES = ("a", "b", "c")
+POLICIES: tuple[dict[str, Any], ...] = (
+    {"withinClusterQueue": "LowerPriority"},
+    {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"},
+    {
+        "withinClusterQueue": "LowerPriority",
+        "reclaimWithinCohort": "Any",
+        "borrowWithinCohort": {"policy": "LowerPriority"},
+    },
+)
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+ASKS: tuple[dict[str, Any] | None, ...] = (
+    {"required": RACK},
+    {"preferred": RACK},
+    {"required": HOST},
+    {"unconstrained": True},
+    None,
+)
+
+Act = Callable[[World], object]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    queue: str
+    gpus: int
+    priority: int = 0
+    pods: int = 1
+    least: int | None = None
+    ask: dict[str, Any] | None = None
+
+    def __call__(self, world: World) -> None:
+        number = world.arrived = world.arrived + 1
+        given = workload(
+            f"w{number}",
+            self.queue,
+            self.gpus,
+            priority=self.priority,
+            count=self.pods,
+            least=self.least,
+            created_s=number,
+        )
+        (pod_set,) = given.spec.pod_sets
+        asking = msgspec.structs.replace(
+            pod_set, topology_request=msgspec.convert(self.ask, PodSetTopologyRequest | None)
+        )
+        spec = msgspec.structs.replace(given.spec, pod_sets=(asking,))
+        world.put(msgspec.structs.replace(given, spec=spec))
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One of those that hold quota, or the first that was told to go."""
+
+    how: str
+    pick: int = 0
+
+    def __call__(self, world: World) -> None:
+        names = sorted(world.running())
+        if self.how == "stop":
+            world.stop_evicted(1)
+        elif names:
+            {"finish": world.finish, "delete": world.delete}[self.how](names[self.pick % len(names)])
+
+
+class Story(NamedTuple):
+    objects: list[KubernetesObject]
+    acts: list[Act]
+    at_once: int | None
+    """How many of those told to go leave between two looks at the world, in the end; None: all."""
+
+    def world(self, config: EngineConfig) -> World:
+        """What has become of it once nobody is on the way out any more; those that evict each other for ever stay so,
+        see ``quiet``.
+        """
+        world = World(config)
+        world.put(*self.objects)
+        for act in self.acts:
+            act(world)
+        world.settle()
+        for _ in range(60):
+            if not world.stop_evicted(self.at_once):
+                break
+            world.settle()
+        return world
+
+
+def quiet(world: World) -> bool:
+    """Nobody was told to go and is still there."""
+    return not world.leaving()
+
+
+def begins_anew(world: World, story: Story, config: EngineConfig) -> list[tuple[str, str]]:
+    """What a controller does that finds this world when it starts, but for words of waiting."""
+    fresh = World(config)
+    fresh.now_s = world.now_s
+    fresh.put(*story.objects, *world.workloads.values())
+    fresh.settle()
+    return [(what, str(key)) for what, key in fresh.log if what != "Pending"]
+
+
+def _acts(queues: tuple[str, ...], asks: tuple[dict[str, Any] | None, ...]) -> st.SearchStrategy[list[Act]]:
+    gpus, priorities, least = st.integers(1, 2 if len(asks) > 1 else 5), st.integers(0, 2), st.none() | st.just(1)
+    counts = st.integers(1, 4) if len(asks) > 1 else st.sampled_from((1, 1, 3))
+    arriving = st.builds(Arrival, st.sampled_from(queues), gpus, priorities, counts, least, st.sampled_from(asks))
+    leaving = st.builds(Leaving, st.sampled_from(("stop", "stop", "finish", "delete")), st.integers(0, 9))
+    looking: st.SearchStrategy[Act] = st.sampled_from((World.cycle, World.settle))
+    acts: st.SearchStrategy[Act] = st.one_of(arriving, arriving, leaving, looking)
+    return st.lists(acts, min_size=4, max_size=20)
+
+
+@st.composite
+def full_queues(draw: st.DrawFn) -> Story:
+    """Three queues, most of them of one cohort; quota alone counts."""
+    policy = draw(st.sampled_from(POLICIES))
+    objects: list[KubernetesObject] = [flavor()]
+    filling: list[Act] = []
+    for name in QUEUES:
+        objects += [_queue(draw, name, draw(st.integers(3, 6)), policy), local_queue(name)]
+        filling.extend(Arrival(name, 1) for _ in range(7))
+    return Story(
+        objects, [*filling, World.settle, *draw(_acts(QUEUES, (None,)))], draw(st.sampled_from((1, 1, 2, None)))
+    )
+
+
+@st.composite
+def full_nodes(draw: st.DrawFn) -> Story:
+    """Two queues that share six nodes of two GPUs in two racks, and no cohort as often as one."""
+    policy = draw(st.sampled_from(POLICIES))
+    objects = on_nodes(racks=2, nodes=3)
+    filling: list[Act] = []
+    for name in QUEUES[:2]:
+        objects += [_queue(draw, name, draw(st.integers(4, 7)), policy), local_queue(name)]
+        filling.extend(Arrival(name, 1, ask=draw(st.sampled_from(ASKS))) for _ in range(7))
+    coming = draw(_acts(QUEUES[:2], ASKS))
+    return Story(objects, [*filling, World.settle, *coming], draw(st.sampled_from((1, 1, 2, None))))
+
+
+def on_nodes(racks: int, nodes: int) -> list[KubernetesObject]:
+    """A flavor with a topology, and its nodes of two GPUs."""
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+    topology = {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}}
+    found = [decode_object(topology), flavor(nodeLabels={"gpu": "yes"}, topologyName="racks")]
+    return found + [_node(f"r{rack}n{node}", f"r{rack}") for rack in range(racks) for node in range(nodes)]
+
+
+def _queue(draw: st.DrawFn, name: str, nominal: int, policy: dict[str, Any]) -> KubernetesObject:
+    return cluster_queue(
+        name,
+        nominal,
+        cohort=draw(st.sampled_from(("", "one", "one"))),
+        borrow=draw(st.sampled_from((None, None, 2))),
+        preemption=policy,
+        queueingStrategy=draw(st.sampled_from(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"))),
+    )
+
+
+def _node(name: str, rack: str) -> KubernetesObject:
+    labels = {"gpu": "yes", RACK: rack, HOST: name}
+    status = {"allocatable": {"gpu": "2", "pods": "20"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    metadata = {"name": name, "labels": labels}
+    return decode_object({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hack.bench import (
     agent,
+    departures,
     drain,
     engine,
     fragmentation,
@@ -32,6 +33,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preemption": preemption.main,
     "engine": engine.main,
     "topology": topology.main,
+    "departures": departures.main,
     "fragmentation": fragmentation.main,
 }
 

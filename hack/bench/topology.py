@@ -19,14 +19,14 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from controller.engine.cluster import Cluster
 from controller.engine.devices.request import REQUIRED_LINK
 from controller.engine.flavorassigner import FlavorAssigner
 from controller.engine.gates import FeatureGates
 from controller.engine.incoming import Incoming
-from controller.engine.placement import Placed, Placement, PlacementRequest
+from controller.engine.placement import Placed, PlacementRequest
 from controller.engine.preemption import Preemption
 from controller.engine.queuestate import Holder
 from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
@@ -65,7 +65,13 @@ def topology() -> tuple[Topology, ResourceFlavor]:
     )
 
 
-def nodes(topologies: Placement, fans: Sequence[int]) -> list[str]:
+class Nodes(Protocol):
+    """Who is told of nodes."""
+
+    def set_node(self, node: Node, /) -> object: ...
+
+
+def nodes(topologies: Nodes, fans: Sequence[int]) -> list[str]:
     """Tells the hosts, so many domains below each."""
     hosts: list[str] = []
     paths: list[tuple[str, ...]] = [()]

@@ -163,8 +163,11 @@ class Beyond:
         others = self._claims_of_others(entry) if entry.by_right else ()
         claims.lift_quota(*own, *others)
         claims.leave_places(*own)
+        for claim in others:
+            del self._weighing[claim.key]
         yield
         claims.charge_quota(*others)
+        self._weighing.update((claim.key, claim) for claim in others)
         for claim in own:
             self._weigh_on(claim, entry)
 

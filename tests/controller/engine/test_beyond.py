@@ -1,5 +1,7 @@
 """What the peer does not have, through whole cycles: what happens with it, and what happens without."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,9 @@ from controller.engine.config import (
     MinimumRuntime,
     VictimOrder,
 )
-from controller.engine.resources import WorkloadKey
+from controller.engine.cycle import Cycle
+from controller.engine.entry import Entry
+from controller.engine.resources import FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.meta import KubernetesObject
 from tests.controller.engine.test_engine_properties import Act, begun, histories, setups
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
@@ -177,3 +181,30 @@ def test_with_everything_on_nothing_is_lost_and_every_world_settles(
         if not run.world.stop_evicted():
             return
     raise AssertionError(f"they go on evicting each other: {run.world.log[-20:]}")
+
+
+def test_what_an_entry_looks_past_is_taken_off_once() -> None:
+    """Who looks past claims and is then found out of place asks what claims keep: these are not charged then."""
+    world = world_with(
+        cluster_queue("a", 0, cohort="all", preemption=WITHIN | BORROWING),
+        cluster_queue("b", 4, cohort="all"),
+        local_queue("a"),
+        local_queue("b"),
+        reserve_for_preemptor=True,
+    )
+    world.put(workload("low", "a", 4))
+    world.settle()
+    world.put(workload("preemptor", "a", 4, priority=1))
+    world.settle()
+    world.put(workload("owner", "b", 4))
+    world.stop_evicted()
+    asked, decide = [], Cycle._decide
+
+    def asking(self: Cycle, entry: Entry) -> None:
+        if entry.by_right:
+            asked.append(self._beyond.unclaimed(entry, entry.assignment.usage))
+        decide(self, entry)
+
+    with patch.object(Cycle, "_decide", asking):
+        world.settle()
+    assert asked == [{FlavorResource(FlavorName("default"), ResourceName("gpu")): 4}]

@@ -134,7 +134,20 @@ def respecified(draw: st.DrawFn) -> Act:
 
 
 configs = st.sampled_from((EngineConfig(), EngineConfig(fair_sharing=FairSharing())))
-histories = st.lists(acts() | respecified(), max_size=25)
+
+
+def settles(run: Run) -> None:
+    run.world.settle()
+
+
+@st.composite
+def filled(draw: st.DrawFn) -> list[Act]:
+    """Half of them begin with queues full of the lowest: without that hardly anybody is preempted."""
+    filling = [arrives(name, 1, 0, None, None) for name in QUEUES for _ in range(4)] if draw(st.booleans()) else []
+    return [*filling, settles, *draw(st.lists(acts() | respecified(), max_size=20))]
+
+
+histories = filled()
 
 
 def begun(config: EngineConfig, given: list[KubernetesObject]) -> Run:

@@ -30,12 +30,12 @@ HOST: Final = "kubernetes.io/hostname"
 class Cluster:
     """An engine, and the Workloads as the API server would keep them."""
 
-    def __init__(self) -> None:
+    def __init__(self, fans: Sequence[int] = FANS) -> None:
         self.engine = Engine(POLICIES["tessera"])
         self.workloads: dict[str, Workload] = {}
         for one in topology():
             self.engine.put(one, NOW_S)
-        hosts = nodes(self, FANS)
+        hosts = nodes(self, fans)
         self.engine.put(decode({"metadata": {"name": "team"}}, Namespace), NOW_S)
         quota = {"name": GPU, "nominalQuota": str(GPUS * len(hosts))}
         spec = {
@@ -93,17 +93,21 @@ class Cluster:
         self.engine.put(workload, NOW_S)
 
 
-def main(_options: Sequence[str] = ()) -> None:
-    cluster = Cluster()
-    cluster.arrive("gang", VICTIMS, 100, "dc/zone")
+def measured(cluster: Cluster, gang: int) -> tuple[float, list[float]]:
+    """Seconds until a gang of so many nodes has told its victims to go, and what each that leaves costs."""
+    cluster.arrive("gang", gang, 100, "dc/zone")
     told_s = cluster.settle()
-    victims = cluster.leaving()
-    spent_s = [cluster.leave(victim) for victim in victims]
+    spent_s = [cluster.leave(victim) for victim in cluster.leaving()]
     if cluster.workloads["team/gang"].status.admission is None:
         raise SystemExit("departures: the gang does not run though all its victims have gone")
+    return told_s, spent_s
+
+
+def main(_options: Sequence[str] = ()) -> None:
+    told_s, spent_s = measured(Cluster(), VICTIMS)
     each = f"median {statistics.median(spent_s) * 1000:.0f} ms, worst {max(spent_s) * 1000:.0f} ms"
     rows = [
-        Row(f"gang of {VICTIMS} decided on, {len(victims)} told to go", f"{told_s:.2f} s", ""),
+        Row(f"gang of {VICTIMS} decided on, {len(spent_s)} told to go", f"{told_s:.2f} s", ""),
         Row("one of them leaves", each, ""),
         Row("all of them, one by one", f"{sum(spent_s):.0f} s", ""),
     ]

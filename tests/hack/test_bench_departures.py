@@ -1,0 +1,31 @@
+"""The benchmark of victims that leave one by one, on a few nodes: who is told to go, and who runs in the end."""
+
+import pytest
+
+from controller.engine.entry import Entry
+from controller.engine.nomination import Nominator
+from hack.bench.departures import Cluster, measured
+
+
+def test_a_gang_tells_as_many_to_go_as_it_needs_and_runs_when_they_have_left() -> None:
+    cluster = Cluster(fans=(1, 1, 1, 2, 3))
+    told_s, spent_s = measured(cluster, 4)
+    assert told_s > 0
+    assert len(spent_s) == 4
+    running = {one.metadata.name for one in cluster.workloads.values() if one.status.admission is not None}
+    assert "gang" in running
+    assert len(running) == 3
+
+
+def test_the_gang_is_worked_out_when_it_comes_and_when_the_last_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(fans=(1, 1, 1, 2, 3))
+    tried: list[str] = []
+    nominate = Nominator.nominate
+
+    def noting(self: Nominator, entry: Entry, now_s: float) -> bool:
+        tried.append(entry.key)
+        return nominate(self, entry, now_s)
+
+    monkeypatch.setattr(Nominator, "nominate", noting)
+    measured(cluster, 4)
+    assert tried.count("team/gang") <= 3

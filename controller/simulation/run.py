@@ -300,7 +300,7 @@ class Run:
     def _tell_waiting(self) -> None:
         """In the order of arrival, once nothing moves any more: who waits, and for what, if that is new."""
         changed = [key for key in self._waiting if key in self.workloads]
-        for key in sorted(changed, key=lambda one: self._given[one].order):
+        for key in sorted(changed, key=lambda one: (self._given[one].arrival_s, self._given[one].order)):
             workload, decision = self.workloads[key], self._waiting[key]
             found = out_of_reach(self.engine, workload) or (
                 told(decision) if decision is not None else why(self.engine, workload, self.now_s)

@@ -35,6 +35,13 @@ def test_jobs_that_arrive_together_go_in_the_order_of_the_files() -> None:
     assert [one.workload for one in result.timeline if one.event == "Admitted"] == [f"ns/{name}" for name in names]
 
 
+def test_who_waits_from_the_same_moment_on_is_told_of_in_the_order_of_arrival_whatever_that_of_the_files() -> None:
+    queue = cluster_queue(preemption=LOWER)
+    jobs = job("late", 4, arrival="1s"), job("early", 4), job("high", 8, arrival="5s", priority="high")
+    result = run(flavor(), queue, local_queue(), priority_class("high", 9), *jobs)
+    assert told(result)[-2:] == ["5 Pending early", "5 Pending late"]
+
+
 def test_who_ends_makes_room_for_who_arrives_at_that_moment() -> None:
     result = run(*ONE_QUEUE, job("a", 8, runtime="10s"), job("b", 8, arrival="10s", runtime="5s"))
     assert told(result) == ["0 Admitted a", "10 Finished a", "10 Admitted b", "15 Finished b"]

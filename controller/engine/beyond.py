@@ -3,7 +3,7 @@
 With both switched off every method does nothing, and the cycle is the peer's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
@@ -57,21 +57,10 @@ class Beyond:
         """Outside of trials: claims of those who are not tried any more end."""
         for claim in tuple(self.claims or ()):
             if not self.is_tried(claim.key, claim.cluster_queue):
-                self._end(claim.key)
+                self.end(claim.key)
 
-    def give_up(self, idle: Mapping[WorkloadKey, bool]) -> None:
-        """Claims of those who are not tried any more though nothing else is left to try.
-
-        True ones stand in line behind others, who may be waiting for what they claim: one of their shape was refused,
-        or the head of their queue stays where it is. The rest were refused beside others and wait to be woken: these
-        keep their claims until the last victim has gone.
-        """
-        for claim in tuple(self.claims or ()):
-            in_line = idle.get(claim.key)
-            if in_line or (in_line is False and not any(one in self._cluster.holders for one in claim.victims)):
-                self._end(claim.key)
-
-    def _end(self, key: WorkloadKey) -> None:
+    def end(self, key: WorkloadKey) -> None:
+        """The workload's claim, if it has one."""
         self._verdicts.forget(key)
         if self.claims is not None and self.claims.drop(key) and self._first("freed", key):
             self.on_freed()
@@ -129,16 +118,15 @@ class Beyond:
         bookmark = entry.pending.bookmark if entry.pending is not None else None
         own, others = self._own(entry), self._claims_of_others(entry)
         with self._cluster.trial():
-            claims.lift_quota(*own)
-            claims.leave_places(*own)
+            claims.lift(*own)
             goes_on = nominator.nominate(entry, now_s)
         if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
             return goes_on
         bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
         found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
         with self._cluster.trial():
-            claims.lift_quota(*own, *others)
-            claims.leave_places(*own)
+            claims.lift(*own)
+            claims.lift_quota(*others)
             nominator.nominate(entry, now_s)
         entry.by_right = _within_own_quota(entry)
         if not entry.by_right:
@@ -161,8 +149,8 @@ class Beyond:
             return
         own = self._own(entry)
         others = self._claims_of_others(entry) if entry.by_right else ()
-        claims.lift_quota(*own, *others)
-        claims.leave_places(*own)
+        claims.lift(*own)
+        claims.lift_quota(*others)
         for claim in others:
             del self._weighing[claim.key]
         yield
@@ -177,9 +165,10 @@ class Beyond:
         It would wait for the claim to end, and who has the claim for what is kept from it.
         """
         claims, node = self.claims, entry.incoming.queue.node
-        keys = self._claimed.get(id(node.root()), ()) if claims else ()
-        others = [self._weighing[key] for key in keys if key != entry.key and key in self._weighing]
-        if claims is None or not others:
+        if claims is None or not claims:
+            return usage
+        others = [claim for claim in self._weighing_on(entry) if claim.key != entry.key]
+        if not others:
             return usage
         beside = {fr: node.available(fr) for fr in usage}
         with self._cluster.trial():
@@ -208,9 +197,13 @@ class Beyond:
 
     def _claims_of_others(self, entry: Entry) -> tuple[Claim, ...]:
         """Those staked in other ClusterQueues of its tree."""
-        queue, weighing = entry.incoming.queue, self._weighing
-        keys = self._claimed.get(id(queue.node.root()), ())
-        return tuple(weighing[key] for key in keys if key in weighing and weighing[key].cluster_queue != queue.name)
+        name = entry.incoming.queue.name
+        return tuple(claim for claim in self._weighing_on(entry) if claim.cluster_queue != name)
+
+    def _weighing_on(self, entry: Entry) -> Iterator[Claim]:
+        """Those that are charged now in the entry's tree, its own included."""
+        keys = self._claimed.get(id(entry.incoming.queue.node.root()), ())
+        return (self._weighing[key] for key in keys if key in self._weighing)
 
     def nominated(self, entries: Iterable[Entry], now_s: float) -> None:
         """Heads that cannot run by themselves, and for whom nobody goes, get reservations before anybody passes."""
@@ -250,7 +243,7 @@ class Beyond:
                 self.claims.drop(entry.key)
                 self.on_started(entry.incoming.queue.name)
             else:
-                self._end(entry.key)
+                self.end(entry.key)
 
     def _places(self, entry: Entry) -> Iterator[tuple[FlavorName, TopologyUsage]]:
         for pod_set in entry.assignment.pod_sets:
@@ -264,7 +257,7 @@ class Beyond:
 
     def gone(self, key: WorkloadKey) -> ClusterQueueName | None:
         """The workload waits no longer. The ClusterQueue whose next head may reserve now, if there is one."""
-        self._end(key)
+        self.end(key)
         return self.backfill.drop(key) if self.backfill else None
 
     def validate(self) -> None:

@@ -101,8 +101,13 @@ class Claims:
         for claim in claims:
             self._cluster.quota.add_usage(claim.cluster_queue, self.free(claim))
 
+    def lift(self, *claims: Claim) -> None:
+        """Within a trial in which they are charged: the reverse of ``charge``."""
+        self.lift_quota(*claims)
+        self.leave_places(*claims)
+
     def lift_quota(self, *claims: Claim) -> None:
-        """Within a trial in which they are charged."""
+        """The reverse of ``charge_quota``."""
         for claim in claims:
             self._cluster.quota.remove_usage(claim.cluster_queue, self.free(claim))
 

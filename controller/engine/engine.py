@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from controller.engine.activity import Inactive
 from controller.engine.beyond import Beyond
+from controller.engine.claims import Claim
 from controller.engine.cluster import DriftError
 from controller.engine.clusterevents import ClusterEvents
 from controller.engine.config import EngineConfig
@@ -320,17 +321,27 @@ class Engine:
         return at is not None and at.name == name and self.state.open_now()(name)
 
     def _passed_over(self) -> bool:
-        """Nothing is left to try: claims end of those who were not tried, and of whom others are in the way. Whether
-        there were any, which others may have waited for.
+        """Nothing is left to try: claims of those end who were not tried and wait in vain. Whether there is something
+        to try again.
         """
         if not self.beyond.claims:
             return False
-        before, queues = self.state.changes, self.state.queues
+        before = self.state.changes
         tried = {key for key, _ in self._tried} if self._tried_at == before else set()
-        idle = (claim.key for claim in self.beyond.claims if claim.key not in tried)
-        waiting = {key: pending for key in idle if (pending := queues.get(key)) is not None}
-        self.beyond.give_up({key: pending.place is Place.QUEUED for key, pending in waiting.items()})
+        # All are told apart first: the end of one claim wakes the others.
+        for key in [one.key for one in self.beyond.claims if one.key not in tried and self._waits_in_vain(one)]:
+            self.beyond.end(key)
         return self.state.changes != before
+
+    def _waits_in_vain(self, claim: Claim) -> bool:
+        """Whoever stands in line does so behind others, who may be waiting for what is claimed: one of the shape was
+        refused, or the head of the queue stays where it is. Who was refused beside others waits to be woken by the
+        last of its victims.
+        """
+        pending = self.state.queues.get(claim.key)
+        if pending is None:
+            return False
+        return pending.place is Place.QUEUED or not any(one in self.state.cluster.holders for one in claim.victims)
 
     def _freed(self) -> None:
         """What a claim kept of nodes anybody may have waited for, in whatever tree."""

@@ -59,10 +59,11 @@ class EngineState:
 
     def wake_tree(self, node: Node | None) -> None:
         """Everything below the node's root is tried again."""
-        self.touch()
         found = None if node is None else next(members(node.root()), None)
         if found is not None:
             self.wake(found)
+        else:
+            self.touch()
 
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         self.touch()

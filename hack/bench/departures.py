@@ -7,30 +7,27 @@ so the engine looks again; the gang must not be worked out anew each time, for 7
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from controller.engine import reasons, status
 from controller.engine.engine import Engine
 from controller.engine.reasons import PendingReason
+from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.objects.core import Namespace, Node
 from controller.objects.decode import decode
 from controller.objects.meta import is_true
-from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
-from hack.bench.engineload import NOW_S, POLICIES
+from hack.bench.engineload import NOW_S, POLICIES, local_queue
 from hack.bench.table import Row, show
-from hack.bench.topology import FLAVOR, GPU, GPUS, VICTIMS, nodes, topology
-
-FANS: Final = (2, 2, 5, 4, 25)
-HOST: Final = "kubernetes.io/hostname"
+from hack.bench.topology import FLAVOR, FULL_FANS, GPU, GPUS, VICTIMS, nodes, topology
 
 
 class Cluster:
     """An engine, and the Workloads as the API server would keep them."""
 
-    def __init__(self, fans: Sequence[int] = FANS) -> None:
+    def __init__(self, fans: Sequence[int] = FULL_FANS) -> None:
         self.engine = Engine(POLICIES["tessera"])
         self.workloads: dict[str, Workload] = {}
         for one in topology():
@@ -44,10 +41,9 @@ class Cluster:
             "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": FLAVOR, "resources": [quota]}]}],
         }
         self.engine.put(decode({"metadata": {"name": "q"}, "spec": spec}, ClusterQueue), NOW_S)
-        queue = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"clusterQueue": "q"}}
-        self.engine.put(decode(queue, LocalQueue), NOW_S)
+        self.engine.put(local_queue("q"), NOW_S)
         for number in range(len(hosts)):
-            self.arrive(f"w{number}", 1, 0, HOST)
+            self.arrive(f"w{number}", 1, 0, HOSTNAME_LABEL)
         self.settle()
 
     def set_node(self, node: Node) -> None:

@@ -51,6 +51,8 @@ GPU: Final = ResourceName("nvidia.com/gpu")
 GOALS_MS: Final = {1: 1.0, 64: 5.0, 1024: 25.0}
 LEVEL_OF: Final = {1: HOSTNAME_LABEL, 64: "dc/block", 1024: "dc/zone"}
 VICTIMS: Final = 700
+FULL_FANS: Final = (2, 2, 5, 4, 25)
+"""Of the 2,000 nodes that are full when these victims are looked for."""
 OFFERS: Final = (Offer(resource=GPU),)
 CHURN: Final = 8
 """Nodes that change between two questions."""
@@ -236,7 +238,7 @@ def full(fans: Sequence[int]) -> tuple[Cluster, Preemption]:
 
 
 def victims(rounds: int) -> Row:
-    cluster, preemption = full((2, 2, 5, 4, 25))
+    cluster, preemption = full(FULL_FANS)
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: str(GPUS)}}}]}}
     asked = {"name": "main", "count": VICTIMS, "topologyRequest": {"required": "dc/zone"}, "template": template}
     workload = decode({"metadata": {"name": "in"}, "spec": {"podSets": [asked]}}, Workload)

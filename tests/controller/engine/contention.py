@@ -14,7 +14,7 @@ from controller.objects.workload import PodSetTopologyRequest
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 QUEUES = ("a", "b", "c")
-POLICIES: tuple[dict[str, Any], ...] = (
+PREEMPTING: tuple[dict[str, Any], ...] = (
     {"withinClusterQueue": "LowerPriority"},
     {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"},
     {
@@ -85,8 +85,8 @@ class Story(NamedTuple):
     """How many of those told to go leave between two looks at the world, in the end; None: all."""
 
     def world(self, config: EngineConfig) -> World:
-        """What has become of it once nobody is on the way out any more; those that evict each other for ever stay so,
-        see ``quiet``.
+        """What has become of it once nobody is on the way out any more; those that evict each other for ever go on
+        leaving.
         """
         world = World(config)
         world.put(*self.objects)
@@ -98,11 +98,6 @@ class Story(NamedTuple):
                 break
             world.settle()
         return world
-
-
-def quiet(world: World) -> bool:
-    """Nobody was told to go and is still there."""
-    return not world.leaving()
 
 
 def begins_anew(world: World, story: Story, config: EngineConfig) -> list[tuple[str, str]]:
@@ -127,7 +122,7 @@ def _acts(queues: tuple[str, ...], asks: tuple[dict[str, Any] | None, ...]) -> s
 @st.composite
 def full_queues(draw: st.DrawFn) -> Story:
     """Three queues, most of them of one cohort; quota alone counts."""
-    policy = draw(st.sampled_from(POLICIES))
+    policy = draw(st.sampled_from(PREEMPTING))
     objects: list[KubernetesObject] = [flavor()]
     filling: list[Act] = []
     for name in QUEUES:
@@ -141,7 +136,7 @@ def full_queues(draw: st.DrawFn) -> Story:
 @st.composite
 def full_nodes(draw: st.DrawFn) -> Story:
     """Two queues that share six nodes of two GPUs in two racks, and no cohort as often as one."""
-    policy = draw(st.sampled_from(POLICIES))
+    policy = draw(st.sampled_from(PREEMPTING))
     objects = on_nodes(racks=2, nodes=3)
     filling: list[Act] = []
     for name in QUEUES[:2]:

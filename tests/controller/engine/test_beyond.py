@@ -74,8 +74,8 @@ def test_a_claim_ends_with_its_workload() -> None:
     assert world.running() == {"low"}
 
 
-def test_a_claim_does_not_keep_a_queue_from_its_own_quota() -> None:
-    """The preemptor borrows; the owner would take its quota back from it as soon as it ran."""
+def preemptor_on_borrowed_quota() -> World:
+    """Its victim has gone, it is to be tried again, and ``owner`` has come for the quota that it would borrow."""
     world = world_with(
         cluster_queue("a", 0, cohort="all", preemption=WITHIN | BORROWING),
         cluster_queue("b", 4, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
@@ -90,6 +90,12 @@ def test_a_claim_does_not_keep_a_queue_from_its_own_quota() -> None:
     assert world.condition("low", "Evicted") == "True/Preempted"
     world.put(workload("owner", "b", 4))
     world.stop_evicted()
+    return world
+
+
+def test_a_claim_does_not_keep_a_queue_from_its_own_quota() -> None:
+    """The owner would take its quota back from the preemptor as soon as that ran."""
+    world = preemptor_on_borrowed_quota()
     world.settle()
     assert "owner" in world.running()
     assert "preemptor" not in world.running()
@@ -185,19 +191,7 @@ def test_with_everything_on_nothing_is_lost_and_every_world_settles(
 
 def test_what_an_entry_looks_past_is_taken_off_once() -> None:
     """Who looks past claims and is then found out of place asks what claims keep: these are not charged then."""
-    world = world_with(
-        cluster_queue("a", 0, cohort="all", preemption=WITHIN | BORROWING),
-        cluster_queue("b", 4, cohort="all"),
-        local_queue("a"),
-        local_queue("b"),
-        reserve_for_preemptor=True,
-    )
-    world.put(workload("low", "a", 4))
-    world.settle()
-    world.put(workload("preemptor", "a", 4, priority=1))
-    world.settle()
-    world.put(workload("owner", "b", 4))
-    world.stop_evicted()
+    world = preemptor_on_borrowed_quota()
     asked, decide = [], Cycle._decide
 
     def asking(self: Cycle, entry: Entry) -> None:

@@ -15,20 +15,10 @@ from controller.engine.resources import Amount, FlavorResource, WorkloadKey
 from controller.engine.runtimes import RUNTIME
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
+from tests.controller.engine.contention import PREEMPTING, QUEUES
 from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
-QUEUES = ("a", "b", "c")
-POLICIES = (
-    None,
-    {"withinClusterQueue": "LowerPriority"},
-    {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"},
-    {"withinClusterQueue": "Never", "reclaimWithinCohort": "LowerPriority"},
-    {
-        "withinClusterQueue": "LowerPriority",
-        "reclaimWithinCohort": "Any",
-        "borrowWithinCohort": {"policy": "LowerPriority"},
-    },
-)
+POLICIES = (None, *PREEMPTING, {"withinClusterQueue": "Never", "reclaimWithinCohort": "LowerPriority"})
 
 
 @dataclass

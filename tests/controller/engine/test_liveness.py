@@ -17,7 +17,6 @@ from tests.controller.engine.contention import (
     full_nodes,
     full_queues,
     on_nodes,
-    quiet,
 )
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -39,20 +38,22 @@ CONFIGS = {
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
+def missed(story: Story, config: EngineConfig) -> list[tuple[str, str]]:
+    """What a controller that starts in the end would do; nothing is asked of those that evict each other for ever."""
+    world = story.world(config)
+    return [] if world.leaving() else begins_anew(world, story, config)
+
+
 @given(full_queues(), st.sampled_from(sorted(CONFIGS)))
 @settings(max_examples=60, deadline=None)
 def test_who_waits_for_quota_would_wait_in_a_controller_that_starts_now(story: Story, name: str) -> None:
-    world = story.world(CONFIGS[name])
-    if quiet(world):
-        assert begins_anew(world, story, CONFIGS[name]) == []
+    assert missed(story, CONFIGS[name]) == []
 
 
 @given(full_nodes(), st.sampled_from(sorted(CONFIGS)))
 @settings(max_examples=60, deadline=None)
 def test_who_waits_for_nodes_would_wait_in_a_controller_that_starts_now(story: Story, name: str) -> None:
-    world = story.world(CONFIGS[name])
-    if quiet(world):
-        assert begins_anew(world, story, CONFIGS[name]) == []
+    assert missed(story, CONFIGS[name]) == []
 
 
 def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_claims() -> None:

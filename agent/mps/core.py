@@ -101,6 +101,17 @@ class _Daemon:
             self.since_s = now_s
         self.phase, self.reason = phase, reason
 
+    def change(self, spec: DaemonSpec, now_s: float) -> None:
+        """Other settings: no pause stands against them, and a refusal ends with them, whatever is under way."""
+        self.spec = spec
+        if self.phase is Phase.WAITING:
+            self.next_s = now_s
+        elif self.phase is Phase.REFUSED and not spec.refused:
+            self.start_again(now_s)
+
+    def start_again(self, now_s: float) -> None:
+        self.enter(Phase.STARTING, f"the MPS daemon is being started after: {self.reason}"[:200], now_s)
+
 
 class DaemonCore:
     """All daemons of a node. ``probe_interval_s`` is how often a Ready one is asked."""
@@ -154,9 +165,7 @@ class DaemonCore:
             if known is None:
                 self._daemons[device] = _Daemon(spec, now_s)
             elif known.spec != spec:
-                known.spec = spec
-                if known.phase in (Phase.WAITING, Phase.REFUSED):
-                    known.next_s = now_s
+                known.change(spec, now_s)
         return self._next(now_s)
 
     def leftover(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
@@ -302,8 +311,8 @@ class DaemonCore:
             return self._refuse(one, now_s, held=held)
         if not one.wanted and self._held is None and one.applied is None:
             return None
-        if one.phase is Phase.REFUSED or (one.phase is Phase.WAITING and now_s >= one.next_s):
-            one.enter(Phase.STARTING, f"the MPS daemon is being started after: {one.reason}"[:200], now_s)
+        if one.phase is Phase.WAITING and now_s >= one.next_s:
+            one.start_again(now_s)
         if one.phase is Phase.STARTING:
             return Work.START
         if one.phase is Phase.TESTING:

@@ -255,5 +255,20 @@ class AnyOrder(RuleBasedStateMachine):
         assert set(self.world.core.unready()) == {one.device for one in self.wanted} - possible
 
 
+def test_a_refusal_ends_with_its_settings_though_the_old_daemon_is_still_being_killed() -> None:
+    """A history that the machine found: state machines take no ``@example``."""
+    state = AnyOrder()
+    state.want([("GPU-a", 1, False), ("GPU-b", 1, False), ("GPU-c", 1, False)])
+    state.want([("GPU-c", 1, True)])
+    for _ in range(4):
+        state.hold(set())
+    state.world.done(Work.START, "GPU-c")
+    assert state.world.doing("GPU-c") == Work.KILL
+    assert state.world.phase("GPU-c") is Phase.REFUSED
+    state.want([("GPU-c", 1, False)])
+    assert state.world.phase("GPU-c") is Phase.STARTING
+    state.teardown()
+
+
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -37,10 +37,20 @@ MAX_REQUEST_BYTES = 4 << 20
 MAX_CONTAINERS = 64
 """Containers in one request. The kubelet names one; thousands would hold the loop for seconds."""
 STOP_GRACE_S = 0.5
+"""How long calls may still take after the streams have ended."""
+LAST_WORD_S = 5.0
+"""How long a stream may take to send the last list and end: only a kubelet that does not read takes so long."""
 
 
 class SocketPathError(OSError):
     """No socket can be bound in that folder: its path is too long for sockaddr_un."""
+
+
+class Stream(Protocol):
+    """What a stream needs of gRPC's context: to hear that the call is over, its end sent or its caller gone."""
+
+    # Any: gRPC's types name a class of their own here, which no function is.
+    def add_done_callback(self, callback: Any) -> None: ...
 
 
 def options() -> pb.DevicePluginOptions:
@@ -56,6 +66,8 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         self._observer = observer
         self._changed = asyncio.Event()
         self._closing = False
+        self._open: set[Stream] = set()
+        """Those whose end has not been sent yet."""
         self._server: grpc.aio.Server | None = None
         self.socket: Path | None = None
         self.streams = 0
@@ -90,10 +102,15 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         return self.socket
 
     async def stop(self) -> None:
-        """End the streams, stop serving, remove the socket."""
+        """End the streams, stop serving, remove the socket. Every stream has told the present list when it ends."""
         self._closing = True
         self._wake()
         if self._server is not None:
+            # gRPC's own grace would do, were it not to cut off what a busy machine has not sent when it is over.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    while self._open:
+                        await self._changed.wait()
             await self._server.stop(STOP_GRACE_S)
         if self.socket is not None:
             with contextlib.suppress(FileNotFoundError):
@@ -103,21 +120,29 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    def _ended(self, context: Stream) -> None:
+        self._open.discard(context)
+        if self._closing:
+            self._wake()
+
     # The kubelet's calls, in the order of a pod's life.
 
     async def GetDevicePluginOptions(self, request: pb.Empty, context: object) -> pb.DevicePluginOptions:
         return options()
 
-    async def ListAndWatch(self, request: pb.Empty, context: object) -> AsyncIterator[pb.ListAndWatchResponse]:
+    async def ListAndWatch(self, request: pb.Empty, context: Stream) -> AsyncIterator[pb.ListAndWatchResponse]:
         self.streams += 1
+        self._open.add(context)
+        context.add_done_callback(self._ended)
         self._observer.stream_opened(self.name)
         try:
-            while True:
-                changed = self._changed
-                yield wire.device_list(self._view.resource.devices, self._view.unhealthy)
-                if self._closing:
-                    return
-                await changed.wait()
+            told = None
+            while not (self._closing and told is self._view):
+                # Both may change while the list is being sent: then it was not the last one.
+                changed, told = self._changed, self._view
+                yield wire.device_list(told.resource.devices, told.unhealthy)
+                if not self._closing:
+                    await changed.wait()
         finally:
             self.streams -= 1
             self._observer.stream_closed(self.name)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -72,6 +72,20 @@ class RecordingObserver:
     def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
         assert duration_s >= 0
         self.calls.append((resource, method, error))
+
+
+class IdleContext:
+    """A call's context without gRPC: it ends when ``end`` says so."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[IdleContext], None]] = []
+
+    def add_done_callback(self, callback: Callable[["IdleContext"], None]) -> None:
+        self._callbacks.append(callback)
+
+    def end(self) -> None:
+        for callback in self._callbacks:
+            callback(self)
 
 
 class EndlessSearch(PendingPreference):

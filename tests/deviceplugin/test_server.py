@@ -17,6 +17,7 @@ from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.deviceplugin.builders import GPU, gpus, shared, view_of
 from tests.deviceplugin.fakes import (
     EndlessChooser,
+    IdleContext,
     RecordingObserver,
     allocating,
     asking,
@@ -214,8 +215,7 @@ async def test_stopping_ends_the_streams_without_error_and_removes_the_socket(fo
         stream = kubelet.ListAndWatch(pb.Empty())
         await next_list(stream)
         await server.stop()
-        last = await rest_of(stream)
-        assert len(last) <= 1
+        assert await rest_of(stream) == []
         assert await stream.code() is grpc.StatusCode.OK
     assert not socket.exists()
     await server.stop()
@@ -230,6 +230,44 @@ async def test_emptied_before_it_stops_its_last_word_is_an_empty_list(folder: Pa
         messages = await rest_of(stream)
         assert messages
         assert not messages[-1].devices
+
+
+async def test_a_list_that_changes_while_it_is_sent_is_told_anew_before_the_stream_ends(folder: Path) -> None:
+    async with serving(view_of(gpus(2)), folder) as server:
+        context = IdleContext()
+        stream = server.ListAndWatch(pb.Empty(), context)
+        assert (await anext(stream)).devices
+        server.empty()
+        async with asyncio.TaskGroup() as both:
+            both.create_task(server.stop())
+            await asyncio.sleep(0)
+            rest = [message async for message in stream]
+            context.end()
+        assert [list(message.devices) for message in rest] == [[]]
+
+
+async def test_it_serves_until_its_streams_have_ended(folder: Path) -> None:
+    async with serving(view_of(gpus(2)), folder) as server:
+        context = IdleContext()
+        stream = server.ListAndWatch(pb.Empty(), context)
+        await anext(stream)
+        stopping = asyncio.create_task(server.stop())
+        assert [message async for message in stream] == []
+        await asyncio.sleep(0)
+        assert not stopping.done(), "the end of the stream was not on the wire yet"
+        context.end()
+        await stopping
+
+
+async def test_a_kubelet_that_does_not_read_delays_the_end_for_a_bounded_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deviceplugin.server.LAST_WORD_S", 0.01)
+    server = DevicePluginServer(view_of(gpus(2)), Preferrer(), RecordingObserver())
+    socket = await server.start(folder)
+    await anext(server.ListAndWatch(pb.Empty(), IdleContext()))
+    await server.stop()
+    assert not socket.exists()
 
 
 async def test_its_socket_is_for_its_owner_alone(folder: Path) -> None:

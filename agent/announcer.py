@@ -11,12 +11,13 @@ log = logging.getLogger(__name__)
 
 
 class Announcer:
-    """``problems`` are those that were complained about last."""
+    """``problems`` are those that were complained about last, ``notes`` those that were told last."""
 
     def __init__(self, metrics: AgentMetrics, outlet: Outlet) -> None:
         self._metrics = metrics
         self._outlet = outlet
         self.problems: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
 
     def tell(self, transitions: Iterable[Transition]) -> None:
         """Devices have changed their health state."""
@@ -42,6 +43,13 @@ class Announcer:
         """These are all there are: each is said when it is new, not at each discovery."""
         for problem in problems:
             if problem not in self.problems:
-                log.warning("not advertised", extra={"problem": problem})
+                log.warning("problem", extra={"problem": problem})
                 self._outlet.problem(problem)
         self.problems = problems
+
+    def note(self, notes: tuple[str, ...]) -> None:
+        """What is as it was asked for and may surprise: a line in the log alone, once."""
+        for line in notes:
+            if line not in self.notes:
+                log.info("note", extra={"note": line})
+        self.notes = notes

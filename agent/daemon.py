@@ -321,6 +321,7 @@ class Agent:
         self.manager.apply(() if self._held_back else self.picture.views())
         if self._discovery_problems is not None:
             self._announcer.complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
+            self._announcer.note(self.picture.layout.notes)
         self._files.changed()
         self._schedule_tick()
         self._publish()

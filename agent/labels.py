@@ -72,11 +72,12 @@ def is_published(key: str) -> bool:
 
 
 def label_value(text: str) -> str:
-    """``text`` as a label value: blanks become ``-``, what else is not allowed is dropped, at most 63 characters.
+    """``text`` as a label value: what is not allowed is dropped, runs of blanks become ``-``; 63 characters at most.
 
-    A value must start and end with a letter or digit, or be empty.
+    A value must start and end with a letter or digit, or be empty. In that order, as the peer has it: a character
+    between two blanks goes without leaving two dashes.
     """
-    kept = re.sub(r"[^A-Za-z0-9._-]", "", re.sub(r"\s+", "-", text.strip()))
+    kept = "-".join(re.sub(r"[^A-Za-z0-9._ -]", "", text).split())
     return re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", kept[:_MAX_VALUE])
 
 
@@ -184,10 +185,11 @@ def _modes(gpus: Sequence[Gpu], spec: LayoutSpec, vgpu: VgpuHost | None, *, mps:
     asked = spec.replication is not None and spec.replication.mode is SharingMode.MPS
     found = {
         "mig.capable": _bool(any(gpu.mig_capable for gpu in gpus)),
-        "mig.strategy": spec.mig_strategy.value,
         "mps.capable": _bool((mps or asked) and not (asked and any(gpu.mig_enabled for gpu in gpus))),
         "vgpu.present": _bool(vgpu is not None),
     }
+    if spec.mig_strategy is not MigStrategy.NONE:
+        found["mig.strategy"] = spec.mig_strategy.value
     if vgpu is not None:
         found["vgpu.host-driver-version"] = label_value(vgpu.driver_version)
         found["vgpu.host-driver-branch"] = label_value(vgpu.driver_branch)

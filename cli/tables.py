@@ -105,7 +105,7 @@ def resources(report: NodeReport) -> Table | None:
         counts = (str(len(resource.devices)), str(healthy), str(taken))
         table.add_row(resource.name, *counts, resource.sharing.value, weakest(resource).value, known)
     for problem in report.problems:
-        table.add_row(Text(f"not advertised: {problem}", style="yellow"))
+        table.add_row(Text(f"problem: {problem}", style="yellow"))
     return table
 
 

@@ -89,10 +89,14 @@ class Resource(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """What the node advertises, and one line for each thing that was asked for and could not be."""
+    """What the node advertises, and one line for each thing that was asked for and could not be.
+
+    ``notes`` are lines about what was asked for, is so, and may surprise.
+    """
 
     resources: tuple[Resource, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def resource(self, name: ResourceName) -> Resource | None:
         return next((resource for resource in self.resources if resource.name == name), None)
@@ -154,7 +158,17 @@ def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None =
     order = {gpu.uuid: place for place, gpu in enumerate(node.gpus)}
     # Stable: within one GPU the devices keep their order.
     offered.sort(key=lambda item: order[item[1].gpu])
-    return Layout(_resources(offered, spec.replication), tuple(problems))
+    return Layout(_resources(offered, spec.replication), tuple(problems), tuple(_notes(rest, spec)))
+
+
+def _notes(node: Node, spec: LayoutSpec) -> Iterable[str]:
+    """The peer's rule, kept for those who rely on it: migStrategy none says to look away from MIG."""
+    for gpu in node.gpus:
+        if gpu.mig_enabled and spec.mig_strategy is MigStrategy.NONE:
+            yield (
+                f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: "
+                "it is offered whole, CUDA will see one instance at most"
+            )
 
 
 def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
@@ -165,12 +179,6 @@ def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable
         if gpu.mig_enabled and spec.mig_strategy is MigStrategy.MIXED:
             yield from _mixed(gpu, spec, problems)
             continue
-        if gpu.mig_enabled:
-            # The peer's rule, kept for those who rely on it: the strategy says to look away from MIG.
-            problems.append(
-                f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: "
-                "it is offered whole, CUDA will see one instance at most"
-            )
         name = _name_of(gpu, spec, problems)
         if name is not None:
             yield _whole(gpu, name)

@@ -1,5 +1,6 @@
 """From start to registered: what is advertised is what is there, shared as configured."""
 
+import logging
 import stat
 from pathlib import Path
 
@@ -122,11 +123,18 @@ async def test_single_mig_on_gpus_cut_differently_advertises_nothing_and_says_wh
     assert lab.kubelet.endpoints == {}
 
 
-async def test_without_a_mig_strategy_a_cut_gpu_is_offered_whole_with_a_warning(lab: Lab) -> None:
+async def test_without_a_mig_strategy_a_cut_gpu_is_offered_whole_and_that_is_no_problem(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     await lab.serve(fleet(2, more=CUT))
     assert resources(lab) == {GPU: 2}
-    (problem,) = lab.outlet.problems
-    assert "GPU 1" in problem
+    await lab.look_again()
+    assert (lab.outlet.problems, lab.report().problems) == ([], ())
+    (line,) = [record for record in caplog.records if "MIG" in str(vars(record).get("note", ""))]
+    assert (line.levelname, line.getMessage()) == ("INFO", "note")
+    assert "it is offered whole" in vars(line)["note"]
+    assert not [record for record in caplog.records if "not advertised" in record.getMessage()]
 
 
 async def test_every_socket_of_the_agent_is_its_owners_alone(lab: Lab) -> None:

@@ -149,8 +149,8 @@ def test_holders_are_sorted_whatever_their_order() -> None:
 
 
 def test_what_could_not_be_done_is_said() -> None:
-    status = made(node(gpu(0, instance("3g.40gb", 0), mig_enabled=True))).status
-    assert "migStrategy is none" in status.problems[0]
+    cut = node(gpu(0, instance("3g.40gb", 0), mig_enabled=True), gpu(1))
+    assert "GPUs 1 have MIG mode off" in made(cut, LayoutSpec(mig_strategy=MigStrategy.SINGLE)).status.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from inventory.sharing import (
     Replication,
     SharingMode,
 )
+from tests.agent.answers import rows
 
 A100 = "NVIDIA A100-SXM4-80GB"
 GPU = ResourceName("nvidia.com/gpu")
@@ -107,7 +108,6 @@ def test_whole_gpus_carry_the_whole_set() -> None:
         "gpu.compute.minor": "0",
         "gpu.mode": "compute",
         "mig.capable": "true",
-        "mig.strategy": "none",
         "mps.capable": "false",
         "vgpu.present": "false",
     }
@@ -362,6 +362,20 @@ def test_whatever_the_hardware_labels_are_valid_ours_and_repeatable(
         assert is_published(key), key
     assert told == labels(found, layout, spec, machine_type=machine, timestamp_s=1)
     assert bool(told) == any(each.product for each in made)
+
+
+@pytest.mark.parametrize("row", rows("label-values"), ids=lambda row: row["text"])
+def test_a_name_becomes_the_label_that_nvidias_discovery_writes(row: dict[str, str]) -> None:
+    assert label_value(row["text"]) == row["label"]
+    told = of(node(gpu(0, row["text"])), machine_type=row["text"])
+    assert (told["gpu.machine"], told["gpu.product"]) == (row["label"], row["label"])
+
+
+@pytest.mark.parametrize("strategy", MigStrategy)
+def test_the_strategy_is_a_label_only_where_there_is_one(strategy: MigStrategy) -> None:
+    told = of(node(gpu(0)), LayoutSpec(mig_strategy=strategy))
+    assert told.get("mig.strategy", "none") == strategy
+    assert ("mig.strategy" in told) == (strategy is not MigStrategy.NONE)
 
 
 @given(st.text())

@@ -116,7 +116,7 @@ def test_a_resource_row_counts_what_is_healthy_and_held_and_says_who_knows_it(ru
     rows = section(run("node", "resources").output, "Resources")
     assert rows[0] == [GPU, "2", "1", "1", "none", "hardware", "registered"]
     assert rows[1] == ["nvidia.com/mig-3g.20gb", "2", "1", "0", "none", "hardware", "not registered"]
-    assert rows[2] == ["not advertised: GPU 9 cannot be read"]
+    assert rows[2] == ["problem: GPU 9 cannot be read"]
 
 
 @pytest.mark.usefixtures("shown")

@@ -104,8 +104,10 @@ def test_strategy_none_offers_a_cut_gpu_whole_and_says_what_that_means() -> None
     layout = plan(node([gpu(0), gpu(1, mig=["1g.5gb"])]), LayoutSpec())
     assert [device.id for device in only(layout).devices] == ["GPU-00", "GPU-01"]
     assert only(layout).name == "nvidia.com/gpu"
-    assert "GPU 1" in layout.problems[0]
-    assert "migStrategy is none" in layout.problems[0]
+    (note,) = layout.notes
+    assert note.startswith("GPU 1 ")
+    assert "migStrategy is none: it is offered whole" in note
+    assert layout.problems == (), "it is as it was asked for"
 
 
 def test_strategy_single_offers_instances_under_the_name_of_gpus() -> None:

@@ -46,6 +46,13 @@ class EventSet:
                 self._queue.append(notice)
                 self._changed.notify()
 
+    def stray(self, notice: Notice) -> None:
+        """Queue a notice if this set listens to its kind, whichever GPU it is of."""
+        with self._changed:
+            if any(kinds & notice.kind for kinds in self._kinds.values()):
+                self._queue.append(notice)
+                self._changed.notify()
+
     def wake(self) -> None:
         """Let waiters look again: some GPU's state changed."""
         with self._changed:

@@ -66,6 +66,8 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     mig: dict[int, tuple[str, ...]]
     events: tuple[TimedOrders, ...]
     loads: tuple[Load, ...]
+    stray_events: bool = False
+    """An event reaches one set, of another GPU where there is one; else every set that is registered for its GPU."""
 
 
 class Fleet(Struct, frozen=True):

@@ -42,6 +42,7 @@ NODE_KEYS = (
     "mig",
     "fabricClusterUuid",
     "cliqueId",
+    "strayEvents",
 )
 
 _PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.0")
@@ -94,6 +95,7 @@ class NodeDraft:
             if len(set(values)) != len(values):
                 self.reader.need("gpus", "").fail(f"a {what} of its own for each GPU")
         mig_enabled, mig = self._mig(products)
+        stray = self.reader.get("strayEvents")
         return NodeSpec(
             name=self.name,
             gpus=gpus,
@@ -104,6 +106,7 @@ class NodeDraft:
             mig=mig,
             events=events,
             loads=loads,
+            stray_events=stray.truth() if stray else False,
         )
 
     def _texts(self, key: str) -> dict[str, str]:

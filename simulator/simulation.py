@@ -177,12 +177,26 @@ class Simulation:
                 self._changed.wait(left)
 
     def _tell(self, notices: tuple[Notice, ...]) -> None:
-        for events in self.sets:
-            for notice in notices:
+        for notice in notices:
+            if self.node.stray_events:
+                self._stray(notice)
+                continue
+            for events in self.sets:
                 events.deliver(notice)
         self.told = self.hardware
         for events in self.sets:
             events.wake()
+
+    def _stray(self, notice: Notice) -> None:
+        """To one set only: to that of another GPU where there is one."""
+
+        def order(events: EventSet) -> tuple[bool, list[tuple[int, int]]]:
+            heard = events.registrations()
+            return any(gpu == notice.gpu for gpu, _ in heard), heard
+
+        listening = sorted((events for events in self.sets if events.registrations()), key=order)
+        for events in listening[:1]:
+            events.stray(notice)
 
     def _reboot(self) -> None:
         with self._changed:

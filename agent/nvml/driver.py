@@ -19,7 +19,7 @@ from agent.nvml.links import link_matrix
 from agent.nvml.probe import Probe, look, works
 from agent.nvml.query import ask, must, text
 from agent.nvml.renewals import Renewals
-from agent.nvml.worker import GpuWorker, XidEvent
+from agent.nvml.worker import GpuWorker, XidEvent, address
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, NodeName
 
@@ -53,24 +53,19 @@ class Sighting(Struct, frozen=True):
 class _Slot:
     """One GPU index of NVML: its thread, and the handle and GPU last found there."""
 
-    def __init__(self, index: int, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
+    def __init__(self, index: int, on_event: Callable[["_Slot", XidEvent], None]) -> None:
         self.index = index
         self.handle: Any = None
         self.gpu: Gpu | None = None
-        self._on_xid = on_xid
-        self.worker = GpuWorker(f"gpu{index}", self._event)
+        self.worker = GpuWorker(f"gpu{index}", lambda event: on_event(self, event))
         self._changes: GpuWorker | None = None
 
     @property
     def changes(self) -> GpuWorker:
-        """A second thread, for what takes long: the GPU's probes and events go on meanwhile."""
+        """A second thread, for what takes long or may hang: the GPU's probes and events go on meanwhile."""
         if self._changes is None:
             self._changes = GpuWorker(f"gpu{self.index}-mig")
         return self._changes
-
-    def _event(self, event: XidEvent) -> None:
-        if self.gpu is not None:
-            self._on_xid(self.gpu.uuid, event)
 
 
 class Driver:
@@ -88,6 +83,8 @@ class Driver:
         self._pool: list[_Slot] = []
         self._slots: list[_Slot] = []
         self._renewals = Renewals()
+        self._naming: set[asyncio.Task[None]] = set()
+        """Events whose GPU is being asked for."""
         self._indexed = asyncio.Event()
         """Not set while a discovery finds out who is at which index."""
         self._indexed.set()
@@ -214,6 +211,8 @@ class Driver:
     async def close(self) -> None:
         """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""
         slots, self._slots = self._slots, []
+        for task in tuple(self._naming):
+            task.cancel()
         for slot in slots:
             slot.handle, slot.gpu = None, None
         quiet = await asyncio.gather(*(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True)
@@ -226,13 +225,42 @@ class Driver:
         except NvmlError as failed:
             log.debug("NVML was not shut down: %s", failed)
 
+    def _heard(self, slot: _Slot, event: XidEvent) -> None:
+        """An event that came to ``slot``'s thread; whose it is says the event."""
+        if event.device is not None:
+            there = address(event.device)
+            named = next((one for one in self._slots if one.handle is not None and address(one.handle) == there), None)
+            if named is None:
+                # A library with another handle for each call. Asked beside the probes: the GPU may be one that hangs.
+                task = asyncio.create_task(self._name(slot, event))
+                self._naming.add(task)
+                task.add_done_callback(self._naming.discard)
+                return
+            slot = named
+        if slot.gpu is not None:
+            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+
+    async def _name(self, slot: _Slot, event: XidEvent) -> None:
+        """Tell an event whose handle is none of ours, by the UUID behind it; without one it is his who heard it."""
+        try:
+            uuid = GpuUuid(text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device))))
+        except NvmlError as failed:
+            log.warning("an XID's GPU has no UUID", extra={"heard_by": slot.index, "error": str(failed)})
+        else:
+            if self._find(uuid) is None:
+                log.warning("an XID of a GPU that is not listed", extra={"gpu": uuid, "xid": event.xid})
+                return
+            slot = self._find(uuid) or slot
+        if slot.gpu is not None:
+            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+
     def _find(self, uuid: GpuUuid) -> _Slot | None:
         return next((slot for slot in self._slots if slot.gpu is not None and slot.gpu.uuid == uuid), None)
 
     def _fit(self, count: int) -> None:
         """One slot for each index, with the thread that index had before."""
         for index in range(len(self._pool), count):
-            self._pool.append(_Slot(index, self._on_xid))
+            self._pool.append(_Slot(index, self._heard))
         for slot in self._pool[count:]:
             slot.handle, slot.gpu = None, None
         self._slots = self._pool[:count]

@@ -37,11 +37,16 @@ EVENT_TYPES = (
 
 
 class XidEvent(Struct, frozen=True):
-    """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU."""
+    """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU.
+
+    ``device`` is the event's own handle where that is not the handle listened to, else None: some libraries deliver
+    an event to whichever set is waited on.
+    """
 
     xid: int
     gi: int | None = None
     ci: int | None = None
+    device: Any = None
 
 
 class GpuWorker:
@@ -79,7 +84,7 @@ class GpuWorker:
 
     def watches(self, handle: Any) -> bool:
         """Whether events of this very handle are heard now."""
-        return self._events is not None and self._watched == _address(handle)
+        return self._events is not None and self._watched == address(handle)
 
     @property
     def deaf(self) -> bool:
@@ -103,7 +108,7 @@ class GpuWorker:
 
     def _register(self, handle: Any) -> bool:
         self._release()
-        self._watched = _address(handle)
+        self._watched = address(handle)
         supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
         try:
             if supported:
@@ -173,7 +178,8 @@ class GpuWorker:
             return False
         if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
             gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
-            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci))
+            device = None if address(data.device) in (None, self._watched) else data.device
+            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci, device=device))
         return True
 
     def _tell(self, function: Callable[..., None], *args: Any) -> None:
@@ -184,7 +190,7 @@ class GpuWorker:
             log.debug("an NVML answer came after the end")
 
 
-def _address(handle: Any) -> int | None:
+def address(handle: Any) -> int | None:
     """What identifies a handle: the address in its opaque pointer."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 

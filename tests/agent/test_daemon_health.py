@@ -65,6 +65,14 @@ async def test_an_xid_without_an_instance_takes_out_every_instance_of_the_gpu(la
     assert lab.down() == set(), "the whole GPU beside it is another board"
 
 
+async def test_an_xid_takes_out_the_gpu_it_names_whichever_set_it_came_to(lab: Lab) -> None:
+    await lab.serve(fleet(3, more="  strayEvents: true\n"))
+    lab.sim(gpu=1, xid=48)
+    await lab.until(lambda: bool(lab.down()))
+    assert lab.down() == {lab.uuid(1)}
+    assert lab.state(0) is HealthState.HEALTHY
+
+
 async def test_after_a_reset_comes_probation_and_then_health(lab: Lab) -> None:
     endpoint = await lab.serve(fleet(2))
     lab.sim(gpu=1, xid=79)

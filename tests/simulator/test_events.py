@@ -55,6 +55,24 @@ def test_only_registered_gpus_and_kinds_are_heard(simulate: Simulate) -> None:
     assert {next_event(both).eventType, next_event(both).eventType} == {XID, pynvml.nvmlEventTypeDoubleBitEccError}
 
 
+def test_a_stray_event_comes_once_and_to_the_set_of_another_gpu(simulate: Simulate) -> None:
+    simulation = simulate(node(2, more="  strayEvents: true\n"))
+    mine, other = listen(1), listen(0)
+    simulation.order(Xid(gpu=1, xid=62))
+    event = next_event(other)
+    assert pynvml.nvmlDeviceGetUUID(event.device) == pynvml.nvmlDeviceGetUUID(gpu(1))
+    assert event.eventData == 62
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        next_event(mine)
+
+
+def test_a_stray_event_with_one_set_only_comes_to_that(simulate: Simulate) -> None:
+    simulation = simulate(node(2, more="  strayEvents: true\n"))
+    events = listen(0, 1)
+    simulation.order(Xid(gpu=1, xid=31))
+    assert next_event(events).eventData == 31
+
+
 def test_an_event_ends_a_wait_that_is_under_way(simulate: Simulate) -> None:
     simulation = simulate(node())
     events = listen(0)

@@ -1,6 +1,7 @@
 """What the driver finds on simulated nodes, held against the fleet and the product tables themselves."""
 
 import asyncio
+import itertools
 import time
 from pathlib import Path
 
@@ -378,6 +379,69 @@ async def test_an_xid_between_two_discoveries_is_told_once(simulate: Simulate, d
     simulation.order(orders.Xid(gpu=0, xid=43))
     await eventually(lambda: len(heard.xids) == 2)
     assert [xid for _, xid in heard.xids] == [31, 43]
+
+
+STRAY = "  strayEvents: true\n"
+
+
+async def test_an_xid_is_the_gpus_whose_handle_it_carries_whichever_set_it_came_to(
+    simulate: Simulate, driver: Driver, heard: Heard
+) -> None:
+    simulation = simulate(3, more=STRAY)
+    await driver.open()
+    gpus = (await found(driver)).gpus
+    await driver.watch()
+    for index in (1, 0, 2):
+        simulation.order(orders.Xid(gpu=index, xid=31 + index))
+        await eventually(lambda: len(heard.xids) > 0 and heard.xids[-1][1] == 31 + index)  # noqa: B023 - awaited here
+    assert heard.xids == [(gpus[1].uuid, 32), (gpus[0].uuid, 31), (gpus[2].uuid, 33)]
+    assert all(event.device is None for _, event in heard.events), "a handle is no matter of the agent's"
+
+
+async def lost_handles(simulate: Simulate, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, Node]:
+    """Two GPUs whose events carry handles that are nobody's."""
+    simulation = simulate(2, more=STRAY)
+    await driver.open()
+    node = await found(driver)
+    await driver.watch()
+    fresh = itertools.count(1)
+    monkeypatch.setattr("agent.nvml.driver.address", lambda _: next(fresh))
+    return simulation, node
+
+
+async def test_a_handle_that_is_nobodys_is_asked_for_its_uuid(
+    simulate: Simulate, driver: Driver, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, node = await lost_handles(simulate, driver, monkeypatch)
+    simulation.order(orders.Xid(gpu=1, xid=48))
+    await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 48)])
+
+
+async def test_an_xid_without_a_uuid_counts_for_the_gpu_that_was_listened_to(
+    simulate: Simulate, driver: Driver, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, node = await lost_handles(simulate, driver, monkeypatch)
+
+    def nvmlDeviceGetUUID(_: object) -> str:  # noqa: N802 - NVML's manner
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", nvmlDeviceGetUUID)
+    simulation.order(orders.Xid(gpu=1, xid=48))
+    await eventually(lambda: heard.xids == [(node.gpus[0].uuid, 48)])
+
+
+async def test_an_xid_of_a_gpu_that_is_not_listed_is_said_and_counts_for_none(
+    simulate: Simulate,
+    driver: Driver,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    simulation, _ = await lost_handles(simulate, driver, monkeypatch)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda _: "GPU-elsewhere")
+    simulation.order(orders.Xid(gpu=1, xid=48))
+    await eventually(lambda: any("not listed" in record.getMessage() for record in caplog.records))
+    assert heard.xids == []
 
 
 @pytest.mark.usefixtures("impatient")

@@ -21,9 +21,9 @@ def looks_like_json(text: str) -> bool:
     return text.lstrip(" \t\r\n").startswith("{")
 
 
-def parse_json(text: str, file: str) -> Node:
+def parse_json(text: str, file: str, *, forgiving: bool = False) -> Node:
     """The tree of a JSON document. Raises NotJson, or ConfigError for JSON that breaks a limit."""
-    scanner = _Scanner(text, file)
+    scanner = _Scanner(text, Builder(file, forgiving=forgiving))
     position = scanner.space(0)
     node, position = scanner.value(position, 0)
     if scanner.space(position) != len(text):
@@ -32,9 +32,9 @@ def parse_json(text: str, file: str) -> Node:
 
 
 class _Scanner:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, build: Builder) -> None:
         self.text = text
-        self.build = Builder(file)
+        self.build = build
         self._newlines = [match.start() for match in re.finditer("\n", text)]
 
     def line(self, position: int) -> int:

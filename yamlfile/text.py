@@ -8,17 +8,20 @@ from yamlfile.jsontext import NotJson, looks_like_json, parse_json
 from yamlfile.tree import MAX_BYTES, Node
 
 
-def parse_text(text: str, file: str) -> Node:
-    """The tree of the one document in ``text``; ``file`` is what messages call it. Raises ConfigError."""
+def parse_text(text: str, file: str, *, forgiving: bool = False) -> Node:
+    """The tree of the one document in ``text``; ``file`` is what messages call it. Raises ConfigError.
+
+    ``forgiving``: merge keys are carried out, and of a key given twice the last counts (see ``tree.Builder``).
+    """
     if looks_like_json(text):
         try:
-            return parse_json(text, file)
+            return parse_json(text, file, forgiving=forgiving)
         except NotJson:
             pass
     # Imported here: a JSON file costs no YAML parser.
     from yamlfile.yamltext import parse_yaml
 
-    return parse_yaml(text, file)
+    return parse_yaml(text, file, forgiving=forgiving)
 
 
 def read_text(file: Path) -> str:

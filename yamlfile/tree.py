@@ -27,6 +27,7 @@ class Kind(StrEnum):
     STRING = "a string"
     LIST = "a list"
     MAP = "a section"
+    MERGE = "a merge key (<<)"
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """The value in a few words, for messages."""
-        if self.kind in (Kind.NULL, Kind.LIST, Kind.MAP):
+        if self.kind in (Kind.NULL, Kind.LIST, Kind.MAP, Kind.MERGE):
             return self.kind.value
         shown = self.text if len(self.text) <= SHOWN else self.text[:SHOWN] + "..."
         return repr(shown) if self.kind is Kind.STRING else shown
@@ -68,6 +69,8 @@ def as_bool(text: str) -> bool | None:
 
 
 def _kind(text: str) -> Kind:
+    if text == "<<":
+        return Kind.MERGE
     if text in ("", "~", "null", "Null", "NULL"):
         return Kind.NULL
     if as_bool(text) is not None:
@@ -87,10 +90,15 @@ def _kind(text: str) -> Kind:
 
 
 class Builder:
-    """Puts nodes together under the limits. Both parsers use it, so both refuse the same things."""
+    """Puts nodes together under the limits. Both parsers use it, so both refuse the same things.
 
-    def __init__(self, file: str) -> None:
+    ``forgiving`` is how Go's YAML reader (sigs.k8s.io/yaml) takes a section: merge keys are carried out, and of a key
+    that is there twice the last counts, in the order of the file.
+    """
+
+    def __init__(self, file: str, *, forgiving: bool = False) -> None:
         self.file = file
+        self.forgiving = forgiving
 
     def error(self, line: int, found: str, expected: str, key: str = "") -> ConfigError:
         return ConfigError(f"{self.file}:{line}", key, found, expected)
@@ -103,18 +111,28 @@ class Builder:
         return Node(kind=Kind.LIST, line=line, items=tuple(items), size=self._size(items, line))
 
     def mapping(self, pairs: list[tuple[Node, Node]], line: int) -> Node:
-        """A section. Keys are strings and unique: what a second one would mean differs from parser to parser."""
+        """A section. Keys are strings, and unique unless forgiven: what a second one means differs between parsers."""
         entries: dict[str, Node] = {}
         for key, value in pairs:
             if key.kind in (Kind.LIST, Kind.MAP):
                 raise self.error(key.line, f"{key.kind} as a key", "a word")
-            if key.text == "<<":
-                raise self.error(key.line, "a merge key (<<)", "the keys themselves")
-            if key.text in entries:
+            if key.kind is Kind.MERGE and self.forgiving:
+                entries.update(self._merged(value, key.line))
+                continue
+            if key.kind is Kind.MERGE:
+                raise self.error(key.line, key.kind.value, "the keys themselves")
+            if key.text in entries and not self.forgiving:
                 raise self.error(key.line, "the key twice", "it once", key.text[:SHOWN])
             # Messages point at the key: a section's own first line is the one below it, an alias's is elsewhere.
             entries[key.text] = value if value.line == key.line else replace(value, line=key.line)
         return Node(kind=Kind.MAP, line=line, entries=entries, size=self._size(list(entries.values()), line))
+
+    def _merged(self, value: Node, line: int) -> dict[str, Node]:
+        """What a merge key brings: of a list of sections the first that has a key gives it."""
+        sections = value.items if value.kind is Kind.LIST else (value,)
+        if any(section.kind is not Kind.MAP for section in sections):
+            raise self.error(line, value.describe(), "a section or a list of sections to merge", "<<")
+        return {key: node for section in reversed(sections) for key, node in section.entries.items()}
 
     def _size(self, children: list[Node], line: int) -> int:
         size = 1 + sum(child.size for child in children)

@@ -32,9 +32,9 @@ class _Open(Struct):
     children: list[Node] = field(default_factory=list)
 
 
-def parse_yaml(text: str, file: str) -> Node:
+def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> Node:
     """The tree of the one document in ``text``; an empty one is null. Raises ConfigError."""
-    build = Builder(file)
+    build = Builder(file, forgiving=forgiving)
     try:
         return _tree(_events(text), build)
     except yaml.MarkedYAMLError as wrong:

@@ -50,9 +50,13 @@ class PartedChoice:
         self._configurations, self._broken = {}, ""
         if path is not None:
             try:
-                self._configurations = parted.parse(read_text(path), str(path))
+                found = parted.parse(read_text(path), str(path))
             except ConfigError as wrong:
                 self._broken = str(wrong)
+            else:
+                self._configurations = found.configurations
+                for warning in found.warnings:
+                    log.warning("mig config", extra={"problem": warning})
         return True
 
     def wishes(self, gpus: tuple[Gpu, ...], named: Mapping[GpuUuid, GpuMode]) -> dict[GpuUuid, Wish]:

@@ -8,6 +8,9 @@
         mig-enabled: true
         mig-devices: {"1g.10gb": 7}
 
+What its reader takes is taken: merge keys, a key given twice (the last counts), a subsystem's id behind the board's
+(``0x233010DE:0x16C010DE``), several attributes of a profile (``+me,gfx``).
+
 An entry later in a configuration stands over an earlier one for the GPUs that both mean, as mig-parted applies them.
 """
 
@@ -23,9 +26,22 @@ from inventory.ids import GpuUuid
 from yamlfile import Document, Kind, Place, parse_text
 from yamlfile.parsers import BOOL, TEXT, integer
 
-_FILTER = re.compile(r"0x[0-9a-fA-F]{8}")
-_PROFILE = re.compile(r"(\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb([+-][a-z.]+)*")
+_NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[0-7_]*|[1-9][0-9_]*)")
+_OCTAL = re.compile(r"([+-]?)0_?([0-7])")
+_ATTRIBUTE = r"[A-Za-z]([A-Za-z0-9.]*[A-Za-z0-9])?"
+_PROFILE = re.compile(rf"(\d{{1,2}}c\.)?\d{{1,2}}g\.\d{{1,4}}gb([+-]{_ATTRIBUTE}(,{_ATTRIBUTE})*)?")
 MAX_COUNT = 64
+_MOST = 0x7FFFFFFF
+
+
+class BoardFilter(Struct, frozen=True):
+    """A board by its PCI ids, ``0xDDDDVVVV``. ``device`` None: what was written is no number and means no board."""
+
+    device: int | None
+    subsystem: int | None = None
+
+    def means(self, gpu: Gpu) -> bool:
+        return gpu.pci_device_id == self.device and self.subsystem in (None, gpu.pci_subsystem_id)
 
 
 class PartedEntry(Struct, frozen=True):
@@ -33,23 +49,31 @@ class PartedEntry(Struct, frozen=True):
 
     enabled: bool
     profiles: tuple[str, ...] = ()
-    filters: tuple[int, ...] = ()
+    filters: tuple[BoardFilter, ...] = ()
     indexes: tuple[int, ...] | None = None
 
 
 Configurations = Mapping[str, tuple[PartedEntry, ...]]
 
 
-def parse(text: str, file: str) -> Configurations:
+class Parted(Struct, frozen=True):
+    """A file, read. ``warnings`` are lines about what is read and means nothing."""
+
+    configurations: Configurations
+    warnings: tuple[str, ...] = ()
+
+
+def parse(text: str, file: str) -> Parted:
     """The configurations by name. Raises ConfigError, one line with the line number."""
-    place = Place(Document(file=file), "", parse_text(text, file))
+    place = Place(Document(file=file), "", parse_text(text, file, forgiving=True))
     fields = place.fields(("version", "mig-configs"))
     version = fields.get("version")
     if version is None or version.node.text != "v1":
         raise (version or place).error("version: v1")
     if "mig-configs" not in fields:
         raise place.error("the key mig-configs", "none")
-    return {name: tuple(_entry(item) for item in found.items()) for name, found in fields["mig-configs"].children()}
+    found = {name: tuple(_entry(item) for item in one.items()) for name, one in fields["mig-configs"].children()}
+    return Parted(found, tuple(place.document.warnings))
 
 
 def _entry(place: Place) -> PartedEntry:
@@ -71,22 +95,45 @@ def _entry(place: Place) -> PartedEntry:
 
 def _profiles(place: Place) -> tuple[str, ...]:
     found: list[str] = []
-    for name, item in place.children():
+    for key, item in place.children():
+        # An attribute that is left empty is passed over.
+        name = re.sub(r",+(?=,|$)", "", key)
         if not _PROFILE.fullmatch(name):
-            raise item.error("a MIG profile as the key, e.g. 1g.10gb", repr(name[:40]))
+            raise item.error("a MIG profile as the key, e.g. 1g.10gb", repr(key[:40]))
         found += [name] * int(item.value(integer(0, MAX_COUNT)))
     return tuple(found)
 
 
-def _filters(place: Place) -> tuple[int, ...]:
-    items = place.items() if place.node.kind is Kind.LIST else [place]
-    found: list[int] = []
-    for item in items:
-        # YAML reads a bare 0x233010DE as a number; its text is the same.
-        if not _FILTER.fullmatch(item.node.text):
-            raise item.error("a PCI device id and vendor id such as 0x233010DE")
-        found.append(int(item.node.text, 16))
-    return tuple(found)
+_BOARD = "a PCI device id and vendor id such as 0x233010DE"
+
+
+def _filters(place: Place) -> tuple[BoardFilter, ...]:
+    if place.node.kind is not Kind.LIST:
+        return (_filter(place),) if place.node.text else ()
+    return tuple(_filter(item) for item in place.items())
+
+
+def _filter(place: Place) -> BoardFilter:
+    # YAML reads a bare 0x233010DE as a number; its text is the same.
+    if place.node.kind not in (Kind.STRING, Kind.INT):
+        raise place.error(_BOARD)
+    device, *more = (_number(part) for part in place.node.text.split(":"))
+    if device is None or len(more) > 1 or None in more:
+        # As mig-parted: an entry for a board that nobody has, not a broken file.
+        place.warn(f"found {place.node.describe()}, expected {_BOARD}: no GPU is meant")
+        return BoardFilter(None)
+    return BoardFilter(device, *more)
+
+
+def _number(text: str) -> int | None:
+    """What Go's ``strconv.ParseInt(text, 0, 32)`` makes of ``text``; None where it refuses."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        value = int(_OCTAL.sub(r"\g<1>0o\2", text, count=1) if _OCTAL.match(text) else text, 0)
+    except ValueError:
+        return None
+    return value if -_MOST - 1 <= value <= _MOST else None
 
 
 def _devices(place: Place) -> tuple[int, ...] | None:
@@ -102,7 +149,7 @@ def wishes(entries: Sequence[PartedEntry], gpus: Sequence[Gpu], when_busy: WhenB
     found: dict[GpuUuid, Wish] = {}
     for entry in entries:
         for gpu in gpus:
-            if entry.filters and gpu.pci_device_id not in entry.filters:
+            if entry.filters and not any(board.means(gpu) for board in entry.filters):
                 continue
             if entry.indexes is not None and gpu.index not in entry.indexes:
                 continue

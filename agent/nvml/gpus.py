@@ -61,6 +61,7 @@ def read_gpu(handle: Any, index: int, sys_root: Path) -> Gpu:
         compute_capability=tuple(ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)),
         pci_bus_id=bus_id,
         pci_device_id=pci.pciDeviceId,
+        pci_subsystem_id=pci.pciSubSystemId,
         pci_class=read_pci_class(sys_root, bus_id),
         numa_node=read_numa_node(sys_root, bus_id),
         memory_mib=memory.total // MIB,

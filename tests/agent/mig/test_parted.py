@@ -1,7 +1,9 @@
 """mig-parted's file as it is, and the label that chooses from it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from agent.mig.settings import MigSettings
 from inventory.devices import Gpu
 from inventory.gpulayout import GpuMode, Mig, WhenBusy, Whole
 from inventory.ids import GpuUuid
+from tests.agent.answers import rows
 from tests.inventory.builders import gpu
 from yamlfile import ConfigError
 
@@ -48,9 +51,10 @@ mig-configs:
 
 def machine() -> tuple[Gpu, ...]:
     """Two A100, one H100, and a board without MIG."""
-    boards = [(A100, True), (A100, True), (H100, True), (0x1EB810DE, False)]
+    a100, h100 = (A100, 0x146310DE, True), (H100, 0x16C010DE, True)
     return tuple(
-        replace(gpu(index), pci_device_id=board, mig_capable=capable) for index, (board, capable) in enumerate(boards)
+        replace(gpu(index), pci_device_id=board, pci_subsystem_id=subsystem, mig_capable=capable)
+        for index, (board, subsystem, capable) in enumerate((a100, a100, h100, (0x1EB810DE, 0x12A210DE, False)))
     )
 
 
@@ -68,14 +72,14 @@ def by_index(found: Mapping[GpuUuid, Wish]) -> dict[int, tuple[str, ...] | None]
     ],
 )
 def test_a_configuration_means_these_gpus(name: str, expected: dict[int, tuple[str, ...] | None]) -> None:
-    entries = parse(FILE, "config.yaml")[name]
+    entries = parse(FILE, "config.yaml").configurations[name]
     assert by_index(wishes(entries, machine(), WhenBusy.WAIT)) == expected
     assert {wish.when_busy for wish in wishes(entries, machine(), WhenBusy.WAIT).values()} == {WhenBusy.WAIT}
 
 
 def test_indexes_that_are_not_there_are_known() -> None:
-    assert missing(parse(FILE, "f")["custom"], machine()) == (7,)
-    assert missing(parse(FILE, "f")["all-enabled"], machine()) == ()
+    assert missing(parse(FILE, "f").configurations["custom"], machine()) == (7,)
+    assert missing(parse(FILE, "f").configurations["all-enabled"], machine()) == ()
 
 
 def test_mig_asked_by_index_of_a_board_without_it_is_a_wish_to_be_refused() -> None:
@@ -99,7 +103,8 @@ def entry(keys: str) -> str:
         (entry("devices: all, mig-enabled: true, mig-device: {}"), "did you mean mig-devices?"),
         (entry("devices: all, mig-enabled: true, mig-devices: {big: 1}"), "expected a MIG profile"),
         (entry("devices: all, mig-enabled: false, mig-devices: {1g.5gb: 1}"), "no instances"),
-        (entry("devices: all, mig-enabled: true, device-filter: A100"), "such as 0x233010DE"),
+        (entry("devices: all, mig-enabled: true, device-filter: [[A100]]"), "such as 0x233010DE"),
+        (entry("<<: [3], devices: all, mig-enabled: true"), "f:2: <<: found a list, expected a section or a list of"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(text: str, said: str) -> None:
@@ -107,6 +112,29 @@ def test_a_mistake_is_one_line_with_its_place(text: str, said: str) -> None:
         parse(text, "f")
     assert said in str(wrong.value)
     assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("row", rows("mig-parted"), ids=lambda row: row["name"])
+def test_a_file_is_read_as_mig_parted_reads_it(row: dict[str, Any]) -> None:
+    text = row.get("text") or json.dumps(row["file"])
+    if "means" not in row:
+        with pytest.raises(ConfigError):
+            parse(text, "f")
+        return
+    means = {index: None if names is None else tuple(names) for index, names in row["means"].items()}
+    assert by_index(wishes(parse(text, "f").configurations["c"], machine(), WhenBusy.WAIT)) == means
+
+
+def test_a_filter_that_means_no_board_is_said() -> None:
+    read = parse(entry("devices: all, mig-enabled: true, device-filter: [233010DE, 0x233010DE]"), "f")
+    (warning,) = read.warnings
+    assert warning.startswith("f:2: mig-configs.a[0].device-filter[0]: found '233010DE', expected a PCI device id")
+    assert warning.endswith("no GPU is meant")
+
+
+def test_an_attribute_left_empty_is_passed_over() -> None:
+    (one,) = parse(entry("devices: all, mig-enabled: true, mig-devices: {'1g.10gb+me,': 1}"), "f").configurations["a"]
+    assert one.profiles == ("1g.10gb+me",)
 
 
 # The label
@@ -174,6 +202,18 @@ def test_a_broken_file_is_said_and_a_mended_one_is_read(choice: PartedChoice) ->
     assert choice.reread()
     assert len(choice.wishes(machine(), {})) == 3
     assert choice.problems == ()
+
+
+def test_a_filter_that_means_no_board_is_no_failure(choice: PartedChoice, caplog: pytest.LogCaptureFixture) -> None:
+    path = choice.settings.config_file
+    assert path is not None
+    path.with_name("new").write_text(entry("devices: all, mig-enabled: true, device-filter: 233010DE"))
+    path.with_name("new").replace(path)
+    assert choice.reread()
+    choice.label = "a"
+    assert choice.wishes(machine(), {}) == {}
+    assert (choice.problems, choice.answer({})) == ((), "success")
+    assert [record.getMessage() for record in caplog.records] == ["mig config"]
 
 
 def test_what_a_layout_names_is_the_layouts_and_a_difference_is_said(choice: PartedChoice) -> None:

@@ -58,6 +58,7 @@ async def test_every_product_is_read_as_the_fleet_describes_it(
         assert gpu.architecture == ARCHITECTURES[board.architecture.number]
         assert gpu.brand == BRANDS[board.brand]
         assert (gpu.pci_device_id, gpu.pci_class) == (board.pci_device_id, board.pci_class >> 8)
+        assert gpu.pci_subsystem_id & 0xFFFF == 0x10DE
         assert gpu.serial == spec.serial or not spec.serial or gpu.serial is None
         assert len([link for link in gpu.nvlinks if link.active]) == len(spec.links)
         assert gpu.readable

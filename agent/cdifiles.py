@@ -5,10 +5,7 @@ restart while the agent is away still need them.
 """
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from msgspec import Struct
 from agent.access import driver_files, extra_nodes, seen_at
 from agent.config.settings import DriverSettings
 from agent.files import write_atomically
+from agent.programs import started
 from deviceplugin.cdi import DriverFiles, device_names, file_name, rename_kind, specs
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 
@@ -130,29 +128,17 @@ class CdiFiles:
 
 async def run_program(*words: str) -> bytes | None:
     """What a program printed; None, and one warning, when it is missing, fails or takes too long."""
+    pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as missing:
-        log.warning("cannot run", extra={"program": words[0], "error": str(missing)})
-        return None
-    try:
-        async with asyncio.timeout(PROGRAM_TIMEOUT_S):
-            output, errors = await process.communicate()
+        async with started(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+            async with asyncio.timeout(PROGRAM_TIMEOUT_S):
+                output, errors = await process.communicate()
     except TimeoutError:
         log.warning("took too long", extra={"program": words[0], "timeout_s": PROGRAM_TIMEOUT_S})
         return None
-    finally:
-        if process.returncode is None:
-            # The whole session: a child of the program would keep our pipes open.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    except OSError as missing:
+        log.warning("cannot run", extra={"program": words[0], "error": str(missing)})
+        return None
     if process.returncode != 0:
         log.warning("failed", extra={"program": words[0], "error": errors.decode(errors="replace")[-200:]})
         return None

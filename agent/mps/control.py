@@ -4,11 +4,11 @@ The daemon's socket speaks a protocol of NVIDIA's own that is not documented; th
 """
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
 from collections.abc import Iterable, Mapping, Sequence
+
+from agent.programs import started
 
 ASK_TIMEOUT_S = 10.0
 _KEPT = 200
@@ -22,27 +22,15 @@ async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", time
     """What a program printed. Raises MpsError where it is missing, fails or takes too long."""
     timeout_s = ASK_TIMEOUT_S if timeout_s is None else timeout_s
     name = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line
+    options = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, **env},
-            start_new_session=True,
-        )
-    except OSError as missing:
-        raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
-    try:
-        async with asyncio.timeout(timeout_s):
-            output, _ = await process.communicate(text.encode())
+        async with started(*words, **options, env={**os.environ, **env}) as process:
+            async with asyncio.timeout(timeout_s):
+                output, _ = await process.communicate(text.encode())
     except TimeoutError:
         raise MpsError(f"{name} did not end within {timeout_s:g} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+    except OSError as missing:
+        raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
     printed = output.decode(errors="replace").strip()
     if process.returncode != 0:
         last = printed.splitlines()[-1][-_KEPT:] if printed else f"exit code {process.returncode}"

@@ -12,7 +12,7 @@ from cli.local import output_option
 from cli.simulatetables import show
 from controller.config.load import default, load
 from controller.objects.meta import KubernetesObject
-from controller.simulation.documents import Document, InputError, documents
+from controller.simulation.documents import Document, InputError, documents, unknown
 from controller.simulation.manifests import scenario
 from controller.simulation.run import Progress, simulate
 from yamlfile import ConfigError
@@ -55,6 +55,7 @@ class Seconds(click.ParamType[float]):
 )
 @click.option("--until", type=Seconds(), metavar="DURATION", help="Cut off after so much virtual time.")
 @click.option("--fail-pending", is_flag=True, help=f"Exit with {EXIT_PENDING} if a workload waits at the end.")
+@click.option("--allow-unknown-fields", is_flag=True, help="Fields that no API server knows are a note and no error.")
 @output_option
 def simulate_command(
     manifests: tuple[Path, ...],
@@ -62,6 +63,7 @@ def simulate_command(
     config: Path | None,
     until: float | None,
     fail_pending: bool,
+    allow_unknown_fields: bool,
     output: str,
 ) -> None:
     """Who runs when? Queues, classes and jobs from files, GPUs from a fleet file, no cluster.
@@ -82,9 +84,10 @@ def simulate_command(
     try:
         settings = default() if config is None else load(config)
         nodes, events = _nodes(fleet)
-        given = scenario(_documents(manifests), settings)
+        strangers: list[str] = []
+        given = scenario(_documents(manifests, strangers if allow_unknown_fields else None), settings)
         given = msgspec.structs.replace(given, objects=(*given.objects, *nodes))
-        notes = [str(one) for one in settings.without_effect] + list(given.warnings)
+        notes = [*map(str, settings.without_effect), *strangers, *given.warnings]
         if events:
             notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
         for note in notes:
@@ -113,10 +116,16 @@ def _nodes(fleet: Path | None) -> tuple[list[KubernetesObject], bool]:
     return [*nodes], events
 
 
-def _documents(manifests: Iterable[Path]) -> Iterator[Document]:
-    for path in manifests:
-        for file in _files(path):
-            yield from documents(_text(file), str(file) if str(file) != "-" else "standard input")
+def _documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterator[Document]:
+    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError."""
+    for file in (file for path in manifests for file in _files(path)):
+        text = _text(file)
+        found = documents(text, str(file) if str(file) != "-" else "standard input")
+        for line in unknown(text, found):
+            if strangers is None:
+                raise InputError(f"{line} (--allow-unknown-fields passes over it)")
+            strangers.append(f"{line}; passed over")
+        yield from found
 
 
 def _files(path: Path) -> list[Path]:

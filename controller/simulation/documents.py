@@ -1,14 +1,22 @@
-"""Manifests as text into documents that know where they came from. Nothing here knows what a document means."""
+"""Manifests as text into documents that know where they came from, their fields those that the API has.
 
+Beyond that, nothing here knows what a document means.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import yaml
 
+from controller.simulation.fields import Unknown, unknown_fields
+
 Json = dict[str, Any]
 
 _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 class InputError(ValueError):
@@ -16,11 +24,12 @@ class InputError(ValueError):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One document of a file, counted from 1. Items of a ``List`` carry the number of their list."""
+    """One document of a file, counted from 1. Items of a ``List`` carry its number, and the path that leads to them."""
 
     file: str
     number: int
     data: Json
+    path: tuple[str | int, ...] = ()
 
     def error(self, text: object) -> InputError:
         return InputError(f"{self.file}: document {self.number}: {text}")
@@ -74,8 +83,49 @@ def _flat(document: Document) -> list[Document]:
         if not isinstance(data.get("metadata"), dict) or not isinstance(data["metadata"].get("name"), str):
             raise document.error(f"{document.kind}: metadata.name: expected a name")
         return [document]
-    items = data["items"]
-    return [one for item in items for one in _flat(Document(document.file, document.number, item))]
+    inside = (
+        Document(document.file, document.number, item, (*document.path, "items", index))
+        for index, item in enumerate(data["items"])
+    )
+    return [one for item in inside for one in _flat(item)]
+
+
+def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:
+    """A line, fit to be shown, for every field of documents of ``text`` that its kind does not have."""
+    for document in found:
+        for one in unknown_fields(document.data):
+            line = _line(text, document.number, (*document.path, *one.path))
+            yield f"{document.file}:{line}: {_told(document, one)}"
+
+
+def _told(document: Document, one: Unknown) -> str:
+    name = document.data["metadata"]["name"]
+    return f"{document.kind} {name[:63]}: {one.field}: found an unknown field, expected {one.expected}"
+
+
+def _line(text: str, number: int, path: Sequence[str | int]) -> int:
+    """Where the key at the end of ``path`` stands: parsed again, since plain data knows no lines."""
+    node = next(itertools.islice(yaml.compose_all(text, Loader=_LOADER), number - 1, None))
+    line = node.start_mark.line
+    for step in path:
+        if isinstance(step, int):
+            node = node.value[step]
+            continue
+        pairs = {key.value: (key, value) for key, value in _merged(node)}
+        if step not in pairs:
+            break
+        key, node = pairs[step]
+        line = key.start_mark.line
+    return int(line) + 1
+
+
+def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
+    """A mapping's keys and values; what its merge keys bring in comes first, as what stands beside them counts."""
+    for key, value in node.value:
+        if key.tag == _MERGE:
+            for one in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
+                yield from _merged(one)
+    yield from (pair for pair in node.value if pair[0].tag != _MERGE)
 
 
 def _shown(value: object) -> str:

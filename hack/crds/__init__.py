@@ -1,11 +1,15 @@
-"""The CRDs of the chart, written from the structs that the code uses: ``python -m hack.crds``."""
+"""Written from the structs that the code uses: the CRDs of the chart, and the names of their fields for simulations.
+
+``python -m hack.crds`` writes them.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hack.crds import gpulayout, gpunode, kueue
+from controller.simulation.fields import TABLE
+from hack.crds import fields, gpulayout, gpunode, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -21,7 +25,9 @@ def rendered() -> dict[Path, str]:
     """Every file and what it should hold. A test fails while a file is stale."""
     own = [(gpunode.SOURCE, gpunode.gpunode_crd()), (gpulayout.SOURCE, gpulayout.gpulayout_crd())]
     made = [*own, *((kueue.SOURCE, crd) for crd in kueue.crds())]
-    return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made}
+    return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made} | {
+        TABLE: fields.rendered()
+    }
 
 
 def _text(source: str, crd: dict[str, Any]) -> str:

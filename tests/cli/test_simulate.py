@@ -217,6 +217,24 @@ def test_a_mistake_is_one_line_with_its_file(tmp_path: Path, name: str, text: st
     assert result.stdout == ""
 
 
+def test_a_field_that_no_api_server_knows_is_an_error_unless_it_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text((FOLDER / "cohort-borrowing.yaml").read_text().replace("cohortName:", "cohortname:"))
+    words = ("--fleet", FOLDER / "fleet-24.yaml", path)
+    refused = call(*words)
+    assert refused.exit_code == 2
+    assert re.fullmatch(
+        rf"Error: {path}:\d+: ClusterQueue cq-research: spec.cohortname: found an unknown field, expected cohortName "
+        r"\(--allow-unknown-fields passes over it\)\n",
+        refused.stderr,
+    )
+    assert refused.stdout == ""
+    passed = call(*words, "--allow-unknown-fields")
+    assert passed.exit_code == 0
+    assert passed.stderr.count("expected cohortName; passed over\n") == 2
+    assert "borrows" not in passed.stdout
+
+
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     for words in ((tmp_path / "no.yaml",), (tmp_path,), ("--fleet", tmp_path / "no.yaml", tmp_path)):
         result = call(*words)

@@ -1,0 +1,126 @@
+"""The names of all fields of the kinds that a simulation reads, as one table: ``controller/simulation/fields.json``.
+
+Kubernetes' part is taken from its OpenAPI documents, Volcano's from its CRD, both by ``take``; the part of the Kueue
+kinds is written anew from the CRDs made here. ``kinds`` leads from ``apiVersion kind`` to a type, ``types`` from a type
+to its fields, and a field is
+
+    ""      a scalar, or free: anything may stand below
+    "T"     an object of type T, or a list of them
+    "{}T"   a map of such
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from controller.simulation.fields import TABLE
+from hack.crds.podtemplate import META, ROOT, pod_template
+
+Schema = dict[str, Any]
+Types = dict[str, dict[str, str]]
+
+DOCUMENTS: Final = {
+    "api__v1": ("v1", ("LimitRange", "Namespace", "Node", "Pod")),
+    "apis__batch__v1": ("batch/v1", ("Job",)),
+    "apis__node.k8s.io__v1": ("node.k8s.io/v1", ("RuntimeClass",)),
+    "apis__scheduling.k8s.io__v1": ("scheduling.k8s.io/v1", ("PriorityClass",)),
+}
+_FREE: Final = ("Quantity", "IntOrString", "Time", "MicroTime", "FieldsV1", "RawExtension")
+"""Definitions without fields of their own."""
+
+
+class Table:
+    """What has been found so far."""
+
+    def __init__(self, kinds: dict[str, str], types: Types) -> None:
+        self.kinds = kinds
+        self.types = types
+
+    def text(self) -> str:
+        kinds = json.dumps(self.kinds, indent=1, sort_keys=True)
+        lines = (f"{json.dumps(name)}: {json.dumps(self.types[name], sort_keys=True)}" for name in sorted(self.types))
+        return f'{{"kinds": {kinds},\n"types": {{\n' + ",\n".join(lines) + "\n}}\n"
+
+    def add_crd(self, crd: Schema) -> None:
+        group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
+        for version in crd["spec"]["versions"]:
+            name = f"{group}/{version['name']} {kind}"
+            self.kinds[name] = name
+            self._add(name, version["schema"]["openAPIV3Schema"])
+            self.types[name] |= {"apiVersion": "", "kind": "", "metadata": META}
+
+    def _add(self, name: str, schema: Schema) -> None:
+        self.types[name] = {
+            key: self._inner(f"{name}.{key}", value) for key, value in schema.get("properties", {}).items()
+        }
+
+    def _inner(self, name: str, schema: Schema) -> str:
+        """What stands for a field of a CRD; types of its own on the way are added."""
+        if schema.get("type") == "array":
+            return self._inner(name, schema["items"])
+        if schema == pod_template():
+            return ROOT
+        more = schema.get("additionalProperties")
+        if isinstance(more, dict) and more.get("type") == "object":
+            return "{}" + self._inner(name, more)
+        if "properties" not in schema:
+            return ""
+        self._add(name, schema)
+        return name
+
+    def add_openapi(self, version: str, kinds: Iterable[str], definitions: dict[str, Schema]) -> None:
+        wanted = []
+        for name, schema in definitions.items():
+            for one in schema.get("x-kubernetes-group-version-kind", ()):
+                if _version(one) == version and one["kind"] in kinds:
+                    self.kinds[f"{version} {one['kind']}"] = name
+                    wanted.append(name)
+        while wanted:
+            name = wanted.pop()
+            if name not in self.types:
+                fields = {key: _referred(value) for key, value in definitions[name].get("properties", {}).items()}
+                self.types[name] = fields
+                wanted += [field.removeprefix("{}") for field in fields.values() if field]
+
+
+def rendered() -> str:
+    """The table as it should be: what is kept, and the CRDs made here."""
+    from hack.crds import kueue
+
+    kept = json.loads(TABLE.read_text())
+    ours = f"{kueue.GROUP}/"
+    table = Table(*({key: value for key, value in kept[part].items() if not key.startswith(ours)} for part in kept))
+    for crd in kueue.crds():
+        table.add_crd(crd)
+    return table.text()
+
+
+def take(folder: Path, crds: Iterable[Path]) -> None:
+    """Write the table from OpenAPI v3 documents (``api/openapi-spec/v3`` of k8s.io/kubernetes) and others' CRDs."""
+    table = Table({}, {})
+    for file, (version, kinds) in DOCUMENTS.items():
+        found = json.loads((folder / f"{file}_openapi.json").read_text())
+        table.add_openapi(version, kinds, found["components"]["schemas"])
+    for path in crds:
+        table.add_crd(yaml.safe_load(path.read_text()))
+    TABLE.write_text(table.text())
+    TABLE.write_text(rendered())
+
+
+def _version(one: dict[str, str]) -> str:
+    return f"{one['group']}/{one['version']}" if one["group"] else one["version"]
+
+
+def _referred(schema: Schema) -> str:
+    """What stands for a field of an OpenAPI definition."""
+    if schema.get("type") == "array":
+        return _referred(schema["items"])
+    if isinstance(more := schema.get("additionalProperties"), dict):
+        inner = _referred(more)
+        return inner and "{}" + inner
+    reference = schema.get("$ref") or next((one["$ref"] for one in schema.get("allOf", ())), "")
+    name = str(reference).rpartition("/")[2]
+    return "" if name.rpartition(".")[2] in _FREE else name

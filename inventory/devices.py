@@ -104,8 +104,8 @@ class Gpu(Struct, frozen=True):
     """One physical GPU. ``minor`` is the N of ``/dev/nvidiaN``; ``pci_bus_id`` is sysfs's (lower case, 4-digit domain).
 
     ``pci_device_id`` is ``0xDDDDVVVV`` (device, vendor), ``pci_subsystem_id`` the board maker's likewise, ``pci_class``
-    e.g. ``0x0302``, ``numa_node`` None where sysfs says -1 or nothing. ``readable`` is False for a GPU that could only be counted, not asked (lost at discovery): it
-    keeps its place so that it can be advertised as unhealthy.
+    e.g. ``0x0302``, ``numa_node`` None where sysfs says -1 or nothing. ``readable`` is False for a GPU that could only
+    be counted, not asked (lost at discovery): it keeps its place so that it can be advertised as unhealthy.
     """
 
     uuid: GpuUuid

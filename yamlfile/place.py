@@ -15,10 +15,14 @@ def _strict(path: str) -> bool:  # noqa: ARG001 - one answer for every path
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What all places of one file share. ``lenient`` says where an unknown key is a warning and no error."""
+    """What all places of one file share. ``lenient`` says where an unknown key is a warning and no error.
+
+    ``any_case`` says for which key paths capitals do not matter.
+    """
 
     file: str
     lenient: Callable[[str], bool] = _strict
+    any_case: Callable[[str], bool] = _strict
     warnings: list[str] = field(default_factory=list)
 
 
@@ -62,7 +66,10 @@ class Place:
         return [(key, self._child(key, node)) for key, node in self.node.entries.items()]
 
     def _child(self, key: str, node: Node) -> "Place":
-        return Place(self.document, f"{self.path}.{key}" if self.path else key, node)
+        return Place(self.document, self._path_of(key), node)
+
+    def _path_of(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
 
     def items(self) -> list["Place"]:
         """The values of a list. Raises ConfigError for anything else."""
@@ -74,11 +81,31 @@ class Place:
         """The children of a section that are not null, by name; others than ``known`` are reported as unknown."""
         names = list(known)
         found: dict[str, Place] = {}
-        for key, place in self.children():
-            if key not in names:
+        for key, name, place in self.named(names):
+            if name is None:
                 place.unknown(key, names)
             elif not place.is_null:
-                found[key] = place
+                found[name] = place
+        return found
+
+    def named(self, known: Iterable[str]) -> list[tuple[str, str | None, "Place"]]:
+        """The children: each with its key and which of ``known`` that is, None for neither.
+
+        Where capitals do not matter, several keys may be one name: the last in the order of characters counts, as with
+        Go's reader, which sorts them; the others are warned of.
+        """
+        children = list(self.children())
+        names = set(known)
+        folded = {name.lower(): name for name in names if self.document.any_case(self._path_of(name))}
+        name_of = {key: key if key in names else folded.get(key.lower()) for key, _ in children}
+        winner = {name: key for key, name in sorted(name_of.items()) if name is not None}
+        found: list[tuple[str, str | None, Place]] = []
+        for key, place in children:
+            name = name_of[key]
+            if name is not None and winner[name] != key:
+                place.warn(f"{winner[name]} is the same key and wins")
+            else:
+                found.append((key, name, place))
         return found
 
     def unknown(self, key: str, known: Iterable[str]) -> None:

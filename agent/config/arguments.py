@@ -1,6 +1,7 @@
 """The command line, built from the table. Values stay text: they are read together with environment and file."""
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -23,7 +24,8 @@ def parse_args(argv: Sequence[str]) -> Mapping[str, str]:
 
     Prints and exits 0 for --help and --version, 2 for what is no flag of ours.
     """
-    parsed = vars(_parser().parse_args(list(argv)))
+    # One dash is as good as two, as with NVIDIA's plugin.
+    parsed = vars(_parser().parse_args([re.sub(r"^-(?=[a-z][a-z-])", "--", word) for word in argv]))
     return {name: ",".join(texts) for name, texts in parsed.items() if texts}
 
 

@@ -20,7 +20,7 @@ from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
 from inventory.sharing import LayoutSpec
 from yamlfile import ConfigError, parse_text, read_text
-from yamlfile.parsers import Unfit
+from yamlfile.parsers import Unfit, words_in
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
     Without ``path`` the file is what ``--config`` or its variables name, or none. Raises ConfigError.
     """
     given = _given(env, flags)
-    file = path or given.get("config_file")
+    file = path or given.values.get("config_file")
     text = None if file is None else read_text(file)
     return msgspec.structs.replace(_build(given, text, str(file or "")), path=file)
 
@@ -58,14 +58,14 @@ def load_or_last_good(path: Path | None, env: Mapping[str, str], flags: Mapping[
         if not rejected.from_file:
             raise
         given = _given(env, flags)
-        text = last_good(given.get("state_dir", Path("/var/lib/tessera")))
+        text = last_good(given.values.get("state_dir", Path("/var/lib/tessera")))
         if text is None:
             raise
         try:
             found = _build(given, text, "last good configuration")
         except ConfigError:
             raise rejected from None
-        return msgspec.structs.replace(found, rejected=rejected, path=path or given.get("config_file"))
+        return msgspec.structs.replace(found, rejected=rejected, path=path or given.values.get("config_file"))
 
 
 def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -74,41 +74,55 @@ def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, .
     return values, tuple(warnings)
 
 
-def _given(env: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
-    """What flags and environment say, by Settings target."""
-    values: dict[str, Any] = {}
+class _Given(Struct, frozen=True):
+    """What flags and environment say: values by Settings target, and warnings."""
+
+    values: dict[str, Any]
+    warnings: list[str]
+
+
+def _given(env: Mapping[str, str], flags: Mapping[str, str]) -> _Given:
+    given = _Given({}, [])
     for option in OPTIONS:
         if option.flag in flags:
-            _convert(option, flags[option.flag], "command line", option.flag, values)
+            _convert(option, flags[option.flag], "command line", option.flag, given)
             continue
         for name in option.variables:
             text = env.get(name)
             if text is not None and (text or option.empty_counts):
-                _convert(option, text, "environment", name, values)
+                _convert(option, text, "environment", name, given)
                 break
-    return values
+    return given
 
 
-def _convert(option: Option, text: str, where: str, name: str, values: dict[str, Any]) -> None:
+def _convert(option: Option, text: str, where: str, name: str, given: _Given) -> None:
+    if option.sift is not None:
+        text, bad = option.sift(text)
+        for word in bad:
+            given.warnings.append(
+                f"{where}: {name}: found {word[:60]!r}, expected {option.parser.expected}: passed over"
+            )
     try:
         value = option.parser.convert(text)
     except Unfit as unfit:
         found = unfit.found or repr(text[:60])
         raise ConfigError(where, name, found, option.parser.expected, from_file=False) from None
-    if option.target == "health.disabled_xids" and value is None and "all" in text.lower().split(","):
-        values["health.all_disabled"] = True
+    if option.target == "health.disabled_xids" and value is None and "all" in words_in(text.lower()):
+        given.values["health.all_disabled"] = True
+    if warning := option.warning(value):
+        given.warnings.append(f"{where}: {name}: {warning}")
     if option.target:
-        values[option.target] = value
+        given.values[option.target] = value
 
 
-def _build(given: dict[str, Any], text: str | None, file: str) -> LoadedConfig:
+def _build(given: _Given, text: str | None, file: str) -> LoadedConfig:
     from_file, warnings = parse(text, file) if text is not None else ({}, ())
-    values = {**from_file, **given}
+    values = {**from_file, **given.values}
     groups: dict[str, dict[str, Any]] = {}
     for target, value in values.items():
         group, _, name = target.rpartition(".")
         groups.setdefault(group, {})[name] = value
-    return LoadedConfig(settings=_settings(groups), warnings=warnings, text=text)
+    return LoadedConfig(settings=_settings(groups), warnings=(*given.warnings, *warnings), text=text)
 
 
 def _settings(groups: dict[str, dict[str, Any]]) -> Settings:

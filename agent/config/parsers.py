@@ -86,6 +86,26 @@ def xids(*all_words: str) -> Parser:
     )
 
 
+def sifted_xids(text: str) -> tuple[str, tuple[str, ...]]:
+    """The words that are XIDs or mean all, joined by commas, and the others: NVIDIA's plugin passes over those."""
+    words = words_in(text)
+    bad = tuple(word for word in words if not re.fullmatch(r"\d{1,9}|all|xids", word.lower()))
+    return ",".join(word for word in words if word not in bad), bad
+
+
+def _discovery(text: str) -> str:
+    if text not in ("auto", "nvml"):
+        raise Unfit
+    return text
+
+
+DISCOVERY = Parser(
+    expected="auto or nvml (devices without NVML, such as Tegra's, are not supported)",
+    convert=_discovery,
+    kinds=frozenset({Kind.STRING}),
+)
+
+
 FAULT_CLASS = one_of(FaultClass)
 
 

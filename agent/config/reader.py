@@ -17,13 +17,16 @@ def read_tree(root: Node, file: str, special: dict[str, Reader]) -> tuple[dict[s
     """
     values: dict[str, Any] = {}
     known = _known_paths(special)
-    document = Document(file=file, lenient=_lenient)
-    _walk(Place(document, "", root), values, special, known)
+    document = Document(file=file, lenient=_nvidias, any_case=_nvidias)
+    _walk(Place(document, "", root), "", values, special, known)
     return values, document.warnings
 
 
-def _lenient(path: str) -> bool:
-    """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient."""
+def _nvidias(path: str) -> bool:
+    """NVIDIA's plugin is lenient about its sections, and so are we: an unknown key is a warning, case does not matter.
+
+    In our own sections either is an error.
+    """
     return path.partition(".")[0].partition("[")[0] not in OWN_SECTIONS
 
 
@@ -41,27 +44,31 @@ def _known_paths(special: Iterable[str]) -> dict[str, list[str]]:
     return known
 
 
-def _walk(place: Place, values: dict[str, Any], special: dict[str, Reader], known: dict[str, list[str]]) -> None:
-    for key, child in place.children():
-        path = child.path
+def _walk(
+    place: Place, section: str, values: dict[str, Any], special: dict[str, Reader], known: dict[str, list[str]]
+) -> None:
+    """Read ``place``, the section of that path; its own path is as the file spells it."""
+    for key, name, child in place.named(known[section]):
+        if name is None:
+            child.unknown(key, known[section])
+            continue
+        path = f"{section}.{name}" if section else name
         if child.is_null and (path in BY_PATH or path in special):
             continue  # a key without a value is as if it were not there
         if path in special:
             special[path](child, values)
         elif path in BY_PATH:
-            _take(child, values)
-        elif path in known:
-            _walk(child, values, special, known)
+            _take(child, path, values)
         else:
-            child.unknown(key, known[place.path])
+            _walk(child, path, values, special, known)
 
 
-def _take(place: Place, values: dict[str, Any]) -> None:
-    option = BY_PATH[place.path]
+def _take(place: Place, path: str, values: dict[str, Any]) -> None:
+    option = BY_PATH[path]
     value = place.value(option.parser)
-    if not option.target:
-        place.warn(option.help)
-    elif option.target in values and option.paths[0] != place.path:
+    if warning := option.warning(value):
+        place.warn(warning)
+    if option.target in values and option.paths[0] != path:
         place.warn(f"{option.paths[0]} is given too and wins")
-    else:
+    elif option.target:
         values[option.target] = value

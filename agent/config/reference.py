@@ -35,7 +35,7 @@ def _settings(options: Iterable[Option]) -> str:
                 _code(option.variables),
                 option.default,
                 option.help,
-                option.parser.expected if option.target else "",
+                option.parser.expected if option.target or option.caution else "",
             )
             for option in options
         ],

@@ -90,7 +90,7 @@ def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -
     entries = [(item, _entry(item)) for item in resources.items()]
     if not entries:
         raise resources.error("at least one resource", "an empty list")
-    _refuse_overlaps(entries)
+    _tell_overlaps(entries)
     one_at_most = _flag(fields, "failRequestsGreaterThanOne", default=one_by_default)
     if mode is SharingMode.MPS and not one_at_most:
         # A container speaks to one daemon, which has one device, and each client has the same share.
@@ -141,18 +141,20 @@ def _selector(place: Place) -> DeviceSelector:
     return DeviceSelector(refs=tuple(refs))
 
 
-def _refuse_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
-    """Two entries for one device: which one is meant? Only what the file alone shows; UUIDs are compared as written."""
+def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
+    """Of two entries for one device the first counts (``inventory.layout``), as with NVIDIA's plugin: it is said.
+
+    Only what the file alone shows; UUIDs are compared as written.
+    """
     for position, (place, entry) in enumerate(entries):
         for earlier_place, earlier in entries[:position]:
             if earlier.name != entry.name:
                 continue
             shared = _shared_device(earlier.devices, entry.devices)
             if shared:
-                raise place.error(
-                    f"devices that the entry in line {earlier_place.node.line} does not have",
-                    f"{shared} of {entry.name}",
-                )
+                line = earlier_place.node.line
+                place.warn(f"{shared} of {entry.name} a second time: the entry in line {line} counts")
+                break
 
 
 def _shared_device(a: DeviceSelector, b: DeviceSelector) -> str:

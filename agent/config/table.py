@@ -1,10 +1,11 @@
 """Every setting, one row each: where it can be given, what it means. Flags, environment, file and docs follow this."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from agent.config.parsers import ADDRESS, DURATION, FAULT_CLASS, IMEX_CHANNELS, INTERVAL, xids
+from agent.config.parsers import ADDRESS, DISCOVERY, DURATION, FAULT_CLASS, IMEX_CHANNELS, INTERVAL, sifted_xids, xids
 from agent.config.settings import LogFormat, LogLevel
 from agent.telemetry.settings import HostnameLabel
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
@@ -29,6 +30,10 @@ class Option(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     empty_counts: bool = False
     """An environment variable that is set and empty is a value, not nothing."""
+    sift: Callable[[str], tuple[str, tuple[str, ...]]] | None = None
+    """Of a variable's text: what can be read, and the words that cannot, which are warned of and passed over."""
+    caution: Callable[[Any], str] | None = None
+    """What has to be said of a value that is given; empty for nothing."""
 
     @property
     def name(self) -> str:
@@ -38,6 +43,12 @@ class Option(Struct, frozen=True, kw_only=True):
     @property
     def tessera_env(self) -> str | None:
         return f"TESSERA_{self.flag.removeprefix('--').upper().replace('-', '_')}" if self.flag else None
+
+    def warning(self, value: Any) -> str:
+        """What has to be said of a value that is given: what has no effect says so. Empty for nothing."""
+        if self.caution is not None:
+            return self.caution(value)
+        return "" if self.target else self.help
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -104,6 +115,7 @@ NVIDIA: tuple[Option, ...] = (
         parser=BOOL,
         default="true",
         help="accepted; without GPUs or driver the agent waits for them either way",
+        caution=lambda end: "no effect: without GPUs or driver the agent waits and does not end" if end else "",
         env=("FAIL_ON_INIT_ERROR",),
         paths=("flags.failOnInitError",),
     ),
@@ -281,6 +293,7 @@ NVIDIA: tuple[Option, ...] = (
         default="",
         help="XIDs that never count; xids: none counts; all: no health check of any kind",
         env=("DP_DISABLE_HEALTHCHECKS",),
+        sift=sifted_xids,
         paths=("health.disabledXids",),
     ),
     Option(
@@ -289,9 +302,11 @@ NVIDIA: tuple[Option, ...] = (
         default="",
         help="XIDs that count although they are disabled or the program's own fault",
         env=("DP_ENABLE_HEALTHCHECKS",),
+        sift=sifted_xids,
         paths=("health.enabledXids",),
     ),
     Option(
+        flag="--mps-root",
         target="mps_root",
         parser=PATH,
         default="mps in the state folder",
@@ -300,9 +315,11 @@ NVIDIA: tuple[Option, ...] = (
         paths=("flags.mpsRoot",),
     ),
     Option(
-        parser=TEXT,
-        default="",
-        help="no effect: the driver library is always NVML",
+        flag="--device-discovery-strategy",
+        parser=DISCOVERY,
+        default="auto",
+        help="how GPUs are found: auto and nvml are the same, NVML",
+        caution=lambda _: "",
         env=("DEVICE_DISCOVERY_STRATEGY",),
         paths=("flags.deviceDiscoveryStrategy",),
     ),

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from agent.config import ConfigError, LoadedConfig, load
 from agent.health import FaultClass, XidOverride
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.ids import ResourceName
+from inventory.layout import plan
 from inventory.sharing import (
     DeviceSelector,
     MigStrategy,
@@ -18,6 +20,8 @@ from inventory.sharing import (
     ResourcePattern,
     SharingMode,
 )
+from tests.agent.answers import rows
+from tests.inventory.builders import gpu, node
 
 
 def read(tmp_path: Path, text: str, **env: str) -> LoadedConfig:
@@ -104,7 +108,6 @@ def test_nvidias_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert not settings.fail_on_init_error
     assert {line.split(": ")[1] for line in loaded.warnings} == {
         "flags.useNodeFeatureAPI",
-        "flags.deviceDiscoveryStrategy",
         "flags.gfd.oneshot",
         "flags.gfd.outputFile",
     }, "what has no effect is said to have none, and nothing else is"
@@ -273,13 +276,52 @@ def test_a_mistake_gets_one_line_that_says_where_and_what(tmp_path: Path, text: 
         ("[0]", "['0:1']", "device 0:1"),
     ],
 )
-def test_entries_that_claim_the_same_device_are_refused(tmp_path: Path, first: str, second: str, shared: str) -> None:
+def test_of_entries_that_claim_the_same_device_the_first_counts_and_that_is_said(
+    tmp_path: Path, first: str, second: str, shared: str
+) -> None:
     entry = "    - {{name: gpu, replicas: 2, devices: {}}}\n"
     text = "sharing:\n  timeSlicing:\n    resources:\n" + entry.format(first) + entry.format(second)
-    assert mistake(tmp_path, text) == (
-        f"5: sharing.timeSlicing.resources[1]: found {shared} of nvidia.com/gpu, "
-        "expected devices that the entry in line 4 does not have"
+    (warning,) = read(tmp_path, text).warnings
+    assert warning.partition(":")[2] == (
+        f"5: sharing.timeSlicing.resources[1]: {shared} of nvidia.com/gpu a second time: the entry in line 4 counts"
     )
+
+
+def test_a_resource_named_twice_is_shared_as_the_first_entry_says(tmp_path: Path) -> None:
+    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}, {name: gpu, replicas: 5}]}}"
+    settings = read(tmp_path, text).settings
+    found = node([gpu(0), gpu(1)])
+    (resource,) = plan(found, settings.layout).resources
+    assert len(resource.devices) == 6
+    assert plan(found, settings.layout).problems == ()
+
+
+@pytest.mark.parametrize("row", rows("config-keys"), ids=lambda row: row["name"])
+def test_keys_of_nvidias_sections_are_read_as_nvidias_plugin_reads_them(tmp_path: Path, row: dict[str, Any]) -> None:
+    loaded = read(tmp_path, row["text"])
+    found: Any = loaded.settings
+    for part in row["setting"].split("."):
+        found = getattr(found, part)
+    assert (list(found) if isinstance(found, tuple) else found) == row["means"]
+    assert [warning.split(": ", 2)[2] for warning in loaded.warnings] == row.get("warned", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("health: {ProbationSeconds: 5}", "found an unknown key; did you mean probationSeconds?"),
+        ("logging: {Format: json}", "found an unknown key; did you mean format?"),
+        ("layout: [{GPUs: [0], mode: whole}]", "found an unknown key"),
+    ],
+)
+def test_our_own_sections_know_one_spelling(tmp_path: Path, text: str, said: str) -> None:
+    assert said in mistake(tmp_path, text)
+
+
+def test_the_name_of_a_section_of_ours_in_another_case_is_an_unknown_key(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "Health: {probationSeconds: 5}")
+    assert loaded.settings.health.probation_s == 10
+    assert loaded.warnings[0].endswith("Health: unknown key, ignored; did you mean health?")
 
 
 def test_entries_for_different_devices_or_resources_stand_side_by_side(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Command line over TESSERA_* over NVIDIA's names over the file over the default."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.config import Address, ConfigError, load, parse_args
-from agent.config.table import OPTIONS
+from agent.config import Address, ConfigError, LoadedConfig, load, parse_args
+from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS
 from inventory.sharing import MigStrategy
+from tests.agent.answers import rows
 
 
 @pytest.fixture
@@ -147,3 +149,66 @@ def test_a_command_line_that_is_not_understood_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tessera-agent: command line: ")
     assert words[0] in line
+
+
+def setting(settings: Any, path: str) -> str:
+    """One setting as text; a list's members are separated by blanks."""
+    for part in path.split("."):
+        settings = getattr(settings, part)
+    return " ".join(map(str, settings)) if isinstance(settings, tuple) else str(settings)
+
+
+@pytest.mark.parametrize("way", ["--flag value", "-flag value", "--flag=value", "variable"])
+@pytest.mark.parametrize("row", rows("flags"), ids=lambda row: f"{row['flag']}={row['value']}")
+def test_every_flag_of_nvidias_plugin_and_its_variable_do_what_they_say(row: dict[str, str], way: str) -> None:
+    flag, value = f"--{row['flag']}", row["value"]
+    argv = {"--flag value": [flag, value], "-flag value": [flag[1:], value], "--flag=value": [f"{flag}={value}"]}
+    env = {row["env"]: value} if way == "variable" else {}
+
+    def loaded() -> LoadedConfig:
+        return load(None, env, parse_args(argv.get(way, [])))
+
+    if "refused" in row:
+        with pytest.raises(ConfigError) as refused:
+            loaded()
+        assert row["refused"] in str(refused.value)
+        return
+    if row["setting"]:
+        assert setting(loaded().settings, row["setting"]) == row["means"]
+        assert setting(load(None, {}, {}).settings, row["setting"]) != row["means"] or "warned" in row
+    where = f"environment: {row['env']}" if way == "variable" else f"command line: {primary(flag)}"
+    assert loaded().warnings == ((f"{where}: {row['warned']}",) if "warned" in row else ())
+
+
+def primary(flag: str) -> str:
+    return FLAG_ALIASES.get(flag, flag)
+
+
+def test_every_flag_and_variable_of_nvidias_is_among_those_that_are_tried() -> None:
+    tried = {f"--{row['flag']}" for row in rows("flags")}
+    ours = {option.flag for option in NVIDIA if option.flag} | set(FLAG_ALIASES)
+    assert tried == ours | {"--kubelet-socket"}
+    of_flags = {name for option in NVIDIA if option.flag for name in option.env}
+    assert of_flags <= {row["env"] for row in rows("flags")}
+
+
+@pytest.mark.parametrize("name", ["GFD_ONESHOT", "GFD_USE_NODE_FEATURE_API", "GFD_OUTPUT_FILE"])
+def test_a_variable_without_effect_is_said_to_have_none(name: str) -> None:
+    (warning,) = load(None, {name: "true"}, {}).warnings
+    assert warning.startswith(f"environment: {name}: no effect: ")
+
+
+@pytest.mark.parametrize("row", rows("health-checks"), ids=lambda row: row["text"])
+@pytest.mark.parametrize("name", ["DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"])
+def test_health_switches_are_read_as_nvidias_plugin_reads_them(row: dict[str, Any], name: str) -> None:
+    loaded = load(None, {name: row["text"]}, {})
+    health = loaded.settings.health
+    found = health.disabled_xids if name == "DP_DISABLE_HEALTHCHECKS" else health.enabled_xids
+    assert found == (None if row["means"] == "all" else frozenset(row["means"]))
+    assert health.enabled
+    said = [f"environment: {name}: found {word!r}, expected XIDs, or all or xids: passed over" for word in row["bad"]]
+    assert list(loaded.warnings) == said
+
+
+def test_all_switches_every_check_off_wherever_it_stands_in_the_list() -> None:
+    assert not load(None, {"DP_DISABLE_HEALTHCHECKS": "79, all"}, {}).settings.health.enabled

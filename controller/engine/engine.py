@@ -63,8 +63,13 @@ class Engine:
     """``state`` is for reading. ``put`` and ``drop`` take events, ``cycle`` decides, ``failed`` takes back."""
 
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
-        self.state = EngineState(config or EngineConfig(), placement)
         self.stories = Stories()
+        self._cycles = itertools.count()
+        self._begin(config or EngineConfig(), placement)
+
+    def _begin(self, config: EngineConfig, placement: Placement | None) -> None:
+        """An engine that knows of nothing yet."""
+        self.state = EngineState(config, placement)
         self.shares = QuotaShares() if self.state.config.beyond.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
@@ -82,7 +87,6 @@ class Engine:
         self._tried: set[_Try] = set()
         self._tried_at = -1
         self._settled = False
-        self._cycles = itertools.count()
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -154,6 +158,22 @@ class Engine:
     def remove_gpu_node(self, name: str) -> bool:
         """The node's GPUs are counted only, from now on."""
         return self._cluster.remove_gpu_node(name)
+
+    def rebuild(self, objects: Iterable[KubernetesObject], now_s: float) -> list[tuple[KubernetesObject, Exception]]:
+        """Forget every sum and make all of them anew from ``objects``, which are all there are, Workloads last.
+
+        Decisions that are being written still count. What only this engine remembers begins anew, as for a new leader:
+        claims, back-offs of second passes, who evicted whom. Objects that could not be taken in, and why.
+        """
+        before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
+        self._begin(before.config, None)
+        for one in objects:
+            try:
+                self.put(one, now_s)
+            except Exception as error:  # noqa: BLE001  one object must not leave the engine half built
+                refused.append((one, error))
+        self._outcomes.adopt(before.assumed, before.told, before.ended)
+        return refused
 
     def _drop_workload(self, key: WorkloadKey, now_s: float) -> None:
         self._workloads.remove(key, now_s)

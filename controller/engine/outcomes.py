@@ -1,6 +1,6 @@
 """From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -163,6 +163,32 @@ class Outcomes:
                 state.released(holder)
                 record = Record(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
                 yield SliceReplaced(holder=holder, by=by, record=record)
+
+    # -- an engine made anew -----------------------------------------------------------------------------------------
+
+    def adopt(
+        self, assumed: Mapping[WorkloadKey, Admitted], told: Iterable[WorkloadKey], ended: Iterable[WorkloadKey]
+    ) -> None:
+        """Decisions that are being written: they count although no object shows them yet."""
+        state = self._state
+        for key in ended:
+            if state.cluster.remove_holder(key) is not None:
+                state.ended.add(key)
+        for key in told:
+            holder = state.cluster.holders.get(key)
+            if holder is not None and not holder.evicted:
+                state.told.add(key)
+                state.cluster.replace_holder(msgspec.structs.replace(holder, evicted=True))
+        for key, admitted in assumed.items():
+            queue = state.cluster.queues.get(admitted.holder.cluster_queue)
+            # Who is not pending any more has been told of since, by an object that says what holds now.
+            if queue is None or state.queues.remove(key) is None:
+                continue
+            state.cluster.add_holder(admitted.holder)
+            state.assumed[key] = admitted
+            if queue.policies.usage_based_admission:
+                state.usage.penalise(admitted.holder.local_queue, key, requests_of(admitted.holder))
+        state.touch()
 
     # -- failures ----------------------------------------------------------------------------------------------------
 

@@ -74,8 +74,10 @@ class Counting:
     def gone_cohort(self, name: str) -> None:
         self._book.forget(cohort=name)
 
-    def drifted(self) -> None:
+    def drifted(self, *, sound: bool) -> None:
+        """The sums were made anew; ``sound``: they agree with their parts since."""
         self._book.count("tessera_drift_total")
+        self._book.count("tessera_engine_rebuilds_total", "sound" if sound else "unsound")
 
     def pod_placed(self, result: str) -> None:
         self._book.count("tessera_topology_ungated_pods_total", result)

@@ -138,6 +138,11 @@ COUNTED: Final = (
         "What was done about pods whose GPU failed: notify, evict, requeue-gang, held-back",
     ),
     _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
+    _counter(
+        "tessera_engine_rebuilds_total",
+        ("result",),
+        "All sums of the engine made anew from the objects: sound, or unsound if they differ from their parts still",
+    ),
 )
 """Counted as things happen."""
 

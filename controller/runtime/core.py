@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from controller.config.settings import ControllerConfig
@@ -67,12 +67,14 @@ class Watcher(Protocol):
     def stepped(self, step: Step) -> None: ...
     def seen(self, before: Workload | None, after: Workload) -> None: ...
     def events(self, events: tuple[Event, ...]) -> None: ...
-    def drifted(self) -> None: ...
+    def drifted(self, why: str, *, sound: bool) -> None:
+        """Sums differed from their parts and were made anew. ``sound``: now they agree."""
 
 
 class Core:
     """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went,
-    and whether it went; ``on_news`` of every change of all other kinds. Both after the engine.
+    and whether it went; ``on_news`` of every change of all other kinds. Both after the engine. ``known``: all objects
+    that the watches show now, those that others need first.
 
     ``loaded`` is set once everything there was at the start has been taken in.
     """
@@ -98,6 +100,7 @@ class Core:
         self._watcher = watcher
         self.on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None
         self.on_news: Callable[[News], None] = lambda _news: None
+        self.known: Callable[[], Iterable[News]] = tuple
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._alarm = 0
         self.carrier = Carrier(self.engine, self.ledger, self.writes, watcher, now=clock.wall, later=self._later)
@@ -152,8 +155,10 @@ class Core:
             try:
                 self._hear(news, now_s)
             except Exception:
-                # One object that the engine stumbles on must not end the term for all others.
+                # One object that the engine stumbles on must not end the term for all others. It may have been taken
+                # in by half: the sums are looked at before anything more is decided.
                 log.exception("%s %s could not be taken in", news.resource.kind, news.change)
+                self._check_s = now_s
         looked, self._look = self._look, set()
         for key in looked:
             if not self.carrier.free(key):
@@ -164,6 +169,7 @@ class Core:
         """Cycles for one slice. Whether there is more to decide now."""
         if len(self.inbox) > 0:
             return False  # everything that is known goes in first: that is one decision less to regret
+        self._check(self._clock.wall())
         self.loaded.set()
         engine, started_s = self.engine, time.perf_counter()
         while self._writer.pending < _AHEAD:
@@ -189,7 +195,6 @@ class Core:
             heapq.heappop(self._alarms)[2]()
         self.lives.look_due(now_s)
         self._sample(now_s)
-        self._check(now_s)
         self.waiting.write(now_s)
         self.statuses.write(now_s)
         self.retaining.delete(now_s)
@@ -202,15 +207,38 @@ class Core:
             self.statuses.sampled(self.engine.sample_usage(now_s))
 
     def _check(self, now_s: float) -> None:
-        """A sum that has drifted is a bug: told, counted, and left to the next start, which rebuilds all of them."""
+        """A sum that has drifted is a bug, and nothing more is decided by it: all of them are made anew.
+
+        The inbox is empty: what the watches show has been heard, and no older state of it is to come.
+        """
         if now_s < self._check_s:
             return
         self._check_s = now_s + _CHECK_S
         try:
             self.engine.validate()
-        except AssertionError as error:
-            log.error("the engine's sums have drifted, restart the controller: %s", error)  # noqa: TRY400
-            self._watcher.drifted()
+        except Exception as error:
+            log.exception("the engine's sums have drifted: all are made anew from the objects")
+            self._rebuild(now_s, str(error))
+
+    def _rebuild(self, now_s: float, why: str) -> None:
+        for given, error in self.engine.rebuild(self._objects(), now_s):
+            log.error("%s %s could not be taken in: %s", type(given).__name__, given.key.lstrip("/"), error)
+        sound = True
+        try:
+            self.engine.validate()
+        except Exception:
+            sound = False
+            log.exception("the engine's sums differ from their parts still")
+        self._look.update(self.ledger)
+        self._watcher.drifted(why, sound=sound)
+
+    def _objects(self) -> Iterator[KubernetesObject]:
+        """All of them, and of Workloads the newest state: a write of ours may be ahead of the watch."""
+        for news in self.known():
+            if news.resource in TYPES and news.resource is not WORKLOADS and isinstance(news.change, Added):
+                yield news.change.new.object
+        for kept in self.ledger.values():
+            yield kept.workload
 
     def _idle_s(self) -> float:
         """Until something is to be done for the time alone."""

@@ -157,12 +157,17 @@ class Feeds:
     def listen(self, listener: Callable[[News], None]) -> None:
         """Tell it everything there is now as Added, then every change. In place of an earlier listener."""
         self._listener = listener
+        for news in self.known():
+            listener(news)
+
+    def known(self) -> Iterator[News]:
+        """Everything there is now as Added, what others need first."""
         for resource in self._ordered():
             reflector = self._reflectors[resource]
             for key in list(reflector):
                 entry = reflector.get(key)
                 if entry is not None:
-                    listener(News(resource, Added(key, entry)))
+                    yield News(resource, Added(key, entry))
 
     def silence(self) -> None:
         """Nobody listens any more."""

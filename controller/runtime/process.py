@@ -23,7 +23,7 @@ from controller.runtime.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS, reader
 from controller.runtime.podshell import read_pod
 from controller.runtime.raw import RawWorkloads
 from controller.runtime.server import Listeners, text, verdict
-from controller.runtime.term import Replica, Term
+from controller.runtime.term import LEASE, Replica, Term
 from controller.runtime.webhooks import webhook_service
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
@@ -33,7 +33,6 @@ from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-LEASE: Final = "tessera-controller"
 KUEUE_NAMESPACE: Final = "kueue-system"
 _CONNECTIONS: Final = 12
 """The writer's eight, and some for Events and for readings after conflicts."""

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from controller.config.settings import ControllerConfig
 from controller.engine.decisions import Decision, Decisions, Event
@@ -25,22 +25,26 @@ from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import EventRecorder
+from kube.objects import ObjectReference
 from kube.ratelimit import RateLimit
+from kube.resources import LEASES
 from kube.writer import Tuning, Writer
 from kube.writes import Outcome, Write
 
 log = logging.getLogger(__name__)
 
 CONTROLLER = "tessera.dev/controller"
+LEASE: Final = "tessera-controller"
 DRAIN_S = 0.5
 
 
 class _Watching:
-    """What the core tells of: counted, and told to people."""
+    """What the core tells of: counted, and told to people. What is about the controller itself is told of its Lease."""
 
-    def __init__(self, counting: Counting, people: People, pace: Pace, clock: Clock) -> None:
+    def __init__(self, counting: Counting, people: People, pace: Pace, clock: Clock, own_namespace: str) -> None:
         self._counting = counting
         self._people = people
+        self._about = ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", own_namespace)
         self._pace = pace
         self._clock = clock
         self.core: Core | None = None
@@ -59,8 +63,11 @@ class _Watching:
     def seen(self, before: Workload | None, after: Workload) -> None:
         self._counting.changed(before, after)
 
-    def drifted(self) -> None:
-        self._counting.drifted()
+    def drifted(self, why: str, *, sound: bool) -> None:
+        self._counting.drifted(sound=sound)
+        after = "they agree again" if sound else "they differ still; please report this"
+        note = f"The engine's sums had drifted and were made anew from the objects: {after}: {why}"
+        self._people.tell(self._about, "Warning", "EngineRebuilt", note)
 
     def events(self, events: tuple[Event, ...]) -> None:
         if self.core is not None:
@@ -144,10 +151,11 @@ class Term:
             self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
         people = People(recorder, self._clock, pace)
-        watching = _Watching(self._counting, people, pace, self._clock)
+        watching = _Watching(self._counting, people, pace, self._clock, self._replica.namespace)
         async with writer:
             core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching, pace=pace)
             watching.core = self.core = core
+            core.known = self._feeds.known
             self.writer, self.people, self._counting.engine = writer, people, core.engine
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
             tasks += [asyncio.create_task(work, name=name) for name, work in self._shells(core, writer, people)]

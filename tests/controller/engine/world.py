@@ -97,6 +97,8 @@ class World:
         self.engine = Engine(config)
         self.now_s = NOW_S
         self.workloads: dict[WorkloadKey, Workload] = {}
+        self.others: dict[tuple[type[KubernetesObject], str], KubernetesObject] = {}
+        """All other objects, as they were put last."""
         self.log: list[tuple[str, WorkloadKey]] = []
         self.arrived = 0
         """For whoever numbers what comes."""
@@ -105,6 +107,8 @@ class World:
         for one in objects:
             if isinstance(one, Workload):
                 self.workloads[WorkloadKey(one.key)] = one
+            else:
+                self.others[type(one), one.key] = one
             self.engine.put(one, self.now_s)
             self.engine.validate()
 
@@ -129,6 +133,11 @@ class World:
                 return number
             self.cycle()
         raise AssertionError(f"still changing after {limit} cycles: {self.log[-20:]}")
+
+    def rebuild(self) -> None:
+        """All sums are made anew from the objects there are."""
+        assert self.engine.rebuild([*self.others.values(), *self.workloads.values()], self.now_s) == []
+        self.engine.validate()
 
     def finish(self, name: str) -> None:
         workload = self.workloads.pop(WorkloadKey(f"ns/{name}"))

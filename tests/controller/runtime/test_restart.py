@@ -3,13 +3,17 @@
 import asyncio
 import random
 
+import msgspec
 import pytest
 
+from controller.engine.resources import WorkloadKey
 from controller.runtime.kinds import WORKLOADS
 from kube.errors import NotFoundError
 from kube.resources import LEASES
 from kube.testing import eventually
 from tests.controller.runtime.stage import Stage, stage
+
+A = WorkloadKey("team/a")
 
 
 async def test_a_new_process_goes_on_where_the_old_one_stood() -> None:
@@ -130,3 +134,25 @@ async def test_a_workload_that_goes_while_it_is_written_gives_its_quota_back() -
             scene.core.engine.validate()
         with pytest.raises(NotFoundError):
             scene.server.get(WORKLOADS, "a", namespace="team")
+
+
+async def test_another_uid_under_a_known_name_is_another_workload() -> None:
+    """Nobody told of the end of the old one, whose admission is on its way."""
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller():
+            core = scene.core
+            scene.workload("a", 2)
+            await eventually(lambda: bool(core.engine.state.assumed))
+            kept = core.ledger.get(A)
+            assert kept is not None
+            old = kept.workload
+            told = list[tuple[str, bool]]()
+            core.on_workload = lambda workload, over: told.append((workload.metadata.uid, over))
+            later = {"uid": "another", "resource_version": str(kept.version + 1000)}
+            new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, **later))
+            core._see(new)
+            assert told == [(old.metadata.uid, True), ("another", False)]
+            assert not core.engine.state.assumed, "what was decided on the old one says nothing of the new"
+            assert core.engine.state.queues.get(A) is not None
+            core.engine.validate()

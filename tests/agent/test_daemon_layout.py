@@ -9,6 +9,7 @@ from agent import podresources
 from agent.gpulayouts import Found
 from inventory.gpulayout import Fractional, LayoutEntry, LayoutMode, TimeSliced
 from inventory.ids import ResourceName
+from kube.reflector import Added, Entry, Key, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.inventory.layouts import layout, on
@@ -169,6 +170,26 @@ async def test_a_gpulayout_right_after_the_start_waits_for_no_poll(
     lab.agent._node_changed()
     assert lab.agent.picture.awaits_holders is not settled
     await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 2)
+
+
+async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(lab: Lab) -> None:
+    await lab.serve(fleet(2), slices(4, "[0]"), resource=SHARED)
+    watch = lab.agent.watch
+    watch._labels = {}
+
+    def appears(name: str, *entries: LayoutEntry) -> None:
+        watch.hear_layout(Added(Key("", name), Entry(Found(name, {}, layout(*entries)), name, "1")))
+
+    watch.hear_layout(Synced())
+    appears("first", LayoutEntry(on(1), LayoutMode.TIME_SLICING, replicas=2))
+    await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
+    applied, before = lab.agent._object_layout, lab.agent.picture.layout
+    appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
+    assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.outlet.problems)
+    assert lab.agent._object_layout == applied
+    assert lab.agent.picture.layout == before
+    watch.hear_layout(Removed(Key("", "first"), Entry(Found("first", {}, None), "first", "1")))
+    await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 200)
 
 
 async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evicted(lab: Lab) -> None:

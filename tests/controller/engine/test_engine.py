@@ -8,7 +8,7 @@ from controller.engine.cluster import DriftError
 from controller.engine.config import AdmissionFairSharing, BeyondPeer, EngineConfig, MinimumRuntime
 from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
-from controller.objects.meta import Condition, KubernetesObject
+from controller.objects.meta import Condition, KubernetesObject, to_json
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from controller.objects.workload import ReclaimablePod
 from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
@@ -270,6 +270,17 @@ def test_an_echo_of_what_was_written_wakes_nobody() -> None:
     it.put(*it.workloads.values(), cluster_queue("a", 4), local_queue("a"), flavor())
     assert it.engine.state.changes == before
     assert it.engine.settled(it.now_s)
+
+
+def test_a_reservation_made_within_a_second_is_as_old_as_its_condition_will_say() -> None:
+    it = World()
+    it.now_s += 0.75
+    it.put(flavor(), cluster_queue("a", 4), local_queue("a"), workload("w", "a"))
+    (decision,) = it.engine.cycle(it.now_s).made
+    key = WorkloadKey("ns/w")
+    decided = it.engine.state.cluster.holders[key].reserved_at_s
+    it.put(decode_object({"apiVersion": KUEUE, "kind": "Workload", **to_json(decision.status())}))
+    assert it.engine.state.cluster.holders[key].reserved_at_s == decided == it.now_s - 0.75
 
 
 def test_a_namespace_that_comes_to_match_lets_its_workloads_in() -> None:

@@ -1,17 +1,25 @@
 """GPUs that fail under running pods, live: each pod's policy is carried out, and people are told."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from controller.runtime.gpufailurerecord import ANNOTATION, NAME
+from controller.engine.gpufailures import Action, OnFailure, Rules, Victim
+from controller.runtime.gpufailurerecord import ANNOTATION, NAME, FailureRecord
+from controller.runtime.gpufailures import FailedGpus
 from controller.runtime.kinds import GPU_NODES, NODES, PODS
-from kube.errors import NotFoundError
+from controller.runtime.ledger import Ledger
+from controller.runtime.workloadwrites import WorkloadWrites
+from kube.client import Client
+from kube.errors import KubeError, NotFoundError
 from kube.resources import EVENTS, LEASES
 from kube.testing import eventually
+from kube.testing.clocks import VirtualClock
+from kube.writes import Abandoned, Outcome, Refused, Write
 from tests.controller.runtime.stage import CONFIG, Stage, config, stage
 from tests.controller.runtime.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
 from tests.controller.runtime.test_lostnodes import JOBS
@@ -133,6 +141,40 @@ async def test_a_record_that_nobody_can_read_keeps_nobody_from_acting(kept: str)
         pod(scene, "p", "evict")
         async with scene.controller(JOBS, core_only=False):
             await eventually(lambda: not exists(scene, "p"))
+
+
+@pytest.mark.parametrize("outcome", [Abandoned("not the leader any more"), Refused(KubeError("no"))])
+async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_leads(outcome: Outcome[Any]) -> None:
+    """Who may not write it at all goes on without; who leads no more leaves it to the next leader."""
+    written, counted, told = list[Write[Any]](), list[str](), list[str]()
+
+    def put(write: Write[Any]) -> "asyncio.Future[Outcome[Any]]":
+        written.append(write)
+        future: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
+        future.set_result(outcome)
+        return future
+
+    client, ledger = cast("Client", None), Ledger()
+    failed = FailedGpus(
+        Rules(policy=OnFailure.EVICT),
+        client,
+        ledger,
+        cast("WorkloadWrites", None),
+        put,
+        FailureRecord(client, put, "tessera-system"),
+        clock=VirtualClock(),
+        count=counted.append,
+        tell=lambda _about, _type, _reason, note: told.append(note),
+    )
+    evict, notify = (
+        Action(kind=kind, pod=pod, victim=Victim(uid=pod, policy=kind), node="n1", device="GPU-n1-0", cause="Xid79")
+        for kind, pod in ((OnFailure.EVICT, "team/p"), (OnFailure.NOTIFY, "team/q"))
+    )
+    await failed._act([evict, notify])
+    assert told == ["GPU GPU-n1-0 of node n1 has failed (Xid79); the pod is left to itself"]
+    leads = isinstance(outcome, Refused)
+    assert [one.resource for one in written] == [LEASES, *((PODS, PODS) if leads else ())]
+    assert counted == ["notify", *(("evict",) if leads else ())]
 
 
 async def test_the_sites_policy_holds_for_pods_that_do_not_say() -> None:

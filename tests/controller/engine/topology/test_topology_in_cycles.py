@@ -232,6 +232,21 @@ def test_without_fail_fast_it_waits_for_another_node() -> None:
     assert places(world, "w") == {"b": 2}
 
 
+def test_tries_to_place_it_again_are_ever_further_apart_and_never_more_than_half_a_minute() -> None:
+    world = world_of({"b/r/a": 2}, gates={"TASFailedNodeReplacementFailFast": False})
+    world.put(gang("w", 2))
+    world.settle()
+    lose(world, "w", "a")
+    pauses = []
+    for _ in range(8):
+        world.settle()
+        due_s = world.engine.next_wakeup_s()
+        assert due_s is not None
+        pauses.append(due_s - world.now_s)
+        world.now_s = due_s
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
+
+
 def test_a_larger_slice_keeps_the_places_of_the_one_it_replaces() -> None:
     world = world_of({"b/r1/a": 2, "b/r1/b": 2, "b/r2/c": 4}, gates={"ElasticJobsViaWorkloadSlicesWithTAS": True})
     world.put(gang("old", 2, level=RACK), gang("other", 4, created_s=1))

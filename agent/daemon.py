@@ -281,7 +281,7 @@ class Agent:
         if isinstance(event, XidSeen):
             self.metrics.xid(event.gpu, event.xid)
             log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
-            self.sampler.changed()
+            self.sampler.xid(event.gpu, event.xid)
         self.mps.health(event)
         transitions = self.picture.apply(event, self._clock())
         if transitions:

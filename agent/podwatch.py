@@ -3,7 +3,8 @@
     API server -> watch of the node's pods -> see() -> Plans -> GetPreferredAllocation
                                                     -> ContainerTable -> whose process uses a GPU (agent.telemetry)
 
-Only what matters is decoded; of pods that wait for no device just the ids of their containers are kept. Without an API
+Only what matters is decoded; of pods that wait for no device the ids of their containers are kept, and of those that
+ever asked for one uid and labels. Without an API
 server there are no plans, and nothing waits for any.
 """
 
@@ -17,6 +18,7 @@ from msgspec import Struct, field
 from agent.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.podresources import Holder
 from agent.telemetry.owners import ContainerTable, PodContainer
+from agent.telemetry.podlabels import PodIdentity
 from inventory import deviceplan
 from inventory.ids import DeviceId, ResourceName
 from kube.backoff import Backoff
@@ -50,6 +52,7 @@ class _Meta(Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     deletion_timestamp: str | None = None
     annotations: _Annotations | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Resources(Struct, frozen=True):
@@ -94,6 +97,7 @@ class SeenPod(Struct, frozen=True):
     waiting: BoundPod
     containers: tuple[tuple[str, PodContainer], ...] = ()
     over: bool = False
+    identity: PodIdentity | None = None
 
 
 _NOTHING: Final = SeenPod(IDLE)
@@ -107,8 +111,9 @@ def see(raw: bytes) -> SeenPod:
     pod = _decoder.decode(raw)
     if pod.status.phase in _ENDED:
         return _OVER
-    waiting, containers = _waiting(pod), tuple(_containers(pod))
-    return SeenPod(waiting, containers) if containers or waiting is not IDLE else _NOTHING
+    waiting, containers, identity = _waiting(pod), tuple(_containers(pod)), _identity(pod)
+    known = containers or waiting is not IDLE or identity is not None
+    return SeenPod(waiting, containers, identity=identity) if known else _NOTHING
 
 
 def read(raw: bytes) -> BoundPod:
@@ -125,6 +130,12 @@ def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
         container_id = one.container_id.rpartition("://")[2]
         if container_id:
             yield container_id, PodContainer(pod.metadata.namespace, pod.metadata.name, one.name)
+
+
+def _identity(pod: _Pod) -> PodIdentity | None:
+    if next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is None:
+        return None
+    return PodIdentity(pod.metadata.uid, pod.metadata.labels or {})
 
 
 def _waiting(pod: _Pod) -> BoundPod:
@@ -190,6 +201,8 @@ class PodWatch:
         match change:
             case Added(new=entry) | Changed(new=entry):
                 self.containers.put(entry.uid, entry.object.containers)
+                if entry.object.identity is not None:
+                    self.containers.describe(entry.uid, *change.key, entry.object.identity)
                 if entry.object.waiting is IDLE:
                     self.plans.unbound(entry.uid)
                     if entry.object.over and tuple(change.key) in self._holders:

@@ -188,7 +188,7 @@ FLEET = Dashboard(
             "none",
             ("sum by (state) (max by (instance, uuid, state) (tessera_gpu_device_health))", "{{state}}"),
         ),
-        table("Open faults", "none", "DCGM_FI_DEV_XID_ERRORS > 0", text="The worst XID that is open on each GPU."),
+        table("Open faults", "none", "tessera_gpu_open_xid > 0", text="The worst XID that is open on each GPU."),
         table("Alerts", "none", 'ALERTS{alertname=~"Tessera.+", alertstate="firing"}'),
     ),
 )
@@ -320,7 +320,7 @@ GPUS = Dashboard(
             (f"DCGM_FI_DEV_ROW_REMAP_PENDING{{{G}}}", "remap pending"),
             (f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{G}}}", "remap failed"),
         ),
-        graph("Open XID", "none", (f"max by (instance, gpu, UUID) (DCGM_FI_DEV_XID_ERRORS{{{G}}})", "GPU {{gpu}}")),
+        graph("Open XID", "none", (f"max by (instance, gpu, UUID) (tessera_gpu_open_xid{{{G}}})", "GPU {{gpu}}")),
         graph("NVLinks", "none", (f"tessera_gpu_nvlinks{{{G}}}", "{{state}}")),
     ),
     (NODE, GPU),

@@ -109,6 +109,19 @@ DISCOVERY = Parser(
 FAULT_CLASS = one_of(FaultClass)
 
 
+def _patterns(text: str) -> tuple[str, ...]:
+    words = words_in(text)
+    for word in words:
+        try:
+            re.compile(word)
+        except (re.error, OverflowError, RecursionError):
+            raise Unfit(repr(word)) from None
+    return words
+
+
+PATTERNS = Parser(expected="regular expressions, separated by commas", convert=_patterns, kinds=STRING, many=True)
+
+
 _MEMORY = re.compile(r"(\d{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
 _BYTES = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 10**3, "M": 10**6, "G": 10**9}
 _BYTES["T"] = 10**12

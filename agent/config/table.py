@@ -5,9 +5,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from agent.config.parsers import ADDRESS, DISCOVERY, DURATION, FAULT_CLASS, IMEX_CHANNELS, INTERVAL, sifted_xids, xids
+from agent.config.parsers import (
+    ADDRESS,
+    DISCOVERY,
+    DURATION,
+    FAULT_CLASS,
+    IMEX_CHANNELS,
+    INTERVAL,
+    PATTERNS,
+    sifted_xids,
+    xids,
+)
 from agent.config.settings import LogFormat, LogLevel
-from agent.telemetry.settings import HostnameLabel
+from agent.telemetry.settings import HostnameLabel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.gpulayout import WhenBusy
 from inventory.sharing import MigStrategy, ReplicaPolicy
@@ -406,6 +416,65 @@ OWN: tuple[Option, ...] = (
         default="Hostname",
         help="the label that holds the node's name: newer dcgm-exporters write it small",
         paths=("metrics.hostnameLabel",),
+    ),
+    _key(
+        "metrics.xidErrors",
+        "metrics.xid_errors",
+        one_of(XidErrors),
+        "last",
+        "DCGM_FI_DEV_XID_ERRORS: last, as dcgm-exporter, or worst, the XID of the worst open fault",
+    ),
+    _key(
+        "metrics.xidShownSeconds",
+        "metrics.xid_shown_s",
+        seconds(1, 604_800),
+        "600",
+        "how long the last XID is shown; after that the worst open fault's, or 0",
+    ),
+    Option(
+        flag="--xid-count-window-size",
+        target="metrics.xid_window_ms",
+        parser=integer(1000, 3_600_000),
+        default="300000",
+        help="window of DCGM_EXP_XID_ERRORS_COUNT, milliseconds",
+        env=("DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",),
+        paths=("metrics.xidCountWindowMs",),
+    ),
+    Option(
+        flag="--clock-events-count-window-size",
+        target="metrics.clock_window_ms",
+        parser=integer(1000, 3_600_000),
+        default="300000",
+        help="window of DCGM_EXP_CLOCK_EVENTS_COUNT, milliseconds",
+        env=("DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE",),
+        paths=("metrics.clockEventsCountWindowMs",),
+    ),
+    Option(
+        flag="--kubernetes-enable-pod-uid",
+        target="metrics.pod_uid",
+        parser=BOOL,
+        default="false",
+        help="the pod's uid as label pod_uid of its DCGM series",
+        env=("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID",),
+        paths=("metrics.podUid",),
+    ),
+    Option(
+        flag="--kubernetes-enable-pod-labels",
+        target="metrics.pod_labels",
+        parser=BOOL,
+        default="false",
+        help="the pod's labels as labels of its DCGM series, 16 at most",
+        env=("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS",),
+        paths=("metrics.podLabels",),
+    ),
+    Option(
+        flag="--kubernetes-pod-label-allowlist-regex",
+        target="metrics.pod_label_allowlist",
+        parser=PATTERNS,
+        default="every label",
+        help="the pod's labels that may be such: regular expressions, one of which is found in the label's name",
+        env=("DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",),
+        paths=("metrics.podLabelAllowlist",),
     ),
     _key(
         "mps.controlProgram",

@@ -1,20 +1,26 @@
 """dcgm-exporter's collectors file: which fields are exported, as what type, with which help. Read as it is.
 
-Lines are ``FIELD, type, help`` (RFC 4180 quoting, ``#`` starts a comment line, blank lines are passed over). A field of
-DCGM's that NVML does not give is no mistake: the file is the peer's, and the field then has no series.
+Lines are ``FIELD, type, help`` (RFC 4180 quoting, ``#`` starts a comment line, blank lines are passed over). A line
+that cannot be taken is refused alone: the others count. A field of DCGM's that NVML does not give is no mistake: the
+file is the peer's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the field's own.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
 
 from agent.telemetry.fields import BY_NAME, FIELDS, Field, Kind
+from agent.telemetry.legacy import LEGACY
 from yamlfile import ConfigError
 
 MAX_BYTES = 1 << 20
+MOST_BROKEN = 32
+"""Lines that are no CSV; after so many the file is read no further: each is a look at all that follows."""
+MOST_TOLD = 16
+"""Refused lines that are told of one by one."""
 _COLUMNS = 3
 _KINDS = {kind.value: kind for kind in Kind}
 _FOREIGN = ("DCGM_FI_", "DCGM_EXP_", "DCGM_FV_")
@@ -22,10 +28,14 @@ _FOREIGN = ("DCGM_FI_", "DCGM_EXP_", "DCGM_FV_")
 
 
 class Collectors(Struct, frozen=True):
-    """The fields to export, in the order of their series; ``missing`` are those that only DCGM has, one line each."""
+    """The fields to export, in the order of their series.
+
+    ``missing`` are those that only DCGM has, ``refused`` the lines that could not be taken; one text each.
+    """
 
     fields: tuple[Field, ...]
     missing: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def series(self) -> tuple[Field, ...]:
@@ -35,13 +45,22 @@ class Collectors(Struct, frozen=True):
     def labels(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields if field.kind is Kind.LABEL)
 
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """The old name of a field, where its values are shown under that too."""
+        return {field.of: field.name for field in self.fields if field.of}
+
 
 USUAL = Collectors(tuple(field for field in FIELDS if field.usual))
 """Without a file."""
 
 
+class _RefusedLine(Exception):  # noqa: N818 - told, never raised to a caller
+    """Why one line is not taken."""
+
+
 def read(path: Path) -> Collectors:
-    """The file's choice. Raises ConfigError that names file and line."""
+    """The file's choice. Raises ConfigError where there is nothing to take: no such file, or no line that counts."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -49,58 +68,95 @@ def read(path: Path) -> Collectors:
         raise ConfigError(str(path), "", failed.strerror or "an error", "a collectors file") from None
     if len(raw) > MAX_BYTES:
         raise ConfigError(str(path), "", f"more than {MAX_BYTES >> 20} MiB", "a collectors file")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as wrong:
-        line = raw.count(b"\n", 0, wrong.start) + 1
-        raise ConfigError(f"{path}:{line}", "", "bytes that are no text", "UTF-8") from None
-    return parse(text, str(path))
+    return parse(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape"), str(path))
 
 
 def parse(text: str, where: str) -> Collectors:
     """As ``read``, from the file's text; ``where`` names the file in messages."""
     fields: dict[str, Field] = {}
+    implied: dict[str, Field] = {}
     missing: list[str] = []
-    for line, row in _rows(text, where):
-        place = f"{where}:{line}"
-        if len(row) != _COLUMNS:
-            raise ConfigError(place, "", f"{len(row)} columns", "FIELD, type, help (a comma in the help needs quotes)")
-        name, kind, help_text = row
-        if kind not in _KINDS:
-            raise ConfigError(place, name, repr(kind[:40]), "gauge, counter or label")
-        if name in fields:
-            raise ConfigError(place, name, "the field a second time", "each field once")
-        known = BY_NAME.get(name)
-        if known is None and not name.startswith(_FOREIGN):
-            raise ConfigError(place, name[:80], "no field of DCGM's", "a name such as DCGM_FI_DEV_GPU_UTIL")
-        if known is None or (known.kind is Kind.LABEL) != (kind == Kind.LABEL):
-            missing.append(f"{place}: {name} as a {kind}: NVML does not give it, it has no series")
+    refused: list[str] = []
+    for line, row in _rows(text):
+        try:
+            name, kind, help_text = _columns(row, fields)
+        except _RefusedLine as why:
+            refused.append(f"{where}:{line}: {why}")
             continue
-        fields[name] = Field(name, _KINDS[kind], help_text)
+        if name in LEGACY:
+            own = BY_NAME[LEGACY[name]]
+            implied[own.name] = Field(own.name, kind, own.help)
+            fields[name] = Field(name, kind, help_text, of=own.name)
+            continue
+        known = BY_NAME.get(name)
+        if known is None or (known.kind is Kind.LABEL) != (kind is Kind.LABEL):
+            missing.append(f"{where}:{line}: {name} as a {kind.value}: NVML does not give it, it has no series")
+            continue
+        fields[name] = Field(name, kind, help_text)
     if not fields:
-        raise ConfigError(where, "", "no field that NVML gives", "at least one line FIELD, type, help")
-    return Collectors(tuple(fields.values()), tuple(missing))
+        first = f" ({refused[0]})" if refused else ""
+        raise ConfigError(where, "", f"no field that NVML gives{first}", "at least one line FIELD, type, help")
+    return Collectors(tuple({**implied, **fields}.values()), tuple(missing), _bounded(refused, where))
 
 
-def _rows(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
-    """Number of the first line and trimmed columns of each row."""
-    source = _Lines(text)
-    reader = csv.reader(source, skipinitialspace=True, strict=True)
+def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, Kind, str]:
+    """Name, type and help of a line that can be taken. Raises _RefusedLine."""
+    if isinstance(row, str):
+        raise _RefusedLine(f"found {row}, expected FIELD, type, help, every quote closed")
+    if not all(column.isprintable() for column in row[:2]) or any("\udc80" <= one <= "\udcff" for one in "".join(row)):
+        raise _RefusedLine("found bytes that are no text, expected UTF-8")
+    if len(row) != _COLUMNS:
+        raise _RefusedLine(f"found {len(row)} columns, expected FIELD, type, help (a comma in the help needs quotes)")
+    name, kind, help_text = row
+    if kind not in _KINDS:
+        raise _RefusedLine(f"{name[:80]}: found {kind[:40]!r}, expected gauge, counter or label")
+    if name in taken:
+        raise _RefusedLine(f"{name}: found the field a second time, expected each field once")
+    if name in LEGACY and kind == Kind.LABEL:
+        raise _RefusedLine(f"{name}: found 'label', expected gauge or counter")
+    if not name.startswith(_FOREIGN) and name not in LEGACY:
+        raise _RefusedLine(f"{name[:80]}: found no field of DCGM's, expected a name such as DCGM_FI_DEV_GPU_UTIL")
+    return name, _KINDS[kind], help_text
+
+
+def _bounded(refused: list[str], where: str) -> tuple[str, ...]:
+    rest = len(refused) - MOST_TOLD
+    return (*refused[:MOST_TOLD], *([f"{where}: {rest} more lines"] if rest > 0 else []))
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Number of the first line and trimmed columns of each row, or what is wrong with it; the next one begins anew."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = 1
-    try:
-        for row in reader:
-            if any(column.strip() for column in row):
-                yield first, [column.strip() for column in row]
-            source.between, first = True, reader.line_num + 1
-    except csv.Error as wrong:
-        raise ConfigError(f"{where}:{first}", "", str(wrong), "FIELD, type, help, every quote closed") from None
+    for _ in range(MOST_BROKEN):
+        try:
+            for last, row in _good_rows(lines[first - 1 :]):
+                if any(column.strip() for column in row):
+                    yield first, [column.strip() for column in row]
+                first += last
+        except csv.Error as wrong:
+            yield first, str(wrong)
+            first += 1
+        else:
+            return
+    yield first, f"{MOST_BROKEN} broken lines before it: the rest is not read"
+
+
+def _good_rows(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Each row, with the number of lines it takes. Raises csv.Error."""
+    source = _Lines(lines)
+    reader = csv.reader(source, skipinitialspace=True, strict=True)
+    before = 0
+    for row in reader:
+        yield reader.line_num - before, row
+        source.between, before = True, reader.line_num
 
 
 class _Lines:
     """The lines for the CSV reader, comments as blank ones; inside of quotes nothing is a comment."""
 
-    def __init__(self, text: str) -> None:
-        self._lines = iter(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = iter(lines)
         self.between = True
         """Whether the next line begins a row."""
 

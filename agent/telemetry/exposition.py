@@ -50,6 +50,10 @@ class Writer:
         """One series of a family; the same labels must not come twice."""
         self._lines[name].append(f"{name}{{{labels_text}}} {number(value)}")
 
+    def repeat(self, name: str, under: str) -> None:
+        """Every series of the one family once more, under the other's name."""
+        self._lines[under] += [f"{under}{line[len(name) :]}" for line in self._lines[name]]
+
     def wants(self, name: str) -> bool:
         return name in self._lines
 

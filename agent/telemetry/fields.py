@@ -18,12 +18,21 @@ class Kind(StrEnum):
 
 
 class Field(Struct, frozen=True):
-    """One series name. ``usual`` ones are exported without a collectors file."""
+    """One series name. ``usual`` ones are exported without a collectors file.
+
+    ``of``: the field whose values it shows, where that is another (a name of dcgm-exporter 1.x).
+    """
 
     name: str
     kind: Kind
     help: str
     usual: bool = True
+    of: str = ""
+
+    @property
+    def shows(self) -> str:
+        """The field whose values these are."""
+        return self.of or self.name
 
 
 def _gauge(name: str, text: str, *, usual: bool = True) -> Field:
@@ -49,6 +58,16 @@ XID_ERRORS = "DCGM_FI_DEV_XID_ERRORS"
 CLOCK_REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
 GR_ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 NVLINK_BANDWIDTH = "DCGM_FI_DEV_NVLINK_BANDWIDTH_L"
+XID_COUNT = "DCGM_EXP_XID_ERRORS_COUNT"
+CLOCK_EVENT_COUNT = "DCGM_EXP_CLOCK_EVENTS_COUNT"
+HEALTH_STATUS = "DCGM_EXP_GPU_HEALTH_STATUS"
+RETIRED_SBE = "DCGM_FI_DEV_RETIRED_SBE"
+RETIRED_DBE = "DCGM_FI_DEV_RETIRED_DBE"
+RETIRED_PENDING = "DCGM_FI_DEV_RETIRED_PENDING"
+CRC_FLIT = "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"
+CRC_DATA = "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL"
+REPLAY = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"
+RECOVERY = "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"
 
 PER_POD = (GPU_UTIL, MEM_COPY_UTIL, ENC_UTIL, DEC_UTIL, FB_USED)
 """What can be divided among the pods of a shared device, so that the parts add up to the whole."""
@@ -71,6 +90,8 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit that the driver enforces, watts.", usual=False),
     _counter(ENERGY, "Energy since the driver was loaded, millijoules."),
     _counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe transfers that had to be repeated."),
+    _counter("DCGM_FI_DEV_PCIE_TX_THROUGHPUT", "Data sent over PCIe now, KB a second.", usual=False),
+    _counter("DCGM_FI_DEV_PCIE_RX_THROUGHPUT", "Data received over PCIe now, KB a second.", usual=False),
     _gauge("DCGM_FI_DEV_PCIE_LINK_GEN", "PCIe generation in use.", usual=False),
     _gauge("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe lanes in use.", usual=False),
     _gauge("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "Highest PCIe generation.", usual=False),
@@ -79,7 +100,7 @@ FIELDS: tuple[Field, ...] = (
     _gauge(MEM_COPY_UTIL, "Share of the time that memory was read or written, percent."),
     _gauge(ENC_UTIL, "Video encoder utilisation, percent."),
     _gauge(DEC_UTIL, "Video decoder utilisation, percent."),
-    _gauge(XID_ERRORS, "XID of the worst fault that is open now; 0 when there is none."),
+    _gauge(XID_ERRORS, "Last XID, for ten minutes; after that the XID of the worst open fault, 0 when there is none."),
     _counter("DCGM_FI_DEV_POWER_VIOLATION", "Time slowed down for power, nanoseconds."),
     _counter("DCGM_FI_DEV_THERMAL_VIOLATION", "Time slowed down for heat, nanoseconds."),
     _counter("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", "Time slowed down by sync boost, nanoseconds.", usual=False),
@@ -98,9 +119,9 @@ FIELDS: tuple[Field, ...] = (
     _counter("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Uncorrected memory errors since the driver was loaded."),
     _counter("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "Corrected memory errors of the board's life."),
     _counter("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "Uncorrected memory errors of the board's life."),
-    _counter("DCGM_FI_DEV_RETIRED_SBE", "Pages retired for corrected errors.", usual=False),
-    _counter("DCGM_FI_DEV_RETIRED_DBE", "Pages retired for uncorrected errors.", usual=False),
-    _counter("DCGM_FI_DEV_RETIRED_PENDING", "Pages whose retirement waits for a reboot.", usual=False),
+    _counter(RETIRED_SBE, "Pages retired for corrected errors.", usual=False),
+    _counter(RETIRED_DBE, "Pages retired for uncorrected errors.", usual=False),
+    _counter(RETIRED_PENDING, "Pages whose retirement waits for a reboot.", usual=False),
     _counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors."),
     _counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors."),
     _gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1 where a row could not be remapped."),
@@ -110,10 +131,10 @@ FIELDS: tuple[Field, ...] = (
         _counter(f"{NVLINK_BANDWIDTH}{link}", f"Data over NVLink {link}, both ways, KiB.", usual=False)
         for link in range(18)
     ),
-    _counter("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "NVLink flow-control CRC errors.", usual=False),
-    _counter("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "NVLink data CRC errors.", usual=False),
-    _counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "NVLink retransmissions.", usual=False),
-    _counter("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "NVLink recoveries.", usual=False),
+    _counter(CRC_FLIT, "NVLink flow-control CRC errors.", usual=False),
+    _counter(CRC_DATA, "NVLink data CRC errors.", usual=False),
+    _counter(REPLAY, "NVLink retransmissions.", usual=False),
+    _counter(RECOVERY, "NVLink recoveries.", usual=False),
     _gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "State of the virtual GPU licence; 0 where none is needed."),
     _gauge("DCGM_FI_DEV_FAN_SPEED", "Fan speed, percent.", usual=False),
     _gauge("DCGM_FI_DEV_PSTATE", "Performance state, 0 the highest.", usual=False),
@@ -132,6 +153,9 @@ FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "Data received over PCIe, bytes a second."),
     _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "Data sent over NVLink, bytes a second.", usual=False),
     _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Data received over NVLink, bytes a second.", usual=False),
+    _gauge(XID_COUNT, "XIDs of the last five minutes, by XID; falls again.", usual=False),
+    _gauge(CLOCK_EVENT_COUNT, "Readings of the last five minutes with held down clocks, by reason.", usual=False),
+    _gauge(HEALTH_STATUS, "What each health watch finds: 0 nothing, 10 a warning, 20 a failure.", usual=False),
     _label("DCGM_FI_DRIVER_VERSION", "Version of the driver.", usual=True),
     _label("DCGM_FI_CUDA_DRIVER_VERSION", "CUDA version of the driver, as NVML's number."),
     _label("DCGM_FI_NVML_VERSION", "Version of the NVML library."),
@@ -178,13 +202,13 @@ FIELD_VALUES: dict[int, tuple[str, float]] = {
     4: ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1),
     5: ("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", 1),
     6: ("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", 1),
-    29: ("DCGM_FI_DEV_RETIRED_SBE", 1),
-    30: ("DCGM_FI_DEV_RETIRED_DBE", 1),
-    31: ("DCGM_FI_DEV_RETIRED_PENDING", 1),
-    38: ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", 1),
-    45: ("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", 1),
-    52: ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 1),
-    59: ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", 1),
+    29: (RETIRED_SBE, 1),
+    30: (RETIRED_DBE, 1),
+    31: (RETIRED_PENDING, 1),
+    38: (CRC_FLIT, 1),
+    45: (CRC_DATA, 1),
+    52: (REPLAY, 1),
+    59: (RECOVERY, 1),
     74: ("DCGM_FI_DEV_POWER_VIOLATION", 1),
     75: ("DCGM_FI_DEV_THERMAL_VIOLATION", 1),
     76: ("DCGM_FI_DEV_SYNC_BOOST_VIOLATION", 1),
@@ -201,6 +225,12 @@ FIELD_VALUES: dict[int, tuple[str, float]] = {
     186: ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 0.001),
 }
 """NVML field id (NVML_FI_DEV_*) to field and factor."""
+
+LINK_FIELDS: dict[int, str] = {161: REPLAY, 162: RECOVERY, 163: CRC_FLIT}
+"""NVML field id, asked link by link, where a board has no total (Hopper)."""
+
+LINK_COUNTERS: dict[int, str] = {0: REPLAY, 1: RECOVERY, 2: CRC_FLIT, 3: CRC_DATA}
+"""nvmlNvLinkErrorCounter_t, asked link by link, where a driver has neither of these fields."""
 
 CLOCK_EVENTS = {
     "gpu_idle": 0x1,

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from agent.telemetry.podlabels import PodIdentity
+
 _ID = re.compile(r"(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$")
 """``<id>``, ``cri-containerd-<id>.scope``, ``crio-<id>.scope``, ``docker-<id>.scope``, ``libpod-<id>.scope``,
 ``kubepods-...:cri-containerd:<id>``."""
@@ -35,11 +37,17 @@ class PodLookup(Protocol):
     def container(self, container_id: str) -> PodContainer | None:
         """The pod and container of a container id (64 hexadecimal digits, no ``containerd://``)."""
 
+    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
+        """Uid and labels of a pod that asked for devices."""
+
 
 class NoPods:
     """Nobody to ask."""
 
     def container(self, container_id: str) -> PodContainer | None:  # noqa: ARG002 - PodLookup's
+        return None
+
+    def identity(self, namespace: str, pod: str) -> PodIdentity | None:  # noqa: ARG002 - PodLookup's
         return None
 
 
@@ -49,9 +57,20 @@ class ContainerTable:
     def __init__(self) -> None:
         self._ids: dict[str, tuple[str, ...]] = {}
         self._containers: dict[str, PodContainer] = {}
+        self._identities: dict[tuple[str, str], PodIdentity] = {}
+        self._names: dict[str, tuple[str, str]] = {}
+        """Namespace and name by uid, of pods with an identity."""
 
     def container(self, container_id: str) -> PodContainer | None:
         return self._containers.get(container_id)
+
+    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
+        return self._identities.get((namespace, pod))
+
+    def describe(self, uid: str, namespace: str, pod: str, identity: PodIdentity) -> None:
+        """The pod is of this name, until it is dropped."""
+        self._names[uid] = (namespace, pod)
+        self._identities[namespace, pod] = identity
 
     def put(self, uid: str, containers: Iterable[tuple[str, PodContainer]]) -> None:
         """The pod has these containers, by id, and no others."""
@@ -64,6 +83,10 @@ class ContainerTable:
     def drop(self, uid: str) -> None:
         for container_id in self._ids.pop(uid, ()):
             self._containers.pop(container_id, None)
+        name = self._names.pop(uid, None)
+        # Another pod may have the name by now: news of the two may come in either order.
+        if name is not None and self._identities[name].uid == uid:
+            del self._identities[name]
 
     def __len__(self) -> int:
         return len(self._containers)

@@ -16,13 +16,22 @@ from agent.nvml.query import ask, text
 from agent.telemetry import processes
 from agent.telemetry.fields import (
     CLOCK_REASONS,
+    CRC_DATA,
+    CRC_FLIT,
     DEC_UTIL,
     ENC_UTIL,
     FIELD_VALUES,
     GPU_UTIL,
+    LINK_COUNTERS,
+    LINK_FIELDS,
     MEM_COPY_UTIL,
     NVLINK_BANDWIDTH,
     POWER,
+    RECOVERY,
+    REPLAY,
+    RETIRED_DBE,
+    RETIRED_PENDING,
+    RETIRED_SBE,
 )
 from agent.telemetry.gpm import GpmReader
 from agent.telemetry.readings import GpuReading, InstanceReading, Texts, Values
@@ -52,6 +61,8 @@ _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
     (POWER, pynvml.nvmlDeviceGetPowerUsage, (), 0.001),
     ("DCGM_FI_DEV_POWER_MGMT_LIMIT", pynvml.nvmlDeviceGetPowerManagementLimit, (), 0.001),
     ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", pynvml.nvmlDeviceGetEnforcedPowerLimit, (), 0.001),
+    ("DCGM_FI_DEV_PCIE_TX_THROUGHPUT", pynvml.nvmlDeviceGetPcieThroughput, (pynvml.NVML_PCIE_UTIL_TX_BYTES,), 1),
+    ("DCGM_FI_DEV_PCIE_RX_THROUGHPUT", pynvml.nvmlDeviceGetPcieThroughput, (pynvml.NVML_PCIE_UTIL_RX_BYTES,), 1),
     ("DCGM_FI_DEV_PCIE_LINK_GEN", pynvml.nvmlDeviceGetCurrPcieLinkGeneration, (), 1),
     ("DCGM_FI_DEV_PCIE_LINK_WIDTH", pynvml.nvmlDeviceGetCurrPcieLinkWidth, (), 1),
     ("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", pynvml.nvmlDeviceGetMaxPcieLinkGeneration, (), 1),
@@ -64,6 +75,9 @@ _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
 )
 """Field, NVML function, its arguments after the handle, factor."""
 
+
+LINK_ERRORS = frozenset({CRC_FLIT, CRC_DATA, REPLAY, RECOVERY})
+RETIRED = frozenset({RETIRED_SBE, RETIRED_DBE, RETIRED_PENDING})
 
 _TEXTS: tuple[tuple[str, Callable[..., Any], tuple[int, ...]], ...] = (
     ("DCGM_FI_DEV_VBIOS_VERSION", pynvml.nvmlDeviceGetVbiosVersion, ()),
@@ -103,6 +117,8 @@ class GpuReader:
         found, links_up = _field_values(handle, links)
         values.update(_traffic(handle, [link for link in links if f"{NVLINK_BANDWIDTH}{link}" in self.wanted]))
         values.update(found)
+        values.update(_link_errors(handle, links, (LINK_ERRORS & self.wanted) - values.keys()))
+        values.update(_retired(handle, (RETIRED & self.wanted) - values.keys()))
         values.update(_memory(handle))
         if "DCGM_FI_DEV_VGPU_LICENSE_STATUS" in self.wanted:
             values.update(_licence(handle))
@@ -268,6 +284,42 @@ def _traffic(handle: Any, links: list[int]) -> Values:
         sent, received = _value(answers[2 * i]), _value(answers[2 * i + 1])
         if sent is not None and received is not None:
             found[f"{NVLINK_BANDWIDTH}{link}"] = sent + received
+    return found
+
+
+def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Values:
+    """Sums over the links of what the board has no total of: by field values, else by the older counters."""
+    found: Values = {}
+    fields = {number: name for number, name in LINK_FIELDS.items() if name in lacking}
+    asked = [(number, link) for number in fields for link in links]
+    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
+    for answer, (number, _) in zip(answers or (), asked, strict=False):
+        value = _value(answer)
+        if value is not None:
+            found[fields[number]] = found.get(fields[number], 0.0) + value
+    for counter, name in LINK_COUNTERS.items():
+        if name in lacking and name not in found:
+            counts = [_figure(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, counter) for link in links]
+            known = [float(count) for count in counts if count is not None and count < BLANK_64]
+            if known:
+                found[name] = math.fsum(known)
+    return found
+
+
+def _retired(handle: Any, lacking: frozenset[str]) -> Values:
+    """Retired pages, counted where the board has no field for them."""
+    found: Values = {}
+    causes = (
+        (RETIRED_SBE, pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
+        (RETIRED_DBE, pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
+    )
+    for name, cause in causes:
+        pages = _figure(pynvml.nvmlDeviceGetRetiredPages, handle, cause) if name in lacking else None
+        if pages is not None:
+            found[name] = float(len(pages))
+    pending = _figure(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if RETIRED_PENDING in lacking else None
+    if pending is not None:
+        found[RETIRED_PENDING] = float(pending)
     return found
 
 

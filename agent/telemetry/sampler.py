@@ -8,7 +8,7 @@ A GPU that does not answer has no series until it does; nothing is shown of a mo
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,18 +18,19 @@ from agent.health.faults import FaultKind
 from agent.nvml.errors import NvmlError
 from agent.picture import Picture
 from agent.podresources import Holder
-from agent.telemetry import collectors, usage
+from agent.telemetry import collectors, healthwatch, usage
 from agent.telemetry.activity import ActivityLog
 from agent.telemetry.allocation import Place, allocations, tenants
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import EnergyLedger
-from agent.telemetry.fields import CLOCK_REASONS, ENERGY, POWER
+from agent.telemetry.fields import CLOCK_EVENT_COUNT, CLOCK_EVENTS, CLOCK_REASONS, ENERGY, HEALTH_STATUS, POWER
 from agent.telemetry.owners import PodContainer, PodLookup, owners_of
 from agent.telemetry.reader import GpuReader
 from agent.telemetry.readings import GpuReading
-from agent.telemetry.series import Scene, User, write
-from agent.telemetry.settings import MetricsSettings
+from agent.telemetry.series import Recent, Scene, User, write
+from agent.telemetry.settings import MetricsSettings, XidErrors
 from agent.telemetry.shares import Figure
+from agent.telemetry.windows import SlidingCounts, XidMemory
 from inventory.devices import Gpu
 from inventory.ids import DeviceId, GpuUuid
 from kube.clock import Clock, SystemClock, sleep
@@ -42,6 +43,8 @@ SECOND_LOOK_S = 1.0
 """The first figures between two samples come so soon after a start, a reset or a new GPU; and no two passes come
 sooner: the driver samples processes about so often, and would have nothing new to say."""
 CALL_TIMEOUT_S = 5.0
+LONGEST_TEXT_S = 60.0
+"""How old a scrape's text may be: what happened of late expires by itself, with a pass or without."""
 ALWAYS = frozenset({POWER, CLOCK_REASONS})
 """Read whatever is exported: our own series need them."""
 
@@ -85,11 +88,15 @@ class Sampler:
         self._pass = Pass()
         self._energy: EnergyLedger[GpuUuid, User] = EnergyLedger()
         self._activity: ActivityLog[Place] = ActivityLog()
+        self._last_xid = XidMemory(settings.xid_shown_s)
+        self._xids: SlidingCounts[int] = SlidingCounts(settings.xid_window_ms / 1000)
+        self._clock_events: SlidingCounts[str] = SlidingCounts(settings.clock_window_ms / 1000)
         self._nudged = asyncio.Event()
         self._text: bytes | None = None
+        self._written_s = 0.0
         self._file_identity: tuple[str | int, ...] | None = None
         self._complained: set[GpuUuid] = set()
-        self.settings = settings
+        self._settings = settings
         self.collectors: Collectors = USUAL
         self.problem: Callable[[str], None] = lambda _: None
         """Told what is wrong with the collectors file, one line."""
@@ -124,6 +131,25 @@ class Sampler:
     def changed(self) -> None:
         """Holders, faults or hardware are others than a moment ago: the next scrape must show it."""
         self._text = None
+
+    def xid(self, gpu: GpuUuid, xid: int) -> None:
+        """An XID was seen."""
+        now_s = self._clock.monotonic()
+        self._last_xid.add(gpu, xid, now_s)
+        self._xids.add(gpu, xid, now_s)
+        self.changed()
+
+    @property
+    def settings(self) -> MetricsSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: MetricsSettings) -> None:
+        """What was seen so far is kept, for as long as the new settings say."""
+        self._settings = settings
+        self._last_xid.shown_s = settings.xid_shown_s
+        self._xids.window_s = settings.xid_window_ms / 1000
+        self._clock_events.window_s = settings.clock_window_ms / 1000
 
     @property
     def blank(self) -> bool:
@@ -181,7 +207,7 @@ class Sampler:
         return found
 
     def _wanted(self) -> frozenset[str]:
-        return ALWAYS | {field.name for field in self.collectors.fields}
+        return ALWAYS | {field.shows for field in self.collectors.fields}
 
     def _account(self) -> None:
         """What goes on from pass to pass: energy and idle times."""
@@ -214,12 +240,30 @@ class Sampler:
             # A pass that lacks one of them is made up for by the next.
             if reading.values.keys() >= {ENERGY, POWER}:
                 self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), reading.values[POWER])
-        self._energy.keep({gpu.uuid for gpu in self._picture.node.gpus})
+        here = {gpu.uuid for gpu in self._picture.node.gpus}
+        self._energy.keep(here)
+        for kept in (self._last_xid, self._xids, self._clock_events):
+            kept.keep(here)
+        if self._exported(CLOCK_EVENT_COUNT):
+            self._count_clock_events()
+
+    def _count_clock_events(self) -> None:
+        now_s = self._clock.monotonic()
+        for uuid, reading in self._pass.readings.items():
+            mask = int(reading.values.get(CLOCK_REASONS, 0))
+            for reason, bit in CLOCK_EVENTS.items():
+                if mask & bit:
+                    self._clock_events.add(uuid, reason, now_s)
+
+    def _exported(self, name: str) -> bool:
+        return any(field.name == name for field in self.collectors.fields)
 
     def validate(self) -> None:
         """Recompute the invariants of everything that is kept."""
         self._energy.validate()
         self._activity.validate()
+        self._xids.validate()
+        self._clock_events.validate()
         usage.validate(self._scene().usages, self._pass.readings)
         assert self._readers.keys() >= self._pass.readings.keys(), "a reading without a reader"
 
@@ -227,11 +271,12 @@ class Sampler:
 
     def exposition(self) -> bytes:
         """The text format. Never asks NVML."""
-        if self._text is None:
+        if self._text is None or self._clock.monotonic() - self._written_s > LONGEST_TEXT_S:
             self._text = self._write()
         return self._text
 
     def _write(self) -> bytes:
+        self._written_s = self._clock.monotonic()
         return write(self._scene()).text()
 
     def _scene(self) -> Scene:
@@ -239,6 +284,7 @@ class Sampler:
         held = allocations(node, self._picture.layout, self._holders())
         found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
+        holders = [one.holder for one in held]
         users = [(one.place, pod) for one in found for pod in one.attribution.pods]
         activities = {user: self._activity.of(*user) for user in users}
         return Scene(
@@ -246,7 +292,10 @@ class Sampler:
             usages=found,
             readings=self._pass.readings,
             allocations=held,
-            xids={gpu.uuid: self._worst_xid(gpu.uuid) for gpu in node.gpus},
+            recent={gpu.uuid: self._recent(gpu.uuid) for gpu in node.gpus},
+            xid_window_ms=self.settings.xid_window_ms,
+            clock_window_ms=self.settings.clock_window_ms,
+            pod_pairs=self._pod_pairs({(one.namespace, one.pod) for one in (*holders, *(pod for _, pod in users))}),
             energy={uuid: account for uuid, account in energy.items() if account is not None},
             activities={user: seen for user, seen in activities.items() if seen is not None},
             collectors=self.collectors,
@@ -254,9 +303,27 @@ class Sampler:
             host_label=self.settings.hostname_label.value,
         )
 
-    def _worst_xid(self, gpu: GpuUuid) -> int:
+    def _recent(self, gpu: GpuUuid) -> Recent:
+        now_s = self._clock.monotonic()
         faults = self._picture.health.state(gpu).faults
-        return next((fault.code for fault in faults if fault.kind is FaultKind.XID), 0)
+        reading = self._pass.readings.get(gpu)
+        reasons = 0 if reading is None else int(reading.values.get(CLOCK_REASONS, 0))
+        last = self._last_xid.last(gpu, now_s) if self.settings.xid_errors is XidErrors.LAST else 0
+        worst = next((fault.code for fault in faults if fault.kind is FaultKind.XID), 0)
+        return Recent(
+            xid=last or worst,
+            open_xid=worst,
+            xids=self._xids.counts(gpu, now_s),
+            clock_events=self._clock_events.counts(gpu, now_s),
+            watches=healthwatch.findings(faults, reasons) if self._exported(HEALTH_STATUS) else {},
+        )
+
+    def _pod_pairs(self, pods: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
+        choice = self.settings.pod_choice
+        if not choice.uid and not choice.labels:
+            return {}
+        known = {name: self._pods.identity(*name) for name in pods}
+        return {name: choice.pairs(identity) for name, identity in known.items() if identity is not None}
 
     # The collectors file
 
@@ -276,8 +343,11 @@ class Sampler:
             log.warning("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})
             self.problem(f"collectors file rejected, the fields stay as they are: {wrong}")
             return
-        for line in self.collectors.missing:
+        for line in (*self.collectors.refused, *self.collectors.missing):
             log.warning("collectors", extra={"problem": line})
+        if self.collectors.refused:
+            more = f" (and {len(self.collectors.refused) - 1} more)" if len(self.collectors.refused) > 1 else ""
+            self.problem(f"collectors file: a line is left out: {self.collectors.refused[0]}{more}")
 
 
 def _identity(path: Path) -> tuple[int, ...]:

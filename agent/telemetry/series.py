@@ -15,7 +15,16 @@ from agent.telemetry.allocation import NOBODY, Allocation, Place, Tenants, tenan
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import Account
 from agent.telemetry.exposition import Family, Writer, labels
-from agent.telemetry.fields import CLOCK_EVENTS, CLOCK_REASONS, PER_POD, XID_ERRORS
+from agent.telemetry.fields import (
+    CLOCK_EVENT_COUNT,
+    CLOCK_EVENTS,
+    CLOCK_REASONS,
+    HEALTH_STATUS,
+    PER_POD,
+    XID_COUNT,
+    XID_ERRORS,
+)
+from agent.telemetry.healthwatch import Finding
 from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.shares import Figure
@@ -29,6 +38,7 @@ BUSY = "tessera_gpu_busy_ratio"
 ALLOCATION = "tessera_gpu_allocation"
 THROTTLED = "tessera_gpu_throttled"
 NVLINKS = "tessera_gpu_nvlinks"
+OPEN_XID = "tessera_gpu_open_xid"
 POD_SM = "tessera_pod_gpu_sm_utilization_ratio"
 POD_ENCODER = "tessera_pod_gpu_encoder_utilization_ratio"
 POD_DECODER = "tessera_pod_gpu_decoder_utilization_ratio"
@@ -44,6 +54,7 @@ OWN: tuple[Family, ...] = (
     Family(ALLOCATION, "gauge", "Share of the physical GPU that the container was given, 0 to 1."),
     Family(THROTTLED, "gauge", "1 while this reason holds the clocks down."),
     Family(NVLINKS, "gauge", "NVLinks that were ever up, by whether they are so now."),
+    Family(OPEN_XID, "gauge", "XID of the worst fault that is open; 0 when there is none."),
     Family(POD_SM, "gauge", "Part of the device's SM utilisation, 0 to 1."),
     Family(POD_ENCODER, "gauge", "Part of the device's encoder utilisation, 0 to 1."),
     Family(POD_DECODER, "gauge", "Part of the device's decoder utilisation, 0 to 1."),
@@ -67,14 +78,36 @@ _FIGURE_OF = {name: figure for figure, name in FIGURES.items()}
 _REST = (("owner", "unattributed"),)
 
 
+class Recent(Struct, frozen=True, kw_only=True):
+    """What happened to one GPU of late. ``xid`` is the one that is shown, ``open_xid`` that of the worst open fault.
+
+    ``xids`` and ``clock_events`` count within their windows, by XID and by reason.
+    """
+
+    xid: int = 0
+    open_xid: int = 0
+    xids: Mapping[int, int] = {}
+    clock_events: Mapping[str, int] = {}
+    watches: Mapping[str, Finding] = {}
+
+
+NOTHING_RECENT = Recent()
+
+
 class Scene(Struct, frozen=True, kw_only=True):
-    """Everything that the series of one moment are made of. ``xids`` has the worst open XID of each GPU."""
+    """Everything that the series of one moment are made of.
+
+    ``pod_pairs`` has the further labels of a pod's series, by namespace and name.
+    """
 
     node: Node
     usages: tuple[Usage, ...] = ()
     readings: Mapping[GpuUuid, GpuReading] = {}
     allocations: tuple[Allocation, ...] = ()
-    xids: Mapping[GpuUuid, int] = {}
+    recent: Mapping[GpuUuid, Recent] = {}
+    xid_window_ms: int = 300_000
+    clock_window_ms: int = 300_000
+    pod_pairs: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     energy: Mapping[GpuUuid, Account[User]] = {}
     activities: Mapping[User, Activity] = {}
     collectors: Collectors = USUAL
@@ -92,7 +125,7 @@ def write(scene: Scene) -> Writer:
         _own(writer, names, usage, scene)
     holding = tenants(scene.allocations)
     for gpu in scene.node.gpus:
-        _xid(writer, names, gpu, holding.get(Place(gpu.uuid), NOBODY), scene)
+        _recent(writer, names, gpu, holding.get(Place(gpu.uuid), NOBODY), scene)
         _board(writer, names, gpu, scene)
     for one in scene.allocations:
         found = scene.node.gpu(one.place.gpu)
@@ -101,6 +134,8 @@ def write(scene: Scene) -> Writer:
             writer.add(
                 ALLOCATION, _with(identity, _pod(one.holder), ("resource", one.resource), ("mode", one.mode)), one.share
             )
+    for name, old in scene.collectors.beside.items():
+        writer.repeat(name, old)
     return writer
 
 
@@ -111,6 +146,7 @@ class _Names:
         self._host = (scene.host_label, scene.host)
         self._node = scene.node
         self._readings = scene.readings
+        self._pod_pairs = scene.pod_pairs
         self._wanted = sorted(scene.collectors.labels)  # dcgm-exporter's order, whatever that of the file
         self._dcgm: dict[Place, str] = {}
         self._short: dict[Place, str] = {}
@@ -144,6 +180,10 @@ class _Names:
                 [("gpu", str(gpu.index)), ("UUID", gpu.uuid), *self._instance(place), self._host]
             )
         return self._short[place]
+
+    def pod(self, holder: PodContainer) -> tuple[tuple[str, str], ...]:
+        """dcgm-exporter's labels of a pod."""
+        return (*_pod(holder), *self._pod_pairs.get((holder.namespace, holder.pod), ()))
 
     def _instance(self, place: Place) -> list[tuple[str, str]]:
         if place.gi_id < 0:
@@ -180,7 +220,7 @@ def _with(base: str, more: Iterable[tuple[str, str]], *further: tuple[str, str])
 def _dcgm(writer: Writer, names: _Names, usage: Usage) -> None:
     base = names.dcgm(usage.gpu, usage.place)
     alone = usage.tenants.exclusive
-    owned = _with(base, _pod(usage.tenants.holders[0])) if alone else base
+    owned = _with(base, names.pod(usage.tenants.holders[0])) if alone else base
     for name, value in usage.values.items():
         if not writer.wants(name):
             continue
@@ -189,7 +229,7 @@ def _dcgm(writer: Writer, names: _Names, usage: Usage) -> None:
             writer.add(name, owned, value)
             continue
         for pod, part in split.pods.items():
-            writer.add(name, _with(base, _pod(pod)), part)
+            writer.add(name, _with(base, names.pod(pod)), part)
         writer.add(name, base, split.unattributed)
 
 
@@ -237,14 +277,33 @@ def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodCo
         writer.add(POD_ENERGY, rest, account.unattributed_mj / 1000)
 
 
-def _xid(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
-    """Known of every GPU, also of one that does not answer: it comes from its open faults."""
-    if not writer.wants(XID_ERRORS):
-        return
-    xid = scene.xids.get(gpu.uuid, 0)
-    pod = dict(_pod(held.holders[0])) if held.exclusive else {}
-    pairs = {**pod, "err_code": str(xid), "err_msg": _xid_name(xid)}
-    writer.add(XID_ERRORS, _with(names.dcgm(gpu, Place(gpu.uuid)), sorted(pairs.items())), xid)
+def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
+    """Known of every GPU, also of one that does not answer: it comes from events and open faults."""
+    recent = scene.recent.get(gpu.uuid, NOTHING_RECENT)
+    pod = dict(names.pod(held.holders[0])) if held.exclusive else {}
+
+    def add(name: str, value: float, **more: str) -> None:
+        writer.add(name, _with(names.dcgm(gpu, Place(gpu.uuid)), sorted({**pod, **more}.items())), value)
+
+    writer.add(OPEN_XID, names.short(gpu, Place(gpu.uuid)), recent.open_xid)
+    if writer.wants(XID_ERRORS):
+        add(XID_ERRORS, recent.xid, err_code=str(recent.xid), err_msg=_xid_name(recent.xid))
+    # Where nothing was counted there is one series that says so, without an event.
+    if writer.wants(XID_COUNT):
+        window = str(scene.xid_window_ms)
+        for xid, count in sorted(recent.xids.items()):
+            add(XID_COUNT, count, window_size_in_ms=window, xid=str(xid))
+        if not recent.xids:
+            add(XID_COUNT, 0, window_size_in_ms=window)
+    if writer.wants(CLOCK_EVENT_COUNT):
+        window = str(scene.clock_window_ms)
+        for reason, count in recent.clock_events.items():
+            add(CLOCK_EVENT_COUNT, count, window_size_in_ms=window, clock_event=reason)
+        if not recent.clock_events:
+            add(CLOCK_EVENT_COUNT, 0, window_size_in_ms=window)
+    if writer.wants(HEALTH_STATUS):
+        for watch, finding in recent.watches.items():
+            add(HEALTH_STATUS, finding.result, health_watch=watch, health_error_code=finding.code)
 
 
 def _xid_name(xid: int) -> str:

@@ -24,6 +24,10 @@ DRIVER_MODEL_NONE = 0
 SUBSYSTEM = 0x000010DE
 BUS_PCIE = 2
 FIRMWARE = "96.00.99.00.01"
+INFOROM_IMAGE = "G520.0200.00.05"
+INFOROM_PARTS = 4
+INFOROM_OBJECTS = {0: "2.1", 1: "6.16", 2: "1.10"}
+"""nvmlInforomObject_t: for the manufacturer, ECC, power."""
 
 
 @on_system
@@ -235,6 +239,21 @@ def nvmlDeviceGetMemoryAffinity(device: Device, size: Any, array: Any, _scope: A
 def nvmlDeviceGetVbiosVersion(device: Device, buffer: Any, length: Any) -> None:
     del device
     put_text(buffer, length, FIRMWARE)
+
+
+@on_device()
+def nvmlDeviceGetInforomVersion(device: Device, part: Any, buffer: Any, length: Any) -> None:
+    wanted = number(part)
+    if wanted not in range(INFOROM_PARTS):
+        raise NvmlError(codes.INVALID_ARGUMENT)
+    device.need(wanted in INFOROM_OBJECTS)
+    put_text(buffer, length, INFOROM_OBJECTS[wanted])
+
+
+@on_device()
+def nvmlDeviceGetInforomImageVersion(device: Device, buffer: Any, length: Any) -> None:
+    del device
+    put_text(buffer, length, INFOROM_IMAGE)
 
 
 @on_device()

@@ -61,6 +61,16 @@ def _crc(value: Callable[[Device], int]) -> Field:
     return field
 
 
+def _on_link(value: Callable[[Device], int]) -> Field:
+    """What one link saw; all of it is the first one's."""
+
+    def field(device: Device, scope: int) -> int:
+        link_end(device, scope)
+        return value(device) if scope == 0 else 0
+
+    return field
+
+
 def _traffic(counter: str) -> Field:
     def field(device: Device, scope: int) -> int:
         device.need(device.spec.links)
@@ -170,9 +180,9 @@ ULONG_LONG: dict[int, Field] = {
     139: _traffic("nvlink_rx_kib"),
     140: _traffic("nvlink_tx_kib"),
     141: _traffic("nvlink_rx_kib"),
-    161: _linked(lambda d: d.state.nvlink_errors),
-    162: _linked(lambda _: 0),
-    163: _linked(lambda _: 0),
+    161: _on_link(lambda d: d.state.nvlink_errors),
+    162: _on_link(lambda _: 0),
+    163: _on_link(lambda _: 0),
     191: lambda d, _: round(d.meter.energy_mj),
     197: lambda d, _: round(d.meter.pcie_tx_kib * 1024),
     198: lambda d, _: round(d.meter.pcie_rx_kib * 1024),

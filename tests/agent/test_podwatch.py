@@ -98,6 +98,23 @@ async def test_the_plan_of_a_bound_pod_is_what_is_advised() -> None:
         await eventually(lambda: len(watch.plans) == 0)
 
 
+async def test_uid_and_labels_are_kept_of_pods_that_asked_for_devices_and_of_no_others() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        for name, resource in (("with", str(GPU)), ("without", "cpu")):
+            pod = body({resource: "1"})
+            pod["metadata"] = {**pod.get("metadata", {}), "labels": {"team": "a"}}
+            pod["status"] = {**pod.get("status", {}), "phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+            server.create(PODS, name, pod, namespace="ns")
+        await eventually(lambda: watch.containers.identity("ns", "with") is not None)
+        known = watch.containers.identity("ns", "with")
+        assert known is not None
+        assert known.labels == {"team": "a"}
+        assert known.uid == server.get(PODS, "with", namespace="ns")["metadata"]["uid"]
+        assert watch.containers.identity("ns", "without") is None
+        server.delete(PODS, "with", namespace="ns")
+        await eventually(lambda: watch.containers.identity("ns", "with") is None)
+
+
 async def test_a_request_that_overtakes_the_news_of_its_pod_waits_for_it() -> None:
     async with FakeApiServer() as server, Watching(server) as watch:
         asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))

@@ -259,16 +259,16 @@ HARDWARE = (
     ),
     Fires(
         "TesseraGpuXid",
-        _gpu("DCGM_FI_DEV_XID_ERRORS", "0 1 1"),
+        _gpu("tessera_gpu_open_xid", "0 1 1"),
         "1m",
         (Firing(ON_GPU, "XID 1 is open on GPU 0 of n1"),),
         before="0m",
     ),
-    Fires("TesseraGpuXid", _gpu("DCGM_FI_DEV_XID_ERRORS", "79 0 0"), "2m"),
+    Fires("TesseraGpuXid", _gpu("tessera_gpu_open_xid", "79 0 0"), "2m"),
     # As the agent writes it with metrics.hostnameLabel: hostname.
     Fires(
         "TesseraGpuXid",
-        {'DCGM_FI_DEV_XID_ERRORS{hostname="n1",gpu="0",UUID="GPU-1"}': "79 79"},
+        {'tessera_gpu_open_xid{hostname="n1",gpu="0",UUID="GPU-1"}': "79 79"},
         "1m",
         (Firing({"hostname": "n1", "gpu": "0", "UUID": "GPU-1"}, "XID 79 is open on GPU 0 of n1"),),
     ),

@@ -184,7 +184,7 @@ def test_mig_is_labelled_and_busy_in_the_same_metric(cut: AgentProcess, watching
 def test_an_open_fault_is_a_gauge_that_goes_back_and_a_counter_that_does_not(
     agent: Agent, watching: Prometheus
 ) -> None:
-    gauge, counter = 'DCGM_FI_DEV_XID_ERRORS{Hostname="node-1",gpu="1"}', 'tessera_gpu_xid_errors_total{xid="48"}'
+    gauge, counter = 'tessera_gpu_open_xid{Hostname="node-1",gpu="1"}', 'tessera_gpu_xid_errors_total{xid="48"}'
     agent.sim(gpu=1, xid=48)
     until(lambda: list(watching.values(gauge, "gpu").values()) == [48], "the open fault")
     agent.sim(gpu=1, reset=True)

@@ -54,6 +54,10 @@ DEFAULT_LABEL_FIELDS = ("DCGM_FI_DRIVER_VERSION",)
 POD_LABELS = ("container", "namespace", "pod")
 XID_LABELS = ("err_code", "err_msg")
 
+WINDOW_LABELS = ("window_size_in_ms",)
+HEALTH_LABELS = ("health_watch", "health_error_code")
+HEALTH_WATCHES = ("PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER")
+
 DASHBOARD_12239 = (
     "DCGM_FI_DEV_GPU_TEMP",
     "avg(DCGM_FI_DEV_GPU_TEMP)",

@@ -10,21 +10,24 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.health.faults import FaultKind
+from agent.health.faults import Fault, FaultKind
+from agent.health.xids import FaultClass
 from agent.nvml.errors import GpuLost
 from agent.picture import Picture
 from agent.podresources import Holder
+from agent.telemetry.collectors import parse
 from agent.telemetry.owners import ContainerTable, PodContainer
+from agent.telemetry.podlabels import PodIdentity
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.sampler import Sampler
-from agent.telemetry.settings import MetricsSettings
+from agent.telemetry.settings import MetricsSettings, XidErrors
 from inventory.devices import MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout import Layout, plan
 from inventory.sharing import LayoutSpec
 from kube.clock import Clock
 from kube.testing import VirtualClock
-from tests.agent.telemetry.test_series import GPU, MIXED, SHARED, UTIL, board, instance, node
+from tests.agent.telemetry.test_series import GPU, MIXED, SHARED, UTIL, VALUES, board, instance, node
 
 T = TypeVar("T")
 ENERGY, USED, POWER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE"
@@ -186,6 +189,84 @@ async def test_the_gauge_of_xids_has_the_worst_xid_also_behind_a_fault_of_anothe
     found.faults = found.faults[:1]
     rig.sampler.changed()
     assert rig.shown("DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 0}
+
+
+XID, OPEN = "DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_open_xid"
+
+
+def with_fault(rig: Rig, *xids: int) -> None:
+    """The open faults, the worst first."""
+    faults = tuple(
+        Fault(kind=FaultKind.XID, fault_class=FaultClass.RESET, since_s=0, last_s=0, cause="", source="", code=xid)
+        for xid in xids
+    )
+    rig.picture.health = SimpleNamespace(state=lambda _: SimpleNamespace(faults=faults))
+    rig.sampler.changed()
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43])
+async def test_an_xid_of_a_program_is_shown_as_the_last_one_and_not_for_ever(xid: int) -> None:
+    clock = VirtualClock()
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()), clock=clock)
+    with_fault(rig, 63)
+    rig.sampler.xid(GpuUuid("GPU-0"), xid)
+    assert (rig.shown(XID, "err_code"), rig.shown(OPEN, "gpu")) == ({(str(xid),): xid}, {("0",): 63})
+    clock.advance(539)
+    assert rig.shown(XID, "gpu") == {("0",): xid}
+    clock.advance(121)  # ten minutes, and the minute that a scrape's text may be old
+    assert rig.shown(XID, "gpu") == {("0",): 63}, "no longer the last: the worst that is open"
+    with_fault(rig)
+    assert rig.shown(XID, "gpu") == {("0",): 0}
+
+
+async def test_with_worst_an_xid_that_opens_no_fault_is_not_shown() -> None:
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
+    rig.sampler.settings = MetricsSettings(xid_errors=XidErrors.WORST)
+    rig.sampler.xid(GpuUuid("GPU-0"), 31)
+    assert rig.shown(XID, "gpu") == {("0",): 0}
+    with_fault(rig, 79)
+    assert rig.shown(XID, "gpu") == {("0",): 79}
+
+
+async def test_what_happened_within_the_windows_is_counted(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()), clock=clock)
+    rig.sampler.collectors = parse(
+        "DCGM_EXP_XID_ERRORS_COUNT, gauge, x\nDCGM_EXP_CLOCK_EVENTS_COUNT, gauge, x\n"
+        "DCGM_EXP_GPU_HEALTH_STATUS, gauge, x\n",
+        str(tmp_path),
+    )
+    held = {**VALUES, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": float(0x44)}
+    for _ in range(3):
+        rig.say["GPU-0"] = GpuReading(GpuUuid("GPU-0"), 1.0, held)
+        await rig.look()
+        rig.sampler.xid(GpuUuid("GPU-0"), 31)
+        clock.advance(15)
+    with_fault(rig, 95)
+    assert rig.shown("DCGM_EXP_XID_ERRORS_COUNT", "xid") == {("31",): 3}
+    assert rig.shown("DCGM_EXP_CLOCK_EVENTS_COUNT", "clock_event") == {("power_cap",): 3, ("hw_thermal",): 3}
+    watches = rig.shown("DCGM_EXP_GPU_HEALTH_STATUS", "health_watch", "health_error_code")
+    assert {watch: value for watch, value in watches.items() if value} == {
+        ("MEM", "DCGM_FR_UNCONTAINED_ERROR"): 20,
+        ("THERMAL", "DCGM_FR_CLOCK_THROTTLE_THERMAL"): 10,
+    }
+    clock.advance(400)
+    assert rig.shown("DCGM_EXP_XID_ERRORS_COUNT", "xid") == {("",): 0}
+
+
+async def test_the_uid_and_labels_that_are_asked_for_are_those_of_the_pod_that_is_there() -> None:
+    rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
+    rig.hold("GPU-0", "train")
+    rig.containers.describe("u1", "team", "train", PodIdentity("u1", {"team": "a", "other": "b"}))
+    rig.say["GPU-0"] = GpuReading(GpuUuid("GPU-0"), 1.0, VALUES)
+    await rig.look()
+    assert rig.shown(UTIL, "pod", "pod_uid", "team") == {("train", "", ""): 80}
+    rig.sampler.settings = MetricsSettings(pod_uid=True, pod_labels=True, pod_label_allowlist=("^team$",))
+    rig.sampler.changed()
+    assert rig.shown(UTIL, "pod", "pod_uid", "team", "other") == {("train", "u1", "a", ""): 80}
+    rig.containers.drop("u1")
+    rig.sampler.changed()
+    assert rig.shown(UTIL, "pod", "pod_uid", "team") == {("train", "", ""): 80}
 
 
 async def test_hardware_that_changes_during_a_pass_is_shown_as_it_is_after_it() -> None:

@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from agent.nvml.errors import GpuLost
-from agent.telemetry import processes
+from agent.telemetry import processes, reader
 from agent.telemetry.collectors import USUAL
-from agent.telemetry.fields import FIELD_VALUES, FIELDS, GPM_METRICS, Kind
+from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, Kind
 from tests.agent.telemetry import dcgm_exporter as peer
 from tests.agent.telemetry.conftest import Board
 
@@ -97,7 +97,7 @@ def test_every_field_of_the_catalogue_is_read_somewhere(board: Boards) -> None:
         one.read()
         found |= one.read().values.keys()
         one.simulation.close()
-    from_elsewhere = {"DCGM_FI_DEV_XID_ERRORS"}
+    from_elsewhere = {"DCGM_FI_DEV_XID_ERRORS", *(field.name for field in FIELDS if field.name.startswith("DCGM_EXP_"))}
     assert {field.name for field in FIELDS if field.kind is not Kind.LABEL} - found == from_elsewhere
 
 
@@ -168,6 +168,50 @@ def test_each_links_traffic_is_read_where_it_is_asked_for(board: Boards) -> None
     assert "DCGM_FI_DEV_NVLINK_BANDWIDTH_L3" not in one.read().values
 
 
+@pytest.mark.parametrize("product", ["NVIDIA H100 80GB HBM3", A100, "Tesla V100-SXM3-32GB"])
+def test_errors_of_nvlinks_are_there_whatever_way_the_board_tells_them(board: Boards, product: str) -> None:
+    one = board(product, node="  nvlink: full\n")
+    one.sim(xid=74)
+    values = one.read().values
+    assert values[REPLAY] == 1
+    assert (values[RECOVERY], values[CRC_FLIT], values[CRC_DATA]) == (0, 0, 0)
+
+
+def test_errors_of_nvlinks_are_absent_where_nobody_tells_them(board: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    one = board(node="  nvlink: full\n")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNvLinkErrorCounter", refused)
+    assert one.read().values.keys() >= {REPLAY, RECOVERY, CRC_FLIT}
+    assert CRC_DATA not in one.read().values
+
+
+def test_retired_pages_are_counted_where_no_field_tells_them(board: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = board("Tesla T4")
+    one.sim(xid=63)
+    one.sim(reset=True)
+    one.sim(xid=63)
+    names = [f"DCGM_FI_DEV_RETIRED_{word}" for word in ("SBE", "DBE", "PENDING")]
+    by_field = one.read().values
+    assert [by_field[name] for name in names] == [0, 1, 1]
+    real = pynvml.nvmlDeviceGetFieldValues
+
+    def without(handle: Any, asked: Any) -> Any:
+        answers = real(handle, asked)
+        for answer in answers:
+            if answer.fieldId in (29, 30, 31):
+                answer.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+        return answers
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", without)
+    counted = one.read().values
+    assert [counted[name] for name in names] == [0, 1, 1]
+    one.simulation.close()
+    remapping = board(A100).read().values
+    assert remapping.keys().isdisjoint(names), "a board that remaps rows retires no page"
+
+
 def test_what_stands_in_labels_alone_is_read_once_a_session_and_only_when_it_is_wanted(
     board: Boards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +233,13 @@ def test_what_stands_in_labels_alone_is_read_once_a_session_and_only_when_it_is_
     assert len(asked) == 2
     assert found[name] == real()
     assert found["DCGM_FI_DEV_VBIOS_VERSION"] == pynvml.nvmlDeviceGetVbiosVersion(one.handle)
-    assert "DCGM_FI_DEV_ECC_INFOROM_VER" not in found, "what a library does not have is absent"
+    assert found["DCGM_FI_DEV_ECC_INFOROM_VER"] == pynvml.nvmlDeviceGetInforomVersion(one.handle, 1)
+
+    def missing(*_: object) -> str:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    monkeypatch.setattr(reader, "_TEXTS", (("DCGM_FI_DEV_INFOROM_IMAGE_VER", missing, ()),))
+    assert "DCGM_FI_DEV_INFOROM_IMAGE_VER" not in one.read(session=3).texts, "what a library does not have is absent"
 
 
 def test_an_instance_that_was_made_anew_since_discovery_is_not_taken_for_the_old_one(

@@ -137,13 +137,16 @@ async def test_a_gpu_that_does_not_answer_has_no_figures_and_keeps_its_xid(
     assert shown(lab, "tessera_gpu_xid_errors_total", "UUID", "xid") == {(lab.uuid(0), "79"): 1}
 
 
-async def test_the_xid_gauge_goes_back_when_the_fault_is_over(lab: Lab) -> None:
-    await lab.serve(fleet(1, H100))
+@pytest.mark.parametrize(("chosen", "after"), [("last", 48), ("worst", 0)])
+async def test_the_gauge_of_the_open_xid_goes_back_when_the_fault_is_over(lab: Lab, chosen: str, after: int) -> None:
+    await lab.serve(fleet(1, H100), EAGER + f"metrics: {{xidErrors: {chosen}}}\n")
     lab.sim(gpu=0, xid=48)
     await lab.until(lambda: shown(lab, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 48})
+    assert shown(lab, "tessera_gpu_open_xid", "gpu") == {("0",): 48}
     lab.sim(gpu=0, reset=True)
     await lab.restored(0)
-    assert shown(lab, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 0}
+    assert shown(lab, "tessera_gpu_open_xid", "gpu") == {("0",): 0}
+    assert shown(lab, "DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): after}
     assert shown(lab, "tessera_gpu_xid_errors_total", "xid") == {("48",): 1}
 
 

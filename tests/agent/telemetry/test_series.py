@@ -17,9 +17,10 @@ from agent.telemetry.allocation import Allocation, Place, allocations, tenants
 from agent.telemetry.collectors import parse
 from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.fields import FIELDS, Kind
+from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
-from agent.telemetry.series import OWN, Scene, write
+from agent.telemetry.series import OWN, Recent, Scene, write
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout import Layout, plan
@@ -331,14 +332,59 @@ def test_the_busy_ratio_survives_mig_where_gpm_is_there_and_is_absent_where_it_i
 
 
 def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:
-    one = scene(WHOLE, plan(WHOLE, LayoutSpec()), {"GPU-0": "train"}, [], xids={GpuUuid("GPU-0"): 79})
+    one = scene(WHOLE, plan(WHOLE, LayoutSpec()), {"GPU-0": "train"}, [], recent={GpuUuid("GPU-0"): Recent(xid=79)})
     assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu", "pod") == {("0", "train"): 79}
-    assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_allocation"}
+    assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_allocation", "tessera_gpu_open_xid"}
     line = next(line for line in write(one).text().decode().splitlines() if line.startswith("DCGM_FI_DEV_XID_ERRORS{"))
     assert re.findall(r'(\w+)="', line)[-5:] == sorted((*peer.POD_LABELS, *peer.XID_LABELS)), "in the peer's order"
     for xid, said in ((79, XIDS[79].name), (0, "No Error"), (4711, UNKNOWN_XID_NAME)):
-        one = scene(WHOLE, Layout(), {}, [], xids={GpuUuid("GPU-0"): xid})
+        one = scene(WHOLE, Layout(), {}, [], recent={GpuUuid("GPU-0"): Recent(xid=xid)})
         assert series(one, "DCGM_FI_DEV_XID_ERRORS", "err_code", "err_msg") == {(str(xid), said): xid}
+
+
+def recent(chosen: str, **more: object) -> Scene:
+    lines = "".join(f"{name}, gauge, x\n" for name in chosen.split())
+    return scene(WHOLE, Layout(), {}, [], collectors=parse(lines, "f"), **more)  # type: ignore[arg-type]
+
+
+def test_xids_are_counted_by_xid_and_none_is_one_series_that_says_so() -> None:
+    name = "DCGM_EXP_XID_ERRORS_COUNT"
+    happened = {GpuUuid("GPU-0"): Recent(xids={31: 4, 13: 1})}
+    assert series(recent(name, recent=happened), name, *peer.WINDOW_LABELS, "xid") == {
+        ("300000", "13"): 1,
+        ("300000", "31"): 4,
+    }
+    assert series(recent(name, xid_window_ms=1000), name, *peer.WINDOW_LABELS, "xid") == {("1000", ""): 0}
+
+
+def test_readings_with_held_down_clocks_are_counted_by_reason() -> None:
+    name = "DCGM_EXP_CLOCK_EVENTS_COUNT"
+    happened = {GpuUuid("GPU-0"): Recent(clock_events={"power_cap": 20})}
+    assert series(recent(name, recent=happened), name, *peer.WINDOW_LABELS, "clock_event") == {
+        ("300000", "power_cap"): 20
+    }
+    assert series(recent(name), name, *peer.WINDOW_LABELS, "clock_event") == {("300000", ""): 0}
+
+
+def test_each_health_watch_has_a_series_with_what_it_found() -> None:
+    name = "DCGM_EXP_GPU_HEALTH_STATUS"
+    watches = {**dict.fromkeys(peer.HEALTH_WATCHES, FINE), "MEM": Finding(FAIL, "DCGM_FR_UNCONTAINED_ERROR")}
+    one = recent(name, recent={GpuUuid("GPU-0"): Recent(watches=watches)})
+    found = series(one, name, *peer.HEALTH_LABELS)
+    assert found == {
+        **{(watch, "DCGM_FR_OK"): 0 for watch in peer.HEALTH_WATCHES if watch != "MEM"},
+        ("MEM", "DCGM_FR_UNCONTAINED_ERROR"): 20,
+    }
+    assert tuple(peer.HEALTH_WATCHES) == WATCHES
+
+
+def test_a_field_under_its_old_name_has_the_same_series_beside_its_own() -> None:
+    chosen = parse("dcgm_gpu_utilization, gauge, old\ndcgm_xid_errors, gauge, old\n", "f")
+    one = structs.replace(shared(), collectors=chosen, recent={GpuUuid("GPU-0"): Recent(xid=31)})
+    text = write(one).text().decode()
+    assert "# HELP dcgm_gpu_utilization old\n" in text
+    for old, new in (("dcgm_gpu_utilization", UTIL), ("dcgm_xid_errors", "DCGM_FI_DEV_XID_ERRORS")):
+        assert series(one, old, "pod", "gpu") == series(one, new, "pod", "gpu") != {}
 
 
 def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:

@@ -1,0 +1,63 @@
+"""A pod's uid and labels as labels of its series, as dcgm-exporter writes them, and how many there may be. Pure.
+
+A label's name has every character that Prometheus does not take replaced by ``_``; a name that a series has already
+is left out. Series do not become more by it, but each pod's are its own: what is not asked for is not there.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+POD_UID = "pod_uid"
+MOST_LABELS = 16
+"""Labels of one pod on its series, in the order of their names; further ones are left out."""
+_UNFIT = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
+
+RESERVED = frozenset(
+    {
+        *("gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname"),
+        *("container", "namespace", "pod", POD_UID, "err_code", "err_msg", "xid", "clock_event"),
+        *("window_size_in_ms", "health_watch", "health_error_code", "instance", "job"),
+    }
+)
+"""Names that series have already, or that Prometheus gives them."""
+
+
+class PodIdentity(Struct, frozen=True):
+    """What the API server knows of a pod beyond its name."""
+
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+
+
+class PodLabelChoice(Struct, frozen=True):
+    """Which of it goes on series. ``allowed``: regular expressions, one of which must be found in a label's name; none
+    given, all labels are allowed, as with dcgm-exporter.
+    """
+
+    uid: bool = False
+    labels: bool = False
+    allowed: tuple[re.Pattern[str], ...] = ()
+
+    def pairs(self, pod: PodIdentity) -> tuple[tuple[str, str], ...]:
+        """Names and values, the uid first, then labels by name; each name once."""
+        found = {POD_UID: pod.uid} if self.uid else {}
+        for key, value in self._chosen(pod.labels):
+            name = label_name(key)
+            if len(found) - self.uid < MOST_LABELS and name not in RESERVED and not name.startswith(("DCGM_FI_", "__")):
+                found.setdefault(name, value)
+        return tuple(found.items())
+
+    def _chosen(self, labels: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+        return sorted((key, value) for key, value in labels.items() if self.labels and _fits(key, self.allowed))
+
+
+def _fits(key: str, allowed: Collection[re.Pattern[str]]) -> bool:
+    return not allowed or any(pattern.search(key) for pattern in allowed)
+
+
+def label_name(key: str) -> str:
+    """A Kubernetes label's key as a Prometheus label's name."""
+    name = _UNFIT.sub("_", key)
+    return f"_{name}" if name[:1].isdigit() else name

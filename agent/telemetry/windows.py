@@ -1,0 +1,92 @@
+"""What happened lately: the last XID of each GPU, and counts over a window that slides. Pure.
+
+Of one window a bounded number of counts is kept, however many events there are: those of one second are one.
+"""
+
+from collections import deque
+from collections.abc import Collection, Hashable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from inventory.ids import GpuUuid
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+MOST_KINDS = 64
+"""Different events of one GPU that are told apart within one window; further ones are not counted."""
+
+
+class SlidingCounts(Generic[Kind]):
+    """How often each kind of event was seen on each GPU in the last ``window_s`` seconds, to a second."""
+
+    def __init__(self, window_s: float) -> None:
+        self.window_s = window_s
+        self._seen: dict[GpuUuid, deque[tuple[int, dict[Kind, int]]]] = {}
+
+    def add(self, gpu: GpuUuid, kind: Kind, now_s: float) -> None:
+        """One more, at a time that never goes back."""
+        seen = self._seen.setdefault(gpu, deque())
+        self._expire(seen, now_s)
+        second = int(now_s)
+        if not seen or seen[-1][0] != second:
+            seen.append((second, {}))
+        counts = seen[-1][1]
+        if kind in counts or len(counts) < MOST_KINDS:
+            counts[kind] = counts.get(kind, 0) + 1
+
+    def counts(self, gpu: GpuUuid, now_s: float) -> dict[Kind, int]:
+        """The counts by kind, most of them ``MOST_KINDS``; empty where nothing was seen."""
+        seen = self._seen.get(gpu)
+        if seen is None:
+            return {}
+        self._expire(seen, now_s)
+        found: dict[Kind, int] = {}
+        for _, counts in seen:
+            for kind, count in counts.items():
+                if kind in found or len(found) < MOST_KINDS:
+                    found[kind] = found.get(kind, 0) + count
+        return found
+
+    def keep(self, gpus: Collection[GpuUuid]) -> None:
+        """Drop the GPUs that are not among these."""
+        for gpu in self._seen.keys() - set(gpus):
+            del self._seen[gpu]
+
+    def _expire(self, seen: deque[tuple[int, dict[Kind, int]]], now_s: float) -> None:
+        while seen and seen[0][0] + 1 <= now_s - self.window_s:
+            seen.popleft()
+
+    def validate(self) -> None:
+        """Seconds ascend, counts are positive, and their number is bounded."""
+        for gpu, seen in self._seen.items():
+            seconds = [second for second, _ in seen]
+            assert seconds == sorted(set(seconds)), f"{gpu}: seconds out of order"
+            assert all(0 < len(counts) <= MOST_KINDS for _, counts in seen), f"{gpu}: too many kinds"
+            assert all(count > 0 for _, counts in seen for count in counts.values()), f"{gpu}: an empty count"
+
+
+class LastXid(Struct, frozen=True):
+    xid: int
+    at_s: float
+
+
+class XidMemory:
+    """The last XID of each GPU, forgotten ``shown_s`` seconds after it was seen."""
+
+    def __init__(self, shown_s: float) -> None:
+        self.shown_s = shown_s
+        self._last: dict[GpuUuid, LastXid] = {}
+
+    def add(self, gpu: GpuUuid, xid: int, now_s: float) -> None:
+        self._last[gpu] = LastXid(xid, now_s)
+
+    def last(self, gpu: GpuUuid, now_s: float) -> int:
+        """The XID; 0 for none of late."""
+        seen = self._last.get(gpu)
+        return seen.xid if seen is not None and now_s < seen.at_s + self.shown_s else 0
+
+    def keep(self, gpus: Collection[GpuUuid]) -> None:
+        """Drop the GPUs that are not among these."""
+        for gpu in self._last.keys() - set(gpus):
+            del self._last[gpu]

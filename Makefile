@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast conformance e2e gpu bench proto crds clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore conformance e2e gpu bench proto crds clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,12 @@ types: setup
 
 fast: setup
 	@echo "check: fast tests"
-	@$(BIN)/pytest -q -n 2 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
+	@PYTHONHASHSEED=0 $(BIN)/pytest -q -n 2 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
 	  -m "not e2e and not conformance and not gpu and not bench"
+
+explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
+	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
+	@$(BIN)/python -m hack.explore $(or $(TIME),10m)
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
 ifdef CORPUS

@@ -1,5 +1,5 @@
-"""Property tests look anew at each run, at half as many cases as CI, which looks at the same ones each time: a verdict
-there must be repeatable, and who runs the tests twice has looked at as many. A test that needs more says so itself.
+"""Property tests look at the same cases in each run: a verdict must be repeatable, on a stranger's machine above all.
+``make explore`` looks at others. A test that needs more cases than fifty says so itself.
 
 Nor does a verdict hang on how fast the machine is: no example has a deadline, and slow ones are no error. And what a
 test does to logging ends with it: a program that configures its process leaves a handler on a stream that is gone.
@@ -7,16 +7,17 @@ test does to logging ends with it: a program that configures its process leaves 
 
 import gc
 import logging
-import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.seeds import ROUND
+
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("anew", UNTIMED, max_examples=50)
-settings.register_profile("ci", UNTIMED, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "anew")
+settings.register_profile("same", UNTIMED, max_examples=50, derandomize=True)
+settings.register_profile("explore", UNTIMED, max_examples=100, derandomize=False, print_blob=True)
+settings.load_profile("explore" if ROUND else "same")
 
 # The default is a look after every 700 new objects, and hypothesis counts each: a tenth of all tests' time.
 gc.set_threshold(20_000, 20, 20)

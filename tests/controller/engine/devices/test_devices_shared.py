@@ -5,12 +5,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from controller.objects.workload import PodSetTopologyRequest
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of
 from tests.controller.engine.topology.lab import RACK, node
 from tests.controller.engine.world import World
+from tests.seeds import histories
 
 GPUS = 4
 
@@ -110,7 +109,7 @@ class Day:
             assert all(count <= max(self.replicas, truly[uuid]) for uuid, count in given.items()), "given too often"
 
 
-@pytest.mark.parametrize("seed", [104, 145])
+@histories(104, 145)
 def test_no_device_is_given_more_often_than_it_may_be(seed: int) -> None:
     chance = random.Random(seed)
     day = Day(chance, replicas=1 + seed % 2)

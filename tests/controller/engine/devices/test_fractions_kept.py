@@ -8,8 +8,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from agent.plans import BoundPod, Demand, Plans
 from controller.jobs.deviceplan import Devices
 from inventory import deviceplan
@@ -18,6 +16,7 @@ from inventory.ids import DeviceId
 from tests.controller.engine.devices.boards import hosts, pod_of
 from tests.controller.engine.devices.test_fractions import containers, fractional, known
 from tests.controller.engine.world import World
+from tests.seeds import histories
 
 GPUS = 3
 ALL = tuple(DeviceId(f"a-{gpu}::{n}") for gpu in range(GPUS) for n in range(100))
@@ -100,7 +99,7 @@ class Scene:
             self.settle()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@histories(0, 1)
 def test_every_container_gets_the_part_of_a_gpu_that_was_planned_for_it(seed: int) -> None:
     chance = random.Random(seed)
     scene, number = Scene(chance), 0

@@ -7,12 +7,11 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-import pytest
-
 from agent.plans import BoundPod, Demand, Plans
 from controller.jobs.deviceplan import Devices
 from inventory.ids import DeviceId, ResourceName
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, pod_of, world_of
+from tests.seeds import histories
 
 GPU = ResourceName("gpu")
 GPUS = 8
@@ -129,6 +128,6 @@ def kept(pods: list[Pod]) -> float:
     return sum(plans[pod.job, pod.given] > 0 for pod in pods) / len(pods)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@histories(0, 1)
 def test_every_pod_gets_its_plan_however_late_the_agent_reports(seed: int) -> None:
     assert kept(played(seed)) == 1.0

@@ -1,0 +1,134 @@
+"""What exploring finds is told in the words that pin it; what it looks at is new in each round."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack import explore
+from hack.findings import to_pin
+from tests.seeds import drawn
+
+ROOT = Path(__file__).parents[2]
+
+CALL = """\
+    @given(n=st.integers(), words=st.lists(st.text()))
+    def test_small(n, words):
+>       assert n < 100, "too large"
+E       AssertionError: too large
+E       Failing test case: test_small(
+E           n=100,
+E           words=[],  # or any other generated value
+E       )
+E       You can reproduce this example by temporarily adding @reproduce_failure('6.1', b'AXA=') as a decorator
+"""
+METHOD = """\
+E   Falsifying example: test_m(
+E       self=<tests.test_x.TestC object at 0x7f073a1ea090>,
+E       x='000',
+E   )
+"""
+MACHINE = """\
+E       assert 20 < 20
+E       Failing test case: <state machine>
+E       state = M()
+E       state.add(k=2)
+E       state.teardown()
+"""
+DRAWN = """\
+E       Failing test case: test_data(
+E           n=0,
+E           data=data(...),
+E       )
+E       Draw 1: 1000
+E       You can reproduce this example by temporarily adding @reproduce_failure('6.1', b'AXA=') as a decorator
+"""
+TWO = """\
+  | ExceptionGroup: Hypothesis found 2 distinct failures. (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    | ZeroDivisionError: division by zero
+    | Failing test case: test_two(n=0)
+    +---------------- 2 ----------------
+    | AssertionError
+    | Failing test case: test_two(
+    |     n=5,
+    | )
+    +------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("node", "text", "pins"),
+    [
+        ("f.py::test_small", CALL, ["@example(\n    n=100,\n    words=[],  # or any other generated value\n)"]),
+        ("f.py::TestC::test_m", METHOD, ["@example(\n    x='000',\n)"]),
+        (
+            "f.py::TestM::runTest",
+            MACHINE,
+            ["def test_...() -> None:\n    state = M()\n    state.add(k=2)\n    state.teardown()"],
+        ),
+        ("f.py::test_two", TWO, ["@example(n=0)", "@example(\n    n=5,\n)"]),
+        ("f.py::test_seeded[12345]", "E   assert 12345 < 5", ["@histories(..., 12345)"]),
+        ("f.py::test_seeded[half full-7]", "E   assert", ["@histories(..., 7)"]),
+        ("f.py::test_setup", "E   OSError", ["nothing to pin was told: see the failure"]),
+    ],
+)
+def test_a_failure_s_text_becomes_what_pins_it(node: str, text: str, pins: list[str]) -> None:
+    assert to_pin(node, text) == pins
+
+
+def test_what_is_drawn_inside_a_test_is_pinned_by_its_bytes() -> None:
+    (pin,) = to_pin("f.py::test_data", DRAWN)
+    assert pin.startswith("@reproduce_failure('6.1', b'AXA=')")
+
+
+PROPERTIES = """\
+from hypothesis import given, strategies as st
+from tests.seeds import histories
+
+@given(n=st.integers())
+def test_small(n: int) -> None:
+    assert n < 100
+
+@histories(0, 1)
+def test_seeded(seed: int) -> None:
+    assert seed < 2
+
+def test_no_property() -> None:
+    raise AssertionError
+"""
+
+
+def test_it_tells_what_it_found_and_how_to_pin_it_and_ends_when_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(PROPERTIES)
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.explore", "10m", f"{tmp_path}/test_x.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "@example(\n    n=100,\n)" in done.stdout
+    assert "@histories(..., " in done.stdout
+    assert "test_no_property" not in done.stdout
+    assert done.stdout.endswith("explore: 2 found in 2 rounds\n")
+
+
+def test_a_time_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explore.main(["soon"]) == 2
+    assert capsys.readouterr().err == 'explore: TIME: found \'soon\', expected a duration such as "10m" or "1h30m"\n'
+
+
+def test_the_tests_draw_the_same_histories_and_each_round_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.seeds.ROUND", "")
+    assert drawn(range(3)) == [0, 1, 2]
+    monkeypatch.setattr("tests.seeds.ROUND", "1")
+    first = drawn(range(3))
+    assert first == drawn(range(3))
+    monkeypatch.setattr("tests.seeds.ROUND", "2")
+    assert not set(first) & set(drawn(range(3)))

@@ -29,6 +29,7 @@ from agent.config import (
     load_or_last_good,
     parse_args,
     remember,
+    stand_in,
 )
 from agent.daemon import Agent, Restart
 from agent.files import identity
@@ -75,8 +76,16 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
 
 
 def _named(config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedConfig:
-    """The configuration that the node's label named when it was last seen; else ``config``. Raises ConfigError."""
-    path = ConfigName(config.settings.state_dir).path(config.settings.config_dir, config.path)
+    """The configuration that the node's label named when it was last seen; else what holds without a label.
+
+    Raises ConfigError.
+    """
+    names = ConfigName(config.settings.state_dir)
+    path = names.path(config.settings.config_dir, config.path, config.settings.config_fallback)
+    if names.undecided is not None:
+        # The label may choose one as soon as the node is heard: until then, what was in use last, else none.
+        last = stand_in(None, env, flags, names.undecided)
+        return last or structs.replace(config, warnings=(*config.warnings, str(names.undecided)))
     return config if path == config.path else load_or_last_good(path, env, flags)
 
 
@@ -174,7 +183,10 @@ class _Process:
     async def _take_up(self, agent: Agent, outlet: Outlet) -> None:
         """Read everything anew; a bad file leaves the old settings in use."""
         try:
-            config = load(self._path(), self._env, self._flags)
+            path = self._path()
+            if self._names.undecided is not None:
+                raise self._names.undecided
+            config = load(path, self._env, self._flags)
         except ConfigError as wrong:
             log.error("config rejected, the old one stays", extra={"problem": str(wrong)})  # noqa: TRY400
             outlet.problem(f"config rejected, the old one stays: {wrong}")
@@ -203,7 +215,8 @@ class _Process:
 
     def _path(self) -> Path | None:
         given = self._flags.get("--config") or self._env.get("TESSERA_CONFIG") or self._env.get("CONFIG_FILE")
-        return self._names.path(self._settings.config_dir, Path(given) if given else None)
+        fallback = self._settings.config_fallback
+        return self._names.path(self._settings.config_dir, Path(given) if given else None, fallback)
 
 
 def make_outlet(settings: Settings) -> Outlet:

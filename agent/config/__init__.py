@@ -7,7 +7,7 @@ what a reload touches; ``lastgood`` keeps the configuration that was last in use
 from agent.config.arguments import parse_args
 from agent.config.changes import Changes, Concern, changed
 from agent.config.lastgood import last_good, remember
-from agent.config.load import LoadedConfig, load, load_or_last_good
+from agent.config.load import LoadedConfig, load, load_or_last_good, stand_in
 from agent.config.names import ConfigName
 from agent.config.settings import Address, LogFormat, LogLevel, LogSettings, Settings
 from yamlfile import ConfigError
@@ -29,4 +29,5 @@ __all__ = [
     "load_or_last_good",
     "parse_args",
     "remember",
+    "stand_in",
 ]

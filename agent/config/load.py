@@ -11,7 +11,7 @@ from msgspec import Struct
 from agent.config.lastgood import last_good
 from agent.config.reader import read_tree
 from agent.config.sections import SPECIAL
-from agent.config.settings import DriverSettings, LabelSettings, Settings
+from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
 from agent.mig.settings import MigSettings
@@ -55,17 +55,25 @@ def load_or_last_good(path: Path | None, env: Mapping[str, str], flags: Mapping[
     try:
         return load(path, env, flags)
     except ConfigError as rejected:
-        if not rejected.from_file:
+        found = stand_in(path, env, flags, rejected) if rejected.from_file else None
+        if found is None:
             raise
-        given = _given(env, flags)
-        text = last_good(given.values.get("state_dir", Path("/var/lib/tessera")))
-        if text is None:
-            raise
-        try:
-            found = _build(given, text, "last good configuration")
-        except ConfigError:
-            raise rejected from None
-        return msgspec.structs.replace(found, rejected=rejected, path=path or given.values.get("config_file"))
+        return found
+
+
+def stand_in(
+    path: Path | None, env: Mapping[str, str], flags: Mapping[str, str], rejected: ConfigError
+) -> LoadedConfig | None:
+    """The last good configuration of the state folder, in place of one that was ``rejected``; None without one."""
+    given = _given(env, flags)
+    text = last_good(given.values.get("state_dir", Path("/var/lib/tessera")))
+    if text is None:
+        return None
+    try:
+        found = _build(given, text, "last good configuration")
+    except ConfigError:
+        return None
+    return msgspec.structs.replace(found, rejected=rejected, path=path or given.values.get("config_file"))
 
 
 def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -139,6 +147,7 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
     defaults = Settings(node_name=own["node_name"])
     return Settings(
         **own,
+        config_fallback=ConfigFallback(**groups.get("config_fallback", {})),
         layout=LayoutSpec(**groups.get("layout", {})),
         allocation=AllocationSpec(**groups.get("allocation", {})),
         driver=DriverSettings(**driver),

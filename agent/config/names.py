@@ -1,15 +1,44 @@
-"""Which named configuration the node's label ``nvidia.com/device-plugin.config`` chose, remembered across restarts.
+"""Which named configuration is in use: the one that the node's label ``nvidia.com/device-plugin.config`` chose.
 
-The names are files in the folder of ``--config-dir``. Without a label ``--config`` holds, and without that the file
-called ``default`` where the folder has one, as NVIDIA's config manager falls back.
+The names are files in the folder of ``--config-dir``, the label is remembered across restarts. Without a label
+``--config`` holds, without that ``--default-config``, and without that the fallback strategies in their order, as in
+NVIDIA's config manager.
 """
 
 import contextlib
+from collections.abc import Collection
 from pathlib import Path
 
+from agent.config.settings import ConfigFallback, FallbackStrategy
 from agent.files import write_atomically
+from yamlfile import ConfigError
 
 NAME = "config.name"
+NAMED = "default"
+"""The file that the strategy ``named`` looks for."""
+
+
+class Undecided(LookupError):  # noqa: N818 - a state, not a mistake
+    """There are files, and nothing says which."""
+
+
+def fall_back(files: Collection[str], fallback: ConfigFallback) -> str | None:
+    """The file to use where no label names one; None for none of them. Raises Undecided.
+
+    A default that is no file is the reader's to refuse.
+    """
+    if fallback.default:
+        return fallback.default
+    for strategy in fallback.strategies:
+        if strategy is FallbackStrategy.NAMED and NAMED in files:
+            return NAMED
+        if strategy is FallbackStrategy.SINGLE and len(files) == 1:
+            return next(iter(files))
+        if strategy is FallbackStrategy.EMPTY:
+            return None
+    if not files:
+        return None
+    raise Undecided
 
 
 class ConfigName:
@@ -18,6 +47,8 @@ class ConfigName:
     def __init__(self, state_dir: Path) -> None:
         self._file = state_dir / NAME
         self.name: str | None = None
+        self.undecided: ConfigError | None = None
+        """Why ``path`` chose no file of those there are; None where it did, or where there are none."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             self.name = self._file.read_text() or None
 
@@ -30,12 +61,30 @@ class ConfigName:
             else:
                 write_atomically(self._file, self.name.encode())
 
-    def path(self, config_dir: Path, given: Path | None) -> Path | None:
-        """The file to read: the named one, else ``given`` (``--config``), else ``default``; None for no file at all.
+    def path(self, config_dir: Path, given: Path | None, fallback: ConfigFallback) -> Path | None:
+        """The file to read: the named one, else ``given`` (``--config``), else as ``fallback`` says; None for no file.
 
         A name without a file is the reader's to refuse.
         """
+        self.undecided = None
         if self.name is not None and "/" not in self.name and self.name not in (".", ".."):
             return config_dir / self.name
-        default = config_dir / "default"
-        return given or (default if default.is_file() else None)
+        if given is not None:
+            return given
+        files = _files(config_dir)
+        try:
+            name = fall_back(files, fallback)
+        except Undecided:
+            expected = "one of them chosen by the node's label or --default-config, or one that a strategy finds: "
+            found = ", ".join(sorted(files))
+            self.undecided = ConfigError(str(config_dir), "", found, expected + ", ".join(fallback.strategies))
+            return None
+        return None if name is None else config_dir / name
+
+
+def _files(config_dir: Path) -> list[str]:
+    """The configurations in the folder; a mounted ConfigMap has entries of its own, which begin with two dots."""
+    try:
+        return [one.name for one in config_dir.iterdir() if one.is_file() and not one.name.startswith("..")]
+    except OSError:
+        return []

@@ -5,7 +5,7 @@ import re
 
 from agent.config.settings import Address
 from agent.health.xids import FaultClass
-from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, one_of, words_in
+from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, one_of, plain, words_in
 from yamlfile.tree import Kind
 
 _CENTURIES_S = 1e10
@@ -84,6 +84,15 @@ def xids(*all_words: str) -> Parser:
         kinds=frozenset({Kind.INT, Kind.STRING}),
         many=True,
     )
+
+
+def _file_name(text: str) -> str:
+    if not text or "/" in text or text in (".", ".."):
+        raise Unfit
+    return plain(text)
+
+
+FILE_NAME = Parser(expected="a file's name without a folder", convert=_file_name, kinds=STRING)
 
 
 def sifted_xids(text: str) -> tuple[str, tuple[str, ...]]:

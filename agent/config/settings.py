@@ -41,6 +41,21 @@ class Address(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class FallbackStrategy(StrEnum):
+    """Which named configuration holds where nothing chooses one: ``default``, the only one, or none."""
+
+    NAMED = "named"
+    SINGLE = "single"
+    EMPTY = "empty"
+
+
+class ConfigFallback(Struct, frozen=True, kw_only=True):
+    """What holds without a label and without ``--config``: ``default``, else the first strategy that finds a file."""
+
+    default: str | None = None
+    strategies: tuple[FallbackStrategy, ...] = (FallbackStrategy.NAMED, FallbackStrategy.SINGLE)
+
+
 class LogSettings(Struct, frozen=True, kw_only=True):
     format: LogFormat = LogFormat.LOGFMT
     level: LogLevel = LogLevel.INFO
@@ -83,6 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cdi_dir: Path = Path("/var/run/cdi")
     config_dir: Path = Path("/available-configs")
     """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""
+    config_fallback: ConfigFallback = ConfigFallback()
     state_dir: Path = Path("/var/lib/tessera")
     mps_root: Path | None = None
     """Where MPS daemons keep their files; None: ``mps`` in the state folder."""

@@ -10,13 +10,14 @@ from agent.config.parsers import (
     DISCOVERY,
     DURATION,
     FAULT_CLASS,
+    FILE_NAME,
     IMEX_CHANNELS,
     INTERVAL,
     PATTERNS,
     sifted_xids,
     xids,
 )
-from agent.config.settings import LogFormat, LogLevel
+from agent.config.settings import FallbackStrategy, LogFormat, LogLevel
 from agent.telemetry.settings import HostnameLabel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.gpulayout import WhenBusy
@@ -98,6 +99,22 @@ PROCESS: tuple[Option, ...] = (
         "/available-configs",
         "named configuration files, one of which the node's label nvidia.com/device-plugin.config chooses",
         env=("CONFIG_FILE_SRCDIR",),
+    ),
+    _own(
+        "--default-config",
+        "config_fallback.default",
+        FILE_NAME,
+        "",
+        "the file of --config-dir that holds without that label and without --config",
+        env=("DEFAULT_CONFIG",),
+    ),
+    _own(
+        "--fallback-strategies",
+        "config_fallback.strategies",
+        some_of(FallbackStrategy),
+        "named,single",
+        "without a default the first that finds a file: named (default), single (the only one), empty (none)",
+        env=("FALLBACK_STRATEGIES",),
     ),
     _own("--cdi-dir", "cdi_dir", PATH, "/var/run/cdi", "where CDI spec files are written"),
     _own("--state-dir", "state_dir", PATH, "/var/lib/tessera", "checkpoint, last good configuration, local socket"),

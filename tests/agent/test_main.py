@@ -115,10 +115,17 @@ class Process:
         self._task: asyncio.Task[None] | None = None
         self.outlet = lab.outlet
 
-    def start(self, config: str) -> None:
-        self.path.write_text(config)
-        flags = self._lab.all_flags
-        loaded = load_or_last_good(None, {}, flags)
+    @property
+    def flags(self) -> dict[str, str]:
+        """Those of the lab, without a file that was never written."""
+        return {name: text for name, text in self._lab.all_flags.items() if name != "--config" or self.path.exists()}
+
+    def start(self, config: str | None = None) -> None:
+        """With ``config`` as the file of ``--config``, without one with a folder of named ones alone."""
+        if config is not None:
+            self.path.write_text(config)
+        flags = self.flags
+        loaded = main._named(load_or_last_good(None, {}, flags), {}, flags)
         self._process = main._Process(loaded.settings, loaded, {}, flags)
         self._task = asyncio.create_task(self._process.run())
 
@@ -187,6 +194,48 @@ async def test_the_configuration_that_the_nodes_label_names_is_taken_up_and_reme
     assert main._named(loaded, {}, lab.all_flags).path == configs / "shared", "an agent that starts anew"
     process.named(None)
     await process.healthy(3)
+
+
+@pytest.fixture
+def configs(lab: Lab, tmp_path: Path) -> Path:
+    """A folder of named configurations, and no ``--config``."""
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    lab.flags["--config-dir"] = str(folder)
+    return folder
+
+
+async def test_the_only_file_of_the_folder_holds_without_a_label_or_a_default(
+    lab: Lab, process: Process, configs: Path
+) -> None:
+    (configs / "any-name.yaml").write_text(SHARED)
+    process.start()
+    await process.healthy(9)
+    (configs / "any-name.yaml").write_text(SHARED.replace("replicas: 3", "replicas: 2"))
+    await process.healthy(6)
+    (configs / "another").write_text(EAGER)
+    await lab.until(lambda: any("found another, any-name.yaml" in one for one in lab.outlet.problems))
+    assert len(lab.endpoint().healthy) == 6, "nobody chose another: the old one stays"
+    process.named("another")
+    await process.healthy(3)
+
+
+async def test_an_agent_that_starts_where_nothing_chooses_takes_what_was_in_use_last(
+    lab: Lab, process: Process, configs: Path
+) -> None:
+    (configs / "a").write_text(SHARED)
+    process.start()
+    await process.healthy(9)
+    (configs / "b").write_text(EAGER)
+    flags = process.flags
+    again = main._named(load_or_last_good(None, {}, flags), {}, flags)
+    assert again.rejected is not None
+    assert again.settings.layout.replication is not None
+    (lab.state_dir / "config.last-good").unlink()
+    first = main._named(load_or_last_good(None, {}, flags), {}, flags)
+    assert first.rejected is None
+    assert first.settings.layout.replication is None
+    assert "found a, b, expected one of them chosen by the node's label" in first.warnings[-1]
 
 
 async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, process: Process) -> None:

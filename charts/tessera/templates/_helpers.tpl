@@ -57,21 +57,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{- /* Which file of the ConfigMap: the one named, else `default`, else the only one. */ -}}
-{{- define "tessera.configFile" -}}
+{{- /* The file that holds on nodes whose label names none; empty: the agent falls back by the strategies. Where the
+files are known, one that cannot be is refused here. */ -}}
+{{- define "tessera.configDefault" -}}
 {{- $config := .Values.config -}}
-{{- if $config.default -}}
-{{- if and $config.map (not (hasKey $config.map $config.default)) -}}
+{{- if and $config.default $config.map (not (hasKey $config.map $config.default)) -}}
 {{- fail (printf "config.default: found %q, expected one of %s" $config.default (keys $config.map | sortAlpha | join ", ")) -}}
 {{- end -}}
-{{- $config.default -}}
-{{- else if or $config.name (hasKey $config.map "default") -}}
-default
-{{- else if eq (len $config.map) 1 -}}
-{{- keys $config.map | first -}}
-{{- else -}}
+{{- $named := and (has "named" $config.fallbackStrategies) (hasKey $config.map "default") -}}
+{{- $single := and (has "single" $config.fallbackStrategies) (eq (len $config.map) 1) -}}
+{{- if not (or $config.default $config.name $named $single (has "empty" $config.fallbackStrategies)) -}}
 {{- fail (printf "config.default is needed to choose one of %s" (keys $config.map | sortAlpha | join ", ")) -}}
 {{- end -}}
+{{- $config.default -}}
 {{- end -}}
 
 {{- define "tessera.deviceListStrategy" -}}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agent.config import ConfigError, Settings, load
 from agent.config.layoutsection import parse_layout
 from agent.config.names import ConfigName
+from agent.config.settings import ConfigFallback
 from inventory.gpulayout import (
     FractionPlacement,
     GpuSelector,
@@ -181,19 +182,19 @@ def test_whatever_a_gpulayout_holds_it_is_a_layout_or_one_line(content: list[obj
 def test_a_named_configuration_is_remembered_until_the_label_goes(tmp_path: Path) -> None:
     configs, given_file = tmp_path / "configs", tmp_path / "config.yaml"
     names = ConfigName(tmp_path)
-    assert names.path(configs, given_file) == given_file
-    assert names.path(configs, None) is None
+    assert names.path(configs, given_file, ConfigFallback()) == given_file
+    assert names.path(configs, None, ConfigFallback()) is None
     names.choose("small")
-    assert ConfigName(tmp_path).path(configs, given_file) == configs / "small"
+    assert ConfigName(tmp_path).path(configs, given_file, ConfigFallback()) == configs / "small"
     names.choose(None)
-    assert ConfigName(tmp_path).path(configs, given_file) == given_file
+    assert ConfigName(tmp_path).path(configs, given_file, ConfigFallback()) == given_file
     configs.mkdir()
     (configs / "default").write_text("")
-    assert names.path(configs, None) == configs / "default"
+    assert names.path(configs, None, ConfigFallback()) == configs / "default"
 
 
 @pytest.mark.parametrize("name", ["../up", "..", "."])
 def test_a_name_leads_nowhere_but_into_the_folder(tmp_path: Path, name: str) -> None:
     names = ConfigName(tmp_path)
     names.choose(name)
-    assert names.path(tmp_path / "configs", None) is None
+    assert names.path(tmp_path / "configs", None, ConfigFallback()) is None

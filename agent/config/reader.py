@@ -17,17 +17,19 @@ def read_tree(root: Node, file: str, special: dict[str, Reader]) -> tuple[dict[s
     """
     values: dict[str, Any] = {}
     known = _known_paths(special)
-    document = Document(file=file, lenient=_nvidias, any_case=_nvidias)
+    document = Document(file=file, lenient=_nvidias, any_case=_any_case)
     _walk(Place(document, "", root), "", values, special, known)
     return values, document.warnings
 
 
 def _nvidias(path: str) -> bool:
-    """NVIDIA's plugin is lenient about its sections, and so are we: an unknown key is a warning, case does not matter.
-
-    In our own sections either is an error.
-    """
+    """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient."""
     return path.partition(".")[0].partition("[")[0] not in OWN_SECTIONS
+
+
+def _any_case(path: str) -> bool:
+    """Whether capitals do not matter: in NVIDIA's sections, but where its plugin looks keys up by their spelling."""
+    return _nvidias(path) and not path.lower().startswith(("sharing.timeslicing.", "sharing.mps."))
 
 
 def _known_paths(special: Iterable[str]) -> dict[str, list[str]]:

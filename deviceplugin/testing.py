@@ -90,7 +90,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         await self.stop()
         await self.start()
 
-    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Return once ``condition`` holds; looked at after each registration and list. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)

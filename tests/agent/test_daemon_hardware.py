@@ -19,11 +19,11 @@ from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.simulator.test_mig import create, destroy
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
-HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.1")
+HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.4")
 CUT = "  migEnabled: [0]\n  mig: {0: [3g.20gb]}\n"
 SLICE, SMALL = "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb"
-PROMPT_S = 0.9
-"""Below every time-out of NVML here, far above what a loaded machine adds to a call."""
+PROMPT_S = 15.0
+"""Below the time-out of every call that is ``patient``, far above what a busy machine adds to one."""
 
 
 def lines(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRecord]:
@@ -48,7 +48,7 @@ async def preferred(endpoint: Endpoint, available: Sequence[str], must: Sequence
 
 async def allocate(endpoint: Endpoint, *devices: str) -> None:
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=devices)])
-    await endpoint.stub.Allocate(request, timeout=5)
+    await endpoint.stub.Allocate(request, timeout=60)
 
 
 @pytest.fixture
@@ -65,9 +65,16 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return at_s
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a hung GPU, beyond its probes, waits for long."""
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (20.0,))
+
+
 # Hanging
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_hung_gpu_delays_no_call_for_another(lab: Lab) -> None:
     endpoint = await lab.serve(fleet(4), HASTY)
     lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
@@ -93,7 +100,7 @@ async def test_a_hung_gpu_delays_no_call_for_another(lab: Lab) -> None:
 
 async def test_a_gpu_that_answers_after_a_hang_returns_by_probation(lab: Lab) -> None:
     await lab.serve(fleet(2), HASTY)
-    lab.sim(gpu=0, slow={"call": "nvmlDeviceGetMemoryInfo", "seconds": 0.3})
+    lab.sim(gpu=0, slow={"call": "nvmlDeviceGetMemoryInfo", "seconds": 1.2})
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
     lab.sim(gpu=0, slow={"call": "nvmlDeviceGetMemoryInfo", "seconds": 0})
     await lab.restored(0)
@@ -101,6 +108,7 @@ async def test_a_gpu_that_answers_after_a_hang_returns_by_probation(lab: Lab) ->
     assert states == [HealthState.SUSPECT, HealthState.UNHEALTHY, HealthState.PROBATION, HealthState.HEALTHY]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_another_gpus_fault_is_heard_while_one_hangs(lab: Lab) -> None:
     await lab.serve(fleet(3), HASTY)
     lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
@@ -111,10 +119,8 @@ async def test_another_gpus_fault_is_heard_while_one_hangs(lab: Lab) -> None:
     assert time.monotonic() - start_s < PROMPT_S
 
 
-async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GpuWorker.call, "__defaults__", (20.0,))
+@pytest.mark.usefixtures("patient")
+async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(lab: Lab) -> None:
     await lab.serve(fleet(3), HASTY)
     lab.sim(gpu=0, slow={"call": "*", "seconds": 60})
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
@@ -123,7 +129,7 @@ async def test_others_are_probed_while_a_discovery_waits_for_a_hung_gpu(
     await lab.until(lambda: not lab.agent.monitor._rescan.is_set())
     lab.sim(gpu=2, lost=True)
     await lab.until(lambda: lab.state(2) is HealthState.UNHEALTHY)
-    assert time.monotonic() - start_s < 15.0
+    assert time.monotonic() - start_s < PROMPT_S
 
 
 # Coming and going
@@ -294,7 +300,7 @@ async def test_an_agent_that_has_not_looked_yet_is_not_ready(lab: Lab) -> None:
 async def test_released_nvml_is_closed_for_the_time_while_the_kubelet_is_served(lab: Lab) -> None:
     endpoint = await lab.serve(fleet(2))
     assert pynvml._nvmlLib_refcount == 1
-    lab.agent.monitor.release(0.4)
+    lab.agent.monitor.release(2.0)
     await lab.until(lambda: pynvml._nvmlLib_refcount == 0, "the session was not closed")
     start_s = time.monotonic()
     await lab.until(lambda: not lab.report().driver_up)
@@ -302,7 +308,7 @@ async def test_released_nvml_is_closed_for_the_time_while_the_kubelet_is_served(
     await lab.kubelet.allocate(GPU, 2)
     assert endpoint.healthy == {lab.uuid(0), lab.uuid(1)}
     await lab.until(lambda: lab.report().driver_up)
-    assert time.monotonic() - start_s > 0.2
+    assert time.monotonic() - start_s > 1.0
     lab.sim(gpu=0, xid=79)
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
 
@@ -316,7 +322,7 @@ async def test_a_reset_while_nvml_is_released_is_noticed(lab: Lab) -> None:
     lab.sim(gpu=0, xid=95)
     await lab.until(lambda: lab.state(0) is HealthState.UNHEALTHY)
     await asyncio.sleep(0.25)  # for the energy counter, which runs in real time
-    lab.agent.monitor.release(0.2)
+    lab.agent.monitor.release(1.5)
     await lab.until(lambda: not lab.report().driver_up)
     lab.sim(gpu=0, reset=True)
     lab.sim(gpu=0, load={})
@@ -326,15 +332,15 @@ async def test_a_reset_while_nvml_is_released_is_noticed(lab: Lab) -> None:
 
 async def test_a_second_release_prolongs_the_first(lab: Lab, openings: list[float]) -> None:
     await lab.serve(fleet(1))
-    lab.agent.monitor.release(0.1)
+    lab.agent.monitor.release(1.0)
     await lab.until(lambda: pynvml._nvmlLib_refcount == 0)
     asked_s = time.monotonic()
-    lab.agent.monitor.release(0.3)
+    lab.agent.monitor.release(1.5)
     lab.agent.monitor.release(0.05)  # and one that ends earlier shortens nothing
     await lab.until(lambda: lab.report().driver_up)
     first, second = openings
     assert first < asked_s
-    assert second - asked_s > 0.29
+    assert second - asked_s > 1.49
 
 
 # Lost at the start
@@ -378,8 +384,8 @@ async def test_a_gpu_that_hung_at_the_start_has_not_thereby_been_reset(
     lab.sim(gpu=0, xid=13)
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
     await lab.stop()
-    lab.sim(gpu=0, slow={"call": "*", "seconds": 0.5})
-    monkeypatch.setattr(GpuWorker.call, "__defaults__", (0.2,))
+    lab.sim(gpu=0, slow={"call": "*", "seconds": 1.5})
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (0.5,))
     await lab.start(config)
     await lab.until(lambda: bool(lab.report().problems))
     lab.sim(gpu=0, slow={"call": "*", "seconds": 0})

@@ -196,7 +196,7 @@ async def test_allocate_refuses_a_device_the_kubelet_does_not_yet_know_to_be_dow
     await lab.until(lambda: lab.state(0) is HealthState.UNHEALTHY)
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[lab.uuid(0)])])
     with pytest.raises(grpc.aio.AioRpcError, match="79"):
-        await endpoint.stub.Allocate(request, timeout=5)
+        await endpoint.stub.Allocate(request, timeout=60)
 
 
 async def test_switched_off_health_takes_out_only_what_is_gone(lab: Lab) -> None:

@@ -27,7 +27,7 @@ def resources(lab: Lab) -> dict[str, int]:
 
 async def allocate(endpoint: Endpoint, *devices: str) -> pb.ContainerAllocateResponse:
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=devices)])
-    answer = await endpoint.stub.Allocate(request, timeout=5)
+    answer = await endpoint.stub.Allocate(request, timeout=60)
     return answer.container_responses[0]
 
 

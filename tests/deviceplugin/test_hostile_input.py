@@ -58,18 +58,18 @@ async def call_raw(server: DevicePluginServer, method: str, request: bytes) -> g
         path = f"/v1beta1.DevicePlugin/{method}"
         if method == "ListAndWatch":
             streaming: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
-            stream = streaming(request, timeout=5)
+            stream = streaming(request, timeout=60)
             with contextlib.suppress(grpc.aio.AioRpcError):
                 if await stream.read() is not grpc.aio.EOF:
                     return grpc.StatusCode.OK
             return await stream.code()
         unary: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
-        return await unary(request, timeout=5).code()
+        return await unary(request, timeout=60).code()
 
 
 async def assert_alive(server: DevicePluginServer) -> None:
     async with dialled(server) as kubelet:
-        answer = await kubelet.Allocate(allocating(["GPU-01"]), timeout=5)
+        answer = await kubelet.Allocate(allocating(["GPU-01"]), timeout=60)
         assert answer.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-01"
 
 
@@ -144,7 +144,7 @@ async def test_a_preference_is_a_right_answer_or_a_refusal(
 ) -> None:
     async with short_lived() as server, dialled(server) as kubelet:
         try:
-            answer = await kubelet.GetPreferredAllocation(asking(available, size, required), timeout=5)
+            answer = await kubelet.GetPreferredAllocation(asking(available, size, required), timeout=60)
         except grpc.aio.AioRpcError as refused:
             code = refused.code()
         else:

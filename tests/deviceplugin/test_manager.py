@@ -434,7 +434,7 @@ async def test_it_can_be_cancelled_even_while_a_server_stops_that_swallows_it(
     task = asyncio.create_task(manager.run())
     await stopping.wait()
     task.cancel()
-    await asyncio.wait([task], timeout=5)
+    await asyncio.wait([task], timeout=60)
     assert task.cancelled()
     release.set()
     await manager.close()

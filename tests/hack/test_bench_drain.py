@@ -122,7 +122,7 @@ async def test_a_run_is_not_over_before_its_ends_have_been_seen(monkeypatch: pyt
 
 
 async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_full() -> None:
-    load = Shape((QUEUE,), (Class("only", 1, 2, 0.05, 50, 0.0),))
+    load = Shape((QUEUE,), (Class("only", 1, 2, 0.5, 50, 0.0),))
     async with FakeApiServer() as server, Client(server.config) as client:
         running = asyncio.create_task(Load(client).run(load, 20))
         await eventually(lambda: len(server.list_all(WORKLOADS)) == 1)
@@ -142,7 +142,7 @@ async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_f
         await eventually(lambda: "admission" not in status())
         conditions = {one["type"]: one["status"] for one in status()["conditions"]}  # type: ignore[attr-defined]
         assert conditions == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.6)
         assert not running.done(), "it ended though it was stopped"
         write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
         result = await running

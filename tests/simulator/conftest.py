@@ -60,7 +60,7 @@ def gpu(index: int = 0) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 5.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Return once the condition holds; fail at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -152,7 +152,7 @@ def test_an_order_waits_for_room_in_a_full_backlog(tmp_path: Path) -> None:
     second, _ = listener.accept()
     second.recv(1024)
     second.sendall(b'{"ok": true}\n')
-    asking.join(timeout=10)
+    asking.join(timeout=60)
     for each in (first, second, listener):
         each.close()
     assert answers == [{"ok": True}]

@@ -15,7 +15,7 @@ from inventory.ids import GpuUuid, NodeName
 from simulator.simulation import Simulation
 
 Simulate = Callable[..., Simulation]
-TIMEOUT_S = 0.25
+TIMEOUT_S = 1.0
 """How long a call may take where a test makes it hang."""
 
 

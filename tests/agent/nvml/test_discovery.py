@@ -445,18 +445,18 @@ async def test_an_xid_of_a_gpu_that_is_not_listed_is_said_and_counts_for_none(
     assert heard.xids == []
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_slow_gpu_times_out_alone(simulate: Simulate, driver: Driver) -> None:
+async def test_a_slow_gpu_times_out_alone(simulate: Simulate, driver: Driver, impatient: float) -> None:
     simulation = simulate(3)
     await driver.open()
     slow, *others = (await found(driver)).gpus
     simulation.order(orders.Slow(call="*", seconds=600, gpu=0))
-    waiting = asyncio.create_task(driver.probe(slow.uuid, 0.3))
+    waiting = asyncio.create_task(driver.probe(slow.uuid, 60))
     for other in others:
-        assert not (await driver.probe(other.uuid, 5)).reset
+        assert not (await driver.probe(other.uuid, 30)).reset
     assert not waiting.done()
+    waiting.cancel()
     with pytest.raises(CallTimedOut):
-        await waiting
+        await driver.probe(slow.uuid, impatient)
 
 
 async def test_closing_is_bounded_while_a_gpu_hangs(simulate: Simulate, driver: Driver, impatient: float) -> None:
@@ -466,7 +466,7 @@ async def test_closing_is_bounded_while_a_gpu_hangs(simulate: Simulate, driver: 
     simulation.order(orders.Slow(call="*", seconds=600, gpu=0))
     with pytest.raises(CallTimedOut):
         await driver.probe(gpu.uuid, impatient)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await driver.close()
 
 

@@ -161,7 +161,7 @@ class Stage:
             yield process
         finally:
             stop.set()
-            await asyncio.wait_for(task, 5.0)
+            await asyncio.wait_for(task, 60.0)
 
     def _config(self) -> ClusterConfig:
         return self.server.config

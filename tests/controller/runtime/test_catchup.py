@@ -32,7 +32,7 @@ async def test_a_watch_that_lags_is_waited_for() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done(), "the watch knows nothing of it yet"
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, 60.0)
         following.cancel()
 
 
@@ -43,7 +43,7 @@ async def test_what_has_gone_meanwhile_is_not_waited_for() -> None:
         await eventually(lambda: bool(server.seen("GET", "workloads")))
         server.delete(WORKLOADS, "a", namespace="ns")
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, 60.0)
         following.cancel()
 
 
@@ -54,7 +54,7 @@ async def test_an_api_server_that_is_away_is_waited_for() -> None:
         await eventually(lambda: bool(server.seen("GET", "workloads")))
         server.down = False
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, 60.0)
         following.cancel()
 
 
@@ -72,6 +72,6 @@ async def test_of_pods_only_those_that_count_are_waited_for() -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done(), "the watch knows nothing of ours yet"
         following = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(waiting, 5.0)
+        await asyncio.wait_for(waiting, 60.0)
         assert [key.name for key in reflector] == ["ours"]
         following.cancel()

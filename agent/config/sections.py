@@ -152,8 +152,7 @@ def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
                 continue
             shared = _shared_device(earlier.devices, entry.devices)
             if shared:
-                line = earlier_place.node.line
-                place.warn(f"{shared} of {entry.name} a second time: the entry in line {line} counts")
+                place.warn(f"{shared} of {entry.name} a second time: {earlier_place.path} counts")
                 break
 
 

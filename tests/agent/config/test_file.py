@@ -283,7 +283,8 @@ def test_of_entries_that_claim_the_same_device_the_first_counts_and_that_is_said
     text = "sharing:\n  timeSlicing:\n    resources:\n" + entry.format(first) + entry.format(second)
     (warning,) = read(tmp_path, text).warnings
     assert warning.partition(":")[2] == (
-        f"5: sharing.timeSlicing.resources[1]: {shared} of nvidia.com/gpu a second time: the entry in line 4 counts"
+        f"5: sharing.timeSlicing.resources[1]: {shared} of nvidia.com/gpu a second time: "
+        "sharing.timeSlicing.resources[0] counts"
     )
 
 

@@ -243,14 +243,15 @@ class Driver:
     async def _name(self, slot: _Slot, event: XidEvent) -> None:
         """Tell an event whose handle is none of ours, by the UUID behind it; without one it is his who heard it."""
         try:
-            uuid = GpuUuid(text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device))))
+            uuid = text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device)))
         except NvmlError as failed:
             log.warning("an XID's GPU has no UUID", extra={"heard_by": slot.index, "error": str(failed)})
         else:
-            if self._find(uuid) is None:
+            owner = next((one for one in self._slots if one.gpu is not None and uuid in _uuids(one.gpu)), None)
+            if owner is None:
                 log.warning("an XID of a GPU that is not listed", extra={"gpu": uuid, "xid": event.xid})
                 return
-            slot = self._find(uuid) or slot
+            slot = owner
         if slot.gpu is not None:
             self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
 
@@ -319,6 +320,11 @@ class Driver:
 
         rows = await asyncio.gather(*(row(i) for i in range(len(slots))))
         return {pair: level for found in rows for pair, level in found.items()}
+
+
+def _uuids(gpu: Gpu) -> set[str]:
+    """The GPU's own and those of its MIG devices."""
+    return {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances)}
 
 
 def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:

@@ -12,6 +12,7 @@ from agent.nvml.driver import Driver
 from agent.nvml.errors import CallTimedOut, DriverUnavailable, GpuLost
 from agent.nvml.gpus import ARCHITECTURES, BRANDS, read_numa_node, read_pci_class, sysfs_bus_id
 from agent.nvml.migs import GIB, profile_name
+from agent.nvml.worker import XidEvent
 from agent.resets import ResetDetector
 from inventory.devices import Gpu, Node, RemoteType
 from inventory.ids import GpuUuid
@@ -400,8 +401,8 @@ async def test_an_xid_is_the_gpus_whose_handle_it_carries_whichever_set_it_came_
 
 
 async def lost_handles(simulate: Simulate, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, Node]:
-    """Two GPUs whose events carry handles that are nobody's."""
-    simulation = simulate(2, more=STRAY)
+    """Two GPUs, the second one cut, whose events carry handles that are nobody's."""
+    simulation = simulate(2, more=STRAY + "  mig: {1: [3g.20gb]}\n")
     await driver.open()
     node = await found(driver)
     await driver.watch()
@@ -416,6 +417,16 @@ async def test_a_handle_that_is_nobodys_is_asked_for_its_uuid(
     simulation, node = await lost_handles(simulate, driver, monkeypatch)
     simulation.order(orders.Xid(gpu=1, xid=48))
     await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 48)])
+
+
+async def test_a_handle_of_a_mig_device_is_its_gpus(
+    simulate: Simulate, driver: Driver, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, node = await lost_handles(simulate, driver, monkeypatch)
+    (instance,) = node.gpus[1].mig_instances
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda _: instance.uuid)
+    simulation.order(orders.Xid(gpu=1, xid=94, gi=instance.gi_id, ci=0))
+    await eventually(lambda: heard.events == [(node.gpus[1].uuid, XidEvent(94, gi=instance.gi_id, ci=0))])
 
 
 async def test_an_xid_without_a_uuid_counts_for_the_gpu_that_was_listened_to(

@@ -28,8 +28,15 @@ def pytest_runtest_setup() -> None:
         pytest.skip("the time is up")
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a worker's reports are told again by who started it
+        config.pluginmanager.register(_Notes())
+
+
+class _Notes:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.failed:
+            return
         text = report.longreprtext
         errors = (line[2:].strip() for line in text.splitlines() if line.startswith("E "))
         line = {"node": report.nodeid, "error": next(errors, "")[:200], "pins": to_pin(report.nodeid, text)}

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from agent.access import driver_files, extra_nodes, seen_at
 from agent.config.settings import DriverSettings
+from agent.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
 from agent.files import write_atomically
+from agent.hostroot import HostRoot, seen_at
 from agent.programs import started
-from deviceplugin.cdi import DriverFiles, device_names, file_name, rename_kind, specs
+from deviceplugin.cdi import device_names, file_name, rename_kind, specs
+from deviceplugin.drivermounts import DriverFiles, HookProgram
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class CdiFiles:
 
     def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
         """Whether an answer could name a device that the files as they are do not define."""
-        for name, document in specs(spec, access, DriverFiles(), {}).items():
+        for name, document in specs(spec, access, DriverFiles()).items():
             try:
                 there = msgspec.json.decode((self._folder / name).read_bytes(), type=_Generated)
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -56,9 +58,18 @@ class CdiFiles:
         return False
 
     async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
-        """Bring the files in line; the names of those that changed. Raises OSError when they cannot be written."""
+        """Bring the files in line; the names of those that changed.
+
+        Raises OSError when they cannot be written, and NoDriverError where there is no driver to give to containers:
+        then no file says otherwise.
+        """
         changed = []
-        for name, document in (await self._documents(spec, access)).items():
+        try:
+            documents = await self._documents(spec, access)
+        except NoDriverError:
+            (self._folder / file_name("gpu")).unlink(missing_ok=True)
+            raise
+        for name, document in documents.items():
             content = msgspec.json.format(msgspec.json.encode(document))
             if not document["devices"]:
                 # A spec without devices is refused by runtimes, and would hide the good ones beside it.
@@ -73,18 +84,17 @@ class CdiFiles:
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
         if not spec.uses_cdi:
             return {}
-        extra = extra_nodes(self.driver.dev_root, spec.imex_channels, simulated=self._simulated, seen=self._seen)
-        if self._simulated:
-            return specs(spec, access, DriverFiles(), extra)
+        if self._simulated or not access.devices:
+            return specs(spec, access, DriverFiles())
         generated = await self._generate(spec)
         if generated is None:
-            return specs(spec, access, await self._driver_files(), extra)
-        documents = specs(spec, access, DriverFiles(), extra)
+            return specs(spec, access, await self._driver_files(access))
+        documents = specs(spec, access, DriverFiles())
         unnamed = device_names(documents[file_name("gpu")]) - device_names(generated)
         if unnamed:
             # An answer that names a device without a spec fails the container: ours knows them all.
             log.warning("nvidia-ctk left devices out", extra={"devices": ",".join(sorted(unnamed))})
-            return specs(spec, access, await self._driver_files(), extra)
+            return specs(spec, access, await self._driver_files(access))
         documents[file_name("gpu")] = generated
         return documents
 
@@ -102,6 +112,8 @@ class CdiFiles:
             f"--device-name-strategy={spec.device_id.value}",
             f"--driver-root={self.driver.driver_root}",
             f"--dev-root={self.driver.dev_root}",
+            *(f"--disable-hook={hook}" for hook in self.driver.cdi_disable_hooks),
+            *(f"--feature-flag={flag}" for flag in self.driver.cdi_feature_flags),
         )
         if output is None:
             return None
@@ -113,14 +125,27 @@ class CdiFiles:
             return None
         return rename_kind(document, "gpu") if document["devices"] else None
 
-    async def _driver_files(self) -> DriverFiles:
-        driver = self.driver
+    async def _driver_files(self, access: NodeAccess) -> DriverFiles:
+        root = HostRoot(self.driver.driver_root, self._seen)
+        try:
+            found = find_driver(root, access.driver_version)
+        except NoDriverError:
+            listed = await self._listed_folders()
+            if not listed:
+                raise
+            found = find_driver(root, access.driver_version, listed)
+        return structs.replace(found, hook=self._hook())
+
+    async def _listed_folders(self) -> tuple[str, ...]:
         # The cache file by name, not ldconfig's -r: that is a chroot, a right we do without.
-        cache = self._seen(driver.driver_root / "etc/ld.so.cache")
-        output = await run_program("ldconfig", "-p", "-C", str(cache))
-        if output is None:
-            return DriverFiles()
-        return driver_files(output.decode(errors="replace"), driver.driver_root, driver.cdi_hook_path, self._seen)
+        cache = self._seen(self.driver.driver_root / "etc/ld.so.cache")
+        output = await run_program("ldconfig", "-p", "-C", str(cache)) if cache.exists() else None
+        return () if output is None else listed_folders(output.decode(errors="replace"))
+
+    def _hook(self) -> HookProgram | None:
+        driver = self.driver
+        hidden = driver.container_driver_root.is_dir() and not driver.cdi_hook_path.is_relative_to(driver.driver_root)
+        return find_hook(driver.cdi_hook_path, driver.cdi_disable_hooks, hidden=hidden, seen=self._seen)
 
     def _seen(self, path: Path) -> Path:
         return seen_at(self.driver.driver_root, self.driver.container_driver_root)(path)

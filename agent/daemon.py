@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agent import checkpoint
 from agent.announcer import Announcer
 from agent.checkpoint import Checkpoint
+from agent.clock import until_poll
 from agent.config.settings import Settings
 from agent.devicefiles import DeviceFiles
 from agent.endpoints import Endpoints
@@ -39,6 +40,7 @@ from agent.statefiles import Known, StateFiles
 from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
+from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory import __version__
 from inventory.devices import Node
 from inventory.ids import DeviceId, GpuUuid
@@ -46,6 +48,9 @@ from inventory.ids import DeviceId, GpuUuid
 log = logging.getLogger(__name__)
 
 HOLDERS_WITHIN_S = 2.0
+FILES_POLL_S = 5.0
+FILES = "device-files"
+"""Who withholds devices that no container could use."""
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -153,11 +158,12 @@ class Agent:
         await self.endpoints.start(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         if self._devices.lacking(self.picture.choices.allocation, self.picture.access):
-            await self._devices.write(self.picture.choices.allocation, self.picture.access)
+            await self._bring_files(self.picture.access)
         self._serve()
         names = {
             "device-plugin": self.manager.run(),
             "gpus": self.monitor.run(),
+            "device-files": self._look_for_files(),
             "pod-resources": self.holders.run(),
             "api-server": self._outlet.run(),
             "checkpoint": self._files.run(),
@@ -216,10 +222,9 @@ class Agent:
         self._settings = settings
         choices = self._choices(settings)
         async with self._adopting:
-            self._devices.driver = settings.driver
+            self._devices.reconfigure(settings)
             access = self._devices.access(self.picture.node)
-            # Before the first answer that names a device by CDI, or that container waits for the runtime's next try.
-            await self._devices.write(choices.allocation, access)
+            await self._bring_files(access, choices.allocation)
             self.picture.access = access
             transitions = self.picture.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
@@ -244,7 +249,7 @@ class Agent:
         self.metrics.driver_up(up=True)
         async with self._adopting:
             access = self._devices.access(node)
-            await self._devices.write(self.picture.choices.allocation, access)
+            await self._bring_files(access)
             differs = node != self.picture.node
             self._announcer.tell(self.picture.discovered(node, access, now_s))
             await self._ask_holders()
@@ -260,6 +265,30 @@ class Agent:
         self._serve()
         if differs or self.sampler.blank:
             self.sampler.nudge()
+
+    async def _bring_files(self, access: NodeAccess, spec: AllocationSpec | None = None) -> None:
+        """Before the first answer that names a device by CDI, or that container waits for the runtime's next try.
+
+        A container without the driver's files starts, and finds no GPU: where they are missing, none is given.
+        """
+        await self._devices.write(spec or self.picture.choices.allocation, access)
+        problem = self._devices.problem
+        self.picture.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
+        self.picture.report(FILES, (problem,) if problem else ())
+
+    async def _look_for_files(self) -> None:
+        """What a setting promised and this host did not have may have come."""
+        while True:
+            await asyncio.sleep(until_poll(FILES_POLL_S))
+            if self._devices.complete:
+                continue
+            before = self._devices.problem, self.picture.access
+            async with self._adopting:
+                access = self._devices.access(self.picture.node)
+                await self._bring_files(access)
+                self.picture.access = access
+            if (self._devices.problem, access) != before:
+                self._serve()
 
     async def _hear_holders(self) -> None:
         """What waits for the kubelet's word is not listed meanwhile: that is to be a moment."""

@@ -32,6 +32,7 @@ from agent.config import (
     stand_in,
 )
 from agent.daemon import Agent, Restart
+from agent.devicefiles import required_channel_problem
 from agent.files import identity
 from agent.log import configure
 from agent.outlet import NoCluster, NoOutlet, Outlet
@@ -72,6 +73,9 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
     for warning in config.warnings:
         log.warning("config", extra={"problem": warning})
     with lock:
+        if problem := required_channel_problem(settings):
+            sys.stderr.write(f"tessera-agent: {problem}\n")
+            return 1
         return _serve(settings, config, env, flags)
 
 
@@ -188,11 +192,12 @@ class _Process:
                 raise self._names.undecided
             config = load(path, self._env, self._flags)
         except ConfigError as wrong:
-            log.error("config rejected, the old one stays", extra={"problem": str(wrong)})  # noqa: TRY400
-            outlet.problem(f"config rejected, the old one stays: {wrong}")
-            agent.metrics.reloaded(str(wrong))
+            self._reject(agent, outlet, str(wrong))
             return
         settings = _with_simulated_trees(config.settings)
+        if problem := required_channel_problem(settings):
+            self._reject(agent, outlet, problem)
+            return
         changes = changed(self._settings, settings)
         if changes.restart_needed:
             log.warning("config", extra={"problem": f"only a restart changes {', '.join(changes.restart_needed)}"})
@@ -204,6 +209,12 @@ class _Process:
         agent.metrics.reloaded(None)
         self._remember(config)
         log.info("config reloaded", extra={"changed": ",".join(sorted(changes.concerns)) or "nothing"})
+
+    @staticmethod
+    def _reject(agent: Agent, outlet: Outlet, problem: str) -> None:
+        log.error("config rejected, the old one stays", extra={"problem": problem})
+        outlet.problem(f"config rejected, the old one stays: {problem}")
+        agent.metrics.reloaded(problem)
 
     def _remember(self, config: LoadedConfig) -> None:
         if config.text is None or config.rejected is not None:

@@ -3,11 +3,19 @@
 Shapes follow the NVIDIA device plugin, so that its container toolkit and CDI runtimes understand them unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceIdStrategy, DeviceListStrategy, NodeAccess
+from deviceplugin.strategy import (
+    IMEX_CLASS,
+    AllocationSpec,
+    DeviceAccess,
+    DeviceIdStrategy,
+    DeviceListStrategy,
+    DeviceNode,
+    NodeAccess,
+)
 from inventory.fractions import FractionError, check_granted, is_fractional
 from inventory.ids import DeviceId
 from inventory.layout import LogicalDevice, Resource
@@ -55,10 +63,6 @@ def granted(
 
     Raises AllocationError. ``unhealthy`` maps a device to why it is not to be given.
     """
-    if not ids:
-        raise AllocationError(
-            f"invalid allocation request for {resource.name}: found no device id, expected one or more"
-        )
     if len(set(ids)) != len(ids):
         raise AllocationError(f"invalid allocation request for {resource.name}: a device id stands twice")
     devices = []
@@ -69,7 +73,7 @@ def granted(
         if device.id in unhealthy:
             raise AllocationError(f"device {device.id} is unhealthy: {unhealthy[device.id]}")
         devices.append(device)
-    if is_fractional(devices[0]):
+    if devices and is_fractional(devices[0]):
         try:
             check_granted(devices)
         except FractionError as why:
@@ -92,23 +96,30 @@ def merged(first: ContainerAnswer, envs: Mapping[str, str], mounts: Sequence[Mou
 
 
 def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDevice], token: str) -> ContainerAnswer:
-    """The edits that give a container ``devices``; ``token`` makes the CDI annotation key unique within the pod."""
+    """The edits that give a container ``devices``; ``token`` makes the CDI annotation key unique within the pod.
+
+    No device at all is answered too, as NVIDIA's plugin does: with a list of none.
+    """
     physical = tuple(dict.fromkeys(device.physical_id for device in devices))
     names = tuple(_name(spec, access, one) for one in physical)
+    channels = access.channels(spec)
     annotations: dict[str, str] = {}
-    qualified = _qualified(spec, names)
-    if DeviceListStrategy.CDI_ANNOTATIONS in spec.strategies:
+    qualified = _qualified(spec, access, names, channels)
+    if DeviceListStrategy.CDI_ANNOTATIONS in spec.strategies and qualified:
         annotations[f"{spec.cdi_annotation_prefix}nvidia-device-plugin_{token}"] = ",".join(qualified)
     cdi_devices = qualified if DeviceListStrategy.CDI_CRI in spec.strategies else ()
-    if all(strategy.is_cdi for strategy in spec.strategies):
-        return ContainerAnswer(annotations=annotations, cdi_devices=cdi_devices)
     return ContainerAnswer(
-        envs=_envs(spec, names),
-        mounts=_mounts(spec, names),
-        devices=_device_specs(access, physical) if spec.pass_device_specs else (),
+        envs=_envs(spec, names, channels),
+        mounts=_mounts(spec, names, channels),
+        devices=_device_specs(access, physical, channels) if _passes_device_specs(spec) else (),
         annotations=annotations,
         cdi_devices=cdi_devices,
     )
+
+
+def _passes_device_specs(spec: AllocationSpec) -> bool:
+    # CDI alone injects the files itself; beside it a runtime without CDI may be the one that acts.
+    return spec.pass_device_specs and not all(strategy.is_cdi for strategy in spec.strategies)
 
 
 def _name(spec: AllocationSpec, access: NodeAccess, physical: str) -> str:
@@ -116,39 +127,40 @@ def _name(spec: AllocationSpec, access: NodeAccess, physical: str) -> str:
     return known.index if known is not None and spec.device_id is DeviceIdStrategy.INDEX else physical
 
 
-def _qualified(spec: AllocationSpec, names: Sequence[str]) -> tuple[str, ...]:
-    extras = [("gdrcopy", spec.gdrcopy), ("gds", spec.gds), ("mofed", spec.mofed)]
+def _qualified(
+    spec: AllocationSpec, access: NodeAccess, names: Sequence[str], channels: Iterable[int]
+) -> tuple[str, ...]:
     return (
         *(cdi_name("gpu", name) for name in names),
-        *(cdi_name("imex-channel", str(channel)) for channel in spec.imex_channels),
-        *(cdi_name(cls, "all") for cls, wanted in extras if wanted),
+        *(cdi_name(IMEX_CLASS, str(channel)) for channel in channels),
+        *(cdi_name(cls, "all") for cls in spec.extras if access.extras.get(cls)),
     )
 
 
-def _envs(spec: AllocationSpec, names: Sequence[str]) -> dict[str, str]:
-    envs: dict[str, str] = {}
+def _envs(spec: AllocationSpec, names: Sequence[str], channels: Iterable[int]) -> dict[str, str]:
+    # The legacy runtime and programs in the container go by these, however the files come in.
+    envs = {f"NVIDIA_{cls.upper()}": "enabled" for cls in spec.extras}
     if DeviceListStrategy.ENVVAR in spec.strategies:
         envs[VISIBLE_DEVICES] = ",".join(names)
-        if spec.imex_channels:
-            envs["NVIDIA_IMEX_CHANNELS"] = ",".join(str(channel) for channel in spec.imex_channels)
+        if listed := ",".join(map(str, channels)):
+            envs["NVIDIA_IMEX_CHANNELS"] = listed
     if DeviceListStrategy.VOLUME_MOUNTS in spec.strategies:
         # Beside envvar it takes the variable over: the path says that the mounts are the list.
         envs[VISIBLE_DEVICES] = VOLUME_ROOT
-    for name, wanted in (("GDRCOPY", spec.gdrcopy), ("GDS", spec.gds), ("MOFED", spec.mofed)):
-        if wanted:
-            envs[f"NVIDIA_{name}"] = "enabled"
     return envs
 
 
-def _mounts(spec: AllocationSpec, names: Sequence[str]) -> tuple[Mount, ...]:
+def _mounts(spec: AllocationSpec, names: Sequence[str], channels: Iterable[int]) -> tuple[Mount, ...]:
     if DeviceListStrategy.VOLUME_MOUNTS not in spec.strategies:
         return ()
-    paths = [*names, *(f"imex/{channel}" for channel in spec.imex_channels)]
+    paths = [*names, *(f"imex/{channel}" for channel in channels)]
     return tuple(Mount(f"{VOLUME_ROOT}/{path}", "/dev/null") for path in paths)
 
 
-def _device_specs(access: NodeAccess, physical: Sequence[str]) -> tuple[Device, ...]:
+def _device_specs(
+    access: NodeAccess, physical: Sequence[str], channels: Mapping[int, DeviceNode]
+) -> tuple[Device, ...]:
     nodes = [node for one in physical for node in access.devices.get(one, DeviceAccess("")).nodes]
     # MIG instances of one GPU share its node: a container path may stand once only.
-    distinct = {node.container_path: node for node in (*access.shared_nodes, *nodes)}
+    distinct = {node.container_path: node for node in (*access.shared_nodes, *nodes, *channels.values())}
     return tuple(Device(node.container_path, node.host_path) for node in distinct.values())

@@ -61,7 +61,12 @@ class Preferrer:
     async def choose(
         self, view: ResourceView, available: Sequence[str], required: Sequence[str], size: int
     ) -> tuple[DeviceId, ...]:
-        """The best set, or the best found within the budget. Raises UnsatisfiableError where no set exists at all."""
+        """The best set, or the best found within the budget. Raises UnsatisfiableError where no set exists at all.
+
+        Nothing asked for is answered with nothing, as NVIDIA's plugin does.
+        """
+        if size == 0 and not required:
+            return ()
         free, pinned = [DeviceId(one) for one in available], [DeviceId(one) for one in required]
         if self._planner is not None:
             # The kubelet may not know yet who is unhealthy: what is planned must be what Allocate will grant.

@@ -178,11 +178,12 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             for one in request.container_requests:
                 devices = granted(view.resource, view.by_id, view.unhealthy, one.devices_ids)
                 edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
-                client = view.client(devices)
+                client = view.client(devices) if devices else None
                 if client is not None:
                     edits = merged(edits, client.envs, client.mounts)
                 responses.append(wire.container_response(edits))
-                self._preferrer.given(view, one.devices_ids)
+                if devices:
+                    self._preferrer.given(view, one.devices_ids)
                 log.info("allocated", extra={"resource": self.name, "devices": ",".join(one.devices_ids)})
             return pb.AllocateResponse(container_responses=responses)
 

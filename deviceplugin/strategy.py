@@ -42,6 +42,12 @@ class AllocationSpec(Struct, frozen=True):
     def uses_cdi(self) -> bool:
         return any(strategy.is_cdi for strategy in self.strategies)
 
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The CDI classes beside gpu and imex-channel that containers are to get."""
+        wanted = (("gdrcopy", self.gdrcopy), ("gds", self.gds), ("mofed", self.mofed))
+        return tuple(name for name, chosen in wanted if chosen)
+
 
 class DeviceNode(Struct, frozen=True):
     """A device file: where the host has it, and where the container sees it."""
@@ -50,18 +56,49 @@ class DeviceNode(Struct, frozen=True):
     container_path: str
 
 
+class Symlink(Struct, frozen=True):
+    """A symbolic link in a container: at ``path``, to ``target`` as it is written in the link."""
+
+    path: str
+    target: str
+
+
 class DeviceAccess(Struct, frozen=True):
     """What a container needs to use one physical device (a GPU, or a MIG instance).
 
     ``index`` is ``0`` or ``0:1`` (GPU, MIG instance on it); ``nodes`` are the files of this device alone.
+    ``display_nodes`` are a whole GPU's files below ``/dev/dri`` and ``display_links`` their names by PCI bus id: CDI
+    injects them, DeviceSpecs never do, as with NVIDIA's plugin.
     """
 
     index: str
     nodes: tuple[DeviceNode, ...] = ()
+    display_nodes: tuple[DeviceNode, ...] = ()
+    display_links: tuple[Symlink, ...] = ()
+
+
+IMEX_CLASS = "imex-channel"
+
+
+def imex_channel_path(channel: int) -> str:
+    """The device file of an IMEX channel."""
+    return f"/dev/nvidia-caps-imex-channels/channel{channel}"
 
 
 class NodeAccess(Struct, frozen=True):
-    """Access to all devices of the node: ``devices`` by physical id, and the files that every GPU container needs."""
+    """Access to all devices of the node: ``devices`` by physical id, and the files that every GPU container needs.
+
+    ``extras`` are the files this host has of the CDI classes beside gpu: imex-channel, gdrcopy, gds and mofed.
+    ``driver_version`` is NVML's, empty where it is not known.
+    """
 
     devices: Mapping[str, DeviceAccess] = {}
     shared_nodes: tuple[DeviceNode, ...] = ()
+    extras: Mapping[str, tuple[DeviceNode, ...]] = {}
+    driver_version: str = ""
+
+    def channels(self, spec: AllocationSpec) -> dict[int, DeviceNode]:
+        """The IMEX channels that containers are to get and that are there."""
+        found = {node.container_path: node for node in self.extras.get(IMEX_CLASS, ())}
+        paths = {channel: imex_channel_path(channel) for channel in spec.imex_channels}
+        return {channel: found[path] for channel, path in paths.items() if path in found}

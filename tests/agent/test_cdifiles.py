@@ -8,21 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent import cdifiles
 from agent.cdifiles import CdiFiles, run_program
 from agent.config.settings import DriverSettings
+from agent.driverfiles import NoDriverError
 from deviceplugin.answer import CDI_VENDOR
 from deviceplugin.cdi import file_name
 from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, NodeAccess
 from kube.testing import eventually
+from tests.agent.hostlab import VERSION, install
 from tests.deviceplugin.builders import access_of
 from tests.deviceplugin.test_cdi import VALIDATOR
 from tests.inventory.builders import instances, whole
 
 CDI = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,))
 GPU_FILE = file_name("gpu")
-ACCESS = access_of([whole(0), *instances(1, 1)])
+ACCESS = structs.replace(access_of([whole(0), *instances(1, 1)]), driver_version=VERSION)
 GENERATED: dict[str, Any] = {
     "cdiVersion": "0.7.0",
     "kind": "nvidia.com/gpu",
@@ -50,7 +53,7 @@ def ctk(folder: Path, output: str, *, status: int = 0) -> Path:
 
 
 class Host:
-    """A host below a folder, with a ``ldconfig`` that prints nothing unless told otherwise."""
+    """A host below a folder, with a driver, and a ``ldconfig`` that prints nothing unless told otherwise."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
@@ -58,6 +61,7 @@ class Host:
         self.driver_root = root / "driver"
         monkeypatch.setenv("PATH", f"{root}/bin:{os.environ['PATH']}")
         self.ldconfig("")
+        install(self.driver_root / "usr/lib64")
 
     def ldconfig(self, output: str) -> None:
         (self.root / "ldconfig.txt").write_text(output)
@@ -147,16 +151,51 @@ async def test_simulated_gpus_run_no_program_of_the_host(host: Host) -> None:
     assert not (host.root / "ldconfig.args").exists()
 
 
-async def test_the_drivers_libraries_come_from_the_loaders_cache_of_its_root(host: Host) -> None:
-    library = host.driver_root / "usr/lib/libcuda.so.1"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    host.ldconfig("\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/libcuda.so.1\n")
+# The driver.
+
+
+async def test_the_drivers_libraries_are_those_of_its_folders_and_no_program_is_asked(host: Host) -> None:
+    await host.files().write(CDI, ACCESS)
+    mounts = {one["containerPath"]: one["hostPath"] for one in host.read()["containerEdits"]["mounts"]}
+    assert mounts["/usr/lib64/libcuda.so.1"] == f"{host.driver_root}/usr/lib64/libcuda.so.{VERSION}"
+    assert not (host.root / "ldconfig.args").exists()
+
+
+async def test_where_the_folders_have_none_the_loaders_cache_says_where(host: Host) -> None:
+    (host.driver_root / "usr/lib64").rename(host.driver_root / "opt")
+    (host.driver_root / "etc").mkdir()
+    (host.driver_root / "etc/ld.so.cache").touch()
+    host.ldconfig("\tlibcuda.so.1 (libc6,x86-64) => /opt/libcuda.so.1\n")
     await host.files().write(CDI, ACCESS)
     cache = host.driver_root / "etc/ld.so.cache"
     assert (host.root / "ldconfig.args").read_text().split() == ["-p", "-C", str(cache)]
-    (mount,) = host.read()["containerEdits"]["mounts"]
-    assert (mount["hostPath"], mount["containerPath"]) == (str(library), "/usr/lib/libcuda.so.1")
+    assert f"{host.driver_root}/opt/libcuda.so.{VERSION}" in (host.cdi / GPU_FILE).read_text()
+
+
+async def test_without_libcuda_no_file_says_that_there_is_a_gpu(host: Host) -> None:
+    files = host.files()
+    await files.write(CDI, ACCESS)
+    (host.driver_root / "usr/lib64" / f"libcuda.so.{VERSION}").unlink()
+    with pytest.raises(
+        NoDriverError, match=rf"^found no libcuda.so.{VERSION} below the driver root {host.driver_root},"
+    ):
+        await files.write(CDI, ACCESS)
+    assert not (host.cdi / GPU_FILE).exists()
+
+
+async def test_switches_for_hooks_reach_the_tool_and_our_own_spec(host: Host) -> None:
+    hook = ctk(host.root / "bin", json.dumps(GENERATED))
+    files = host.files(hook)
+    files.driver = structs.replace(files.driver, cdi_disable_hooks=("enable-cuda-compat",), cdi_feature_flags=("x",))
+    await files.write(CDI, ACCESS)
+    assert (host.root / "bin/calls").read_text().split()[-2:] == [
+        "--disable-hook=enable-cuda-compat",
+        "--feature-flag=x",
+    ]
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    await files.write(CDI, ACCESS)
+    hooks = [one["args"][2] for one in host.read()["containerEdits"]["hooks"]]
+    assert hooks == ["create-symlinks", "update-ldcache", "disable-device-node-modification"]
 
 
 # NVIDIA's tool.
@@ -218,12 +257,6 @@ async def test_a_tool_that_fails_is_replaced_by_our_own_spec(
     VALIDATOR.validate(host.read())
     assert host.devices() == ["GPU-00", "MIG-01-0"]
     assert len([record for record in caplog.records if record.name == "agent.cdifiles"]) <= 1
-
-
-async def test_without_ldconfig_the_devices_are_still_there(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(host.root / "nothing"))
-    await host.files().write(CDI, ACCESS)
-    assert host.devices() == ["GPU-00", "MIG-01-0"]
 
 
 # Running programs.

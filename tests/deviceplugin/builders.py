@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceNode, NodeAccess
+from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceNode, NodeAccess, imex_channel_path
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
 from inventory.layout import LogicalDevice, Resource
@@ -50,7 +50,21 @@ def null_node(path: str) -> DeviceNode:
     return DeviceNode("/dev/null", path)
 
 
-def access_of(devices: Sequence[LogicalDevice], *, shared_nodes: Sequence[str] = ("/dev/nvidiactl",)) -> NodeAccess:
+EXTRAS = {
+    "imex-channel": tuple(null_node(imex_channel_path(channel)) for channel in range(8)),
+    "gdrcopy": (null_node("/dev/gdrdrv"),),
+    "gds": (null_node("/dev/nvidia-fs0"),),
+    "mofed": (null_node("/dev/infiniband/rdma_cm"),),
+}
+"""The files of every feature, on a host that has them all."""
+
+
+def access_of(
+    devices: Sequence[LogicalDevice],
+    *,
+    shared_nodes: Sequence[str] = ("/dev/nvidiactl",),
+    extras: Mapping[str, tuple[DeviceNode, ...]] = EXTRAS,
+) -> NodeAccess:
     """Files of the devices as the driver names them: /dev/nvidia<N>, and two capabilities for a MIG instance."""
     found: dict[str, DeviceAccess] = {}
     for device in devices:
@@ -63,7 +77,7 @@ def access_of(devices: Sequence[LogicalDevice], *, shared_nodes: Sequence[str] =
         caps = (f"/dev/nvidia-caps/nvidia-cap{100 * number + 2 * index + i}" for i in (1, 2))
         nodes = (own, *(DeviceNode(f"/host{path}", path) for path in caps))
         found[device.mig] = DeviceAccess(f"{number}:{index}", nodes)
-    return NodeAccess(found, tuple(DeviceNode(f"/host{path}", path) for path in shared_nodes))
+    return NodeAccess(found, tuple(DeviceNode(f"/host{path}", path) for path in shared_nodes), extras)
 
 
 def view_of(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deviceplugin.answer import (
     AllocationError,
@@ -16,10 +17,17 @@ from deviceplugin.answer import (
     cdi_name,
     granted,
 )
-from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, DeviceNode, NodeAccess
+from deviceplugin.strategy import (
+    AllocationSpec,
+    DeviceAccess,
+    DeviceIdStrategy,
+    DeviceListStrategy,
+    DeviceNode,
+    NodeAccess,
+)
 from inventory.ids import DeviceId
 from inventory.layout import LogicalDevice, Resource
-from tests.deviceplugin.builders import access_of, gpus, mixture, shared
+from tests.deviceplugin.builders import EXTRAS, access_of, gpus, mixture, null_node, shared
 from tests.inventory.builders import instances, replicas, uuid, whole
 
 ENVVAR = DeviceListStrategy.ENVVAR
@@ -83,28 +91,30 @@ def test_volume_mounts_lists_devices_as_mounts_of_dev_null() -> None:
     )
 
 
-def test_cdi_cri_names_qualified_devices_and_nothing_else() -> None:
+def test_cdi_cri_names_qualified_devices() -> None:
     spec = AllocationSpec(strategies=(CDI_CRI,), imex_channels=(0,), gdrcopy=True, gds=True, mofed=True)
     vendor = "k8s.device-plugin.nvidia.com"
     assert tell(spec, [whole(0)]) == ContainerAnswer(
+        envs={"NVIDIA_GDRCOPY": "enabled", "NVIDIA_GDS": "enabled", "NVIDIA_MOFED": "enabled"},
         cdi_devices=(
             f"{vendor}/gpu=GPU-00",
             f"{vendor}/imex-channel=0",
             f"{vendor}/gdrcopy=all",
             f"{vendor}/gds=all",
             f"{vendor}/mofed=all",
-        )
+        ),
     )
 
 
 def test_cdi_annotations_puts_the_same_names_under_one_key() -> None:
     spec = AllocationSpec(strategies=(CDI_ANNOTATIONS,), gds=True, cdi_annotation_prefix="x.example/")
     assert tell(spec, [whole(0), whole(1)]) == ContainerAnswer(
+        envs={"NVIDIA_GDS": "enabled"},
         annotations={
             "x.example/nvidia-device-plugin_token": ",".join(
                 [cdi_name("gpu", "GPU-00"), cdi_name("gpu", "GPU-01"), cdi_name("gds", "all")]
             )
-        }
+        },
     )
 
 
@@ -157,18 +167,25 @@ def test_every_channel_names_the_same_distinct_physical_devices(
     assert all(names == expected for names in lists)
 
 
-@given(SPECS, DEVICES)
-def test_features_are_switched_on_by_variables_unless_only_cdi_is_used(
-    spec: AllocationSpec, devices: list[LogicalDevice]
+@given(SPECS, DEVICES, st.sets(st.sampled_from(sorted(EXTRAS))))
+def test_features_are_switched_on_by_variables_always_and_named_where_the_host_has_them(
+    spec: AllocationSpec, devices: list[LogicalDevice], there: set[str]
 ) -> None:
-    told = tell(spec, devices)
+    access = access_of(devices, extras={cls: EXTRAS[cls] for cls in there})
+    told = answer(spec, access, devices, "token")
     for feature in ("gdrcopy", "gds", "mofed"):
         wanted = getattr(spec, feature)
-        only_cdi = {CDI_ANNOTATIONS, CDI_CRI} >= set(spec.strategies)
-        expected = "enabled" if wanted and not only_cdi else None
-        assert told.envs.get(f"NVIDIA_{feature.upper()}") == expected
+        assert told.envs.get(f"NVIDIA_{feature.upper()}") == ("enabled" if wanted else None)
         if CDI_CRI in spec.strategies:
-            assert (cdi_name(feature, "all") in told.cdi_devices) == wanted
+            assert (cdi_name(feature, "all") in told.cdi_devices) == (wanted and feature in there)
+
+
+@given(SPECS, DEVICES)
+def test_an_imex_channel_that_is_not_there_leaves_no_trace(spec: AllocationSpec, devices: list[LogicalDevice]) -> None:
+    told = answer(spec, access_of(devices, extras={}), devices, "token")
+    without = answer(structs.replace(spec, imex_channels=()), access_of(devices, extras={}), devices, "token")
+    assert told == without
+    assert "imex" not in repr(told).lower()
 
 
 @given(SPECS, DEVICES)
@@ -234,6 +251,17 @@ def test_instances_of_one_gpu_share_its_node_and_bring_their_capabilities() -> N
     ]
 
 
+def test_device_specs_bring_the_imex_channels_that_are_there() -> None:
+    told = tell(AllocationSpec(pass_device_specs=True, imex_channels=(0,)), [whole(0)])
+    assert told.devices[-1] == Device("/dev/nvidia-caps-imex-channels/channel0", "/dev/null", "rw")
+
+
+def test_device_specs_leave_display_files_to_cdi() -> None:
+    own = DeviceAccess("0", (null_node("/dev/nvidia0"),), (null_node("/dev/dri/card0"),))
+    told = answer(AllocationSpec(pass_device_specs=True), NodeAccess({"GPU-00": own}), [whole(0)], "token")
+    assert [device.container_path for device in told.devices] == ["/dev/nvidia0"]
+
+
 def test_a_container_path_is_never_given_two_hosts() -> None:
     access = NodeAccess(
         devices=access_of([whole(0)]).devices, shared_nodes=(DeviceNode("/elsewhere/nvidia0", "/dev/nvidia0"),)
@@ -249,9 +277,11 @@ def test_devices_are_granted_in_the_order_asked() -> None:
     assert [device.id for device in grant(gpus(4), "GPU-02", "GPU-00")] == ["GPU-02", "GPU-00"]
 
 
-def test_an_empty_request_is_refused() -> None:
-    with pytest.raises(AllocationError, match=r"invalid allocation request for nvidia\.com/gpu: found no device id"):
-        grant(gpus(2))
+def test_an_empty_request_is_granted_and_answered_with_an_empty_list() -> None:
+    assert grant(gpus(2)) == ()
+    assert grant(shared(2, 2, one_at_most=True)) == ()
+    assert tell(AllocationSpec(), []) == ContainerAnswer(envs={"NVIDIA_VISIBLE_DEVICES": ""})
+    assert tell(AllocationSpec(strategies=(CDI_ANNOTATIONS, CDI_CRI)), []) == ContainerAnswer()
 
 
 def test_an_unknown_device_is_refused_by_name() -> None:
@@ -296,7 +326,7 @@ def test_unshared_devices_of_a_resource_that_also_has_replicas_may_be_asked_for_
 
 @given(st.lists(st.text(max_size=300) | st.sampled_from([uuid(i) for i in range(4)]), max_size=6))
 def test_any_request_is_granted_exactly_or_refused_in_one_short_line(ids: list[str]) -> None:
-    if ids and len(set(ids)) == len(ids) and set(ids) <= {"GPU-00", "GPU-01", "GPU-02"}:
+    if len(set(ids)) == len(ids) and set(ids) <= {"GPU-00", "GPU-01", "GPU-02"}:
         assert [device.id for device in grant(gpus(4), *ids, unhealthy={"GPU-03": "lost"})] == ids
         return
     with pytest.raises(AllocationError) as refused:

@@ -7,21 +7,22 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deviceplugin.answer import CDI_VENDOR, answer
-from deviceplugin.cdi import (
-    DriverFiles,
-    Spec,
-    device_names,
-    file_name,
-    gpu_spec,
-    imex_channel_path,
-    rename_kind,
-    specs,
+from deviceplugin.cdi import Spec, device_names, file_name, gpu_spec, rename_kind, specs
+from deviceplugin.drivermounts import HOOKS, DriverFiles, HookProgram, Library, chosen_hooks, driver_edits
+from deviceplugin.strategy import (
+    AllocationSpec,
+    DeviceAccess,
+    DeviceIdStrategy,
+    DeviceListStrategy,
+    DeviceNode,
+    NodeAccess,
+    Symlink,
 )
-from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, DeviceNode
 from inventory.layout import LogicalDevice
-from tests.deviceplugin.builders import access_of, mixture, null_node
+from tests.deviceplugin.builders import EXTRAS, access_of, mixture, null_node
 from tests.deviceplugin.test_answer import DEVICES, SPECS
 from tests.inventory.builders import instances, whole
 
@@ -99,24 +100,28 @@ SCHEMA = {
 }
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
-HOST_FILES = st.fixed_dictionaries(
-    {
-        "gdrcopy": st.sampled_from([(), (null_node("/dev/gdrdrv"),)]),
-        "gds": st.sampled_from([(), (null_node("/dev/nvidia-fs0"),)]),
-        "mofed": st.just(()),
-        "imex-channel": st.sampled_from([(), (null_node(imex_channel_path(0)),)]),
-    }
+EXTRA_FILES = st.sets(st.sampled_from(sorted(EXTRAS))).map(lambda found: {cls: EXTRAS[cls] for cls in found})
+HOOK = HookProgram("/usr/bin/nvidia-cdi-hook")
+CUDA = Library(
+    "/run/driver/usr/lib64/libcuda.so.535.1",
+    "/usr/lib64",
+    "libcuda.so.535.1",
+    (
+        Symlink("/usr/lib64/libcuda.so", "libcuda.so.1"),
+        Symlink("/usr/lib64/libcuda.so.1", "libcuda.so.535.1"),
+    ),
 )
-DRIVERS = st.sampled_from(
-    [
-        DriverFiles(),
-        DriverFiles(mounts=(("/run/driver/usr/lib/libcuda.so.1", "/usr/lib/libcuda.so.1"),)),
-        DriverFiles(
-            mounts=(("/usr/lib/libcuda.so.1", "/usr/lib/libcuda.so.1"),),
-            library_folders=("/usr/lib",),
-            hook_path="/usr/bin/nvidia-cdi-hook",
-        ),
-    ]
+DRIVER = DriverFiles("535.1", "/usr/lib64", (CUDA,), (("/run/driver/usr/bin/nvidia-smi", "/usr/bin/nvidia-smi"),))
+DRIVERS = st.builds(
+    structs.replace,
+    st.sampled_from([DriverFiles(), DRIVER]),
+    hook=st.none()
+    | st.builds(
+        HookProgram,
+        st.just(HOOK.path),
+        st.lists(st.sampled_from(HOOKS), min_size=1, unique=True).map(tuple),
+    ),
+    machine=st.sampled_from(["x86_64", "aarch64", "riscv64"]),
 )
 
 
@@ -128,26 +133,28 @@ def edits_of(document: Spec, name: str) -> Any:
     return next(device["containerEdits"] for device in document["devices"] if device["name"] == name)
 
 
-@given(SPECS, DEVICES, DRIVERS, HOST_FILES)
+@given(SPECS, DEVICES, DRIVERS, EXTRA_FILES)
 def test_every_spec_is_one_that_a_runtime_accepts(
     spec: AllocationSpec,
     devices: list[LogicalDevice],
     driver: DriverFiles,
     extra: dict[str, tuple[DeviceNode, ...]],
 ) -> None:
-    for name, document in specs(spec, access_of(devices), driver, extra).items():
+    for name, document in specs(spec, access_of(devices, extras=extra), driver).items():
+        if not document["devices"]:
+            continue  # no file is written
         VALIDATOR.validate(as_written(document))
         assert name == f"{document['kind'].replace('/', '-')}.json"
 
 
-@given(SPECS, DEVICES, HOST_FILES)
+@given(SPECS, DEVICES, EXTRA_FILES)
 def test_every_name_in_an_answer_is_a_device_of_a_spec(
     spec: AllocationSpec, devices: list[LogicalDevice], extra: dict[str, tuple[DeviceNode, ...]]
 ) -> None:
-    access = access_of(devices)
+    access = access_of(devices, extras=extra)
     told = answer(spec, access, devices, "token")
     names = [*told.cdi_devices, *(name for value in told.annotations.values() for name in value.split(","))]
-    documents = specs(spec, access, DriverFiles(), extra)
+    documents = specs(spec, access, DriverFiles())
     defined = {f"{document['kind']}={name}" for document in documents.values() for name in device_names(document)}
     assert set(names) <= defined
     assert bool(names) == bool(documents) == spec.uses_cdi
@@ -155,13 +162,13 @@ def test_every_name_in_an_answer_is_a_device_of_a_spec(
 
 def test_without_a_cdi_strategy_no_spec_is_made() -> None:
     spec = AllocationSpec(strategies=(DeviceListStrategy.ENVVAR, DeviceListStrategy.VOLUME_MOUNTS), gds=True)
-    assert specs(spec, access_of(mixture()), DriverFiles(), {}) == {}
+    assert specs(spec, access_of(mixture()), DriverFiles()) == {}
 
 
 def test_a_gpu_brings_its_own_node_and_an_instance_its_capabilities_too() -> None:
     document = gpu_spec(AllocationSpec(), access_of([whole(0), *instances(1, 1)]), DriverFiles())
     assert edits_of(document, "GPU-00")["deviceNodes"] == [
-        {"path": "/dev/nvidia0", "hostPath": "/host/dev/nvidia0", "permissions": "rw"}
+        {"path": "/dev/nvidia0", "hostPath": "/host/dev/nvidia0", "permissions": "rwm"}
     ]
     assert [node["path"] for node in edits_of(document, "MIG-01-0")["deviceNodes"]] == [
         "/dev/nvidia1",
@@ -174,7 +181,7 @@ def test_shared_nodes_come_with_any_device_and_the_legacy_hook_is_kept_out() -> 
     document = gpu_spec(AllocationSpec(), access_of([whole(0)]), DriverFiles())
     assert document["containerEdits"] == {
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-        "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": "/host/dev/nvidiactl", "permissions": "rw"}],
+        "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": "/host/dev/nvidiactl", "permissions": "rwm"}],
     }
 
 
@@ -185,7 +192,7 @@ def test_a_node_at_the_same_path_on_the_host_needs_no_host_path() -> None:
         type(access)(shared_nodes=(DeviceNode("/dev/nvidiactl", "/dev/nvidiactl"),)),
         DriverFiles(),
     )
-    assert document["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidiactl", "permissions": "rw"}]
+    assert document["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidiactl", "permissions": "rwm"}]
 
 
 def test_index_strategy_names_the_devices_of_the_spec() -> None:
@@ -193,27 +200,90 @@ def test_index_strategy_names_the_devices_of_the_spec() -> None:
     assert device_names(gpu_spec(spec, access_of([whole(2), *instances(1, 2)]), DriverFiles())) == {"2", "1:0", "1:1"}
 
 
-def test_libraries_are_mounted_read_only_and_made_known_to_the_loader() -> None:
-    driver = DriverFiles(
-        mounts=(("/run/driver/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.1"),),
-        library_folders=("/usr/lib64",),
-        hook_path="/usr/bin/nvidia-cdi-hook",
-    )
-    edits = gpu_spec(AllocationSpec(), access_of([whole(0)]), driver)["containerEdits"]
-    assert edits["mounts"] == [
-        {
-            "hostPath": "/run/driver/usr/lib64/libcuda.so.1",
-            "containerPath": "/usr/lib64/libcuda.so.1",
-            "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
-        }
+def test_display_files_come_with_their_gpu_and_their_links_by_the_hook() -> None:
+    links = (Symlink("/dev/dri/by-path/pci-0000:01:00.0-card", "../card0"),)
+    own = DeviceAccess("0", (null_node("/dev/nvidia0"),), (null_node("/dev/dri/card0"),), links)
+    access = NodeAccess({"GPU-00": own})
+    hooked = edits_of(gpu_spec(AllocationSpec(), access, DriverFiles(hook=HOOK)), "GPU-00")
+    assert [node["path"] for node in hooked["deviceNodes"]] == ["/dev/nvidia0", "/dev/dri/card0"]
+    assert [hook["args"] for hook in hooked["hooks"]] == [
+        ["nvidia-cdi-hook", "create-symlinks", "--link", "../card0::/dev/dri/by-path/pci-0000:01:00.0-card"]
     ]
-    assert edits["hooks"] == [
-        {
-            "hookName": "createContainer",
-            "path": "/usr/bin/nvidia-cdi-hook",
-            "args": ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
-        }
+    assert "hooks" not in edits_of(gpu_spec(AllocationSpec(), access, DriverFiles()), "GPU-00")
+
+
+# The driver.
+
+
+def mounted(driver: DriverFiles) -> dict[str, str]:
+    """Container path to host path."""
+    return {one["containerPath"]: one["hostPath"] for one in driver_edits(driver).get("mounts", ())}
+
+
+def called(driver: DriverFiles) -> list[list[str]]:
+    return [hook["args"] for hook in driver_edits(driver).get("hooks", ())]
+
+
+def test_with_the_hook_program_files_are_mounted_and_its_hooks_do_the_rest() -> None:
+    driver = structs.replace(DRIVER, hook=HOOK)
+    assert mounted(driver) == {
+        "/usr/lib64/libcuda.so.535.1": CUDA.host_path,
+        "/usr/bin/nvidia-smi": "/run/driver/usr/bin/nvidia-smi",
+    }
+    links = ["--link", "libcuda.so.1::/usr/lib64/libcuda.so", "--link", "libcuda.so.535.1::/usr/lib64/libcuda.so.1"]
+    assert called(driver) == [
+        ["nvidia-cdi-hook", "create-symlinks", *links],
+        ["nvidia-cdi-hook", "enable-cuda-compat", "--host-driver-version=535.1"],
+        ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
+        ["nvidia-cdi-hook", "disable-device-node-modification"],
     ]
+    edits = driver_edits(driver)
+    assert {hook["hookName"] for hook in edits["hooks"]} == {"createContainer"}
+    assert edits["mounts"][0]["options"] == ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+    assert edits["env"] == ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"]
+
+
+def test_without_it_every_name_is_a_mount_where_loaders_of_both_families_look() -> None:
+    assert called(DRIVER) == []
+    assert mounted(DRIVER).keys() == {
+        "/usr/lib64/libcuda.so",
+        "/usr/lib64/libcuda.so.1",
+        "/usr/lib64/libcuda.so.535.1",
+        "/usr/lib/x86_64-linux-gnu/libcuda.so",
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+        "/usr/bin/nvidia-smi",
+    }
+    assert {host for inside, host in mounted(DRIVER).items() if "/lib" in inside} == {CUDA.host_path}
+
+
+@pytest.mark.parametrize("folder", ["/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu"])
+def test_a_folder_that_a_family_searches_anyway_is_not_doubled(folder: str) -> None:
+    library = Library("/x/libcuda.so.1.2", folder, "libcuda.so.1.2")
+    driver = DriverFiles("1.2", folder, (library,), machine="aarch64")
+    assert mounted(driver).keys() == {f"{folder}/libcuda.so.1.2", "/usr/lib64/libcuda.so.1.2"}
+
+
+def test_a_hook_that_is_not_to_be_asked_has_its_stand_in() -> None:
+    hook = HookProgram(HOOK.path, ("update-ldcache",))
+    driver = structs.replace(DRIVER, hook=hook)
+    assert [words[1] for words in called(driver)] == ["update-ldcache"]
+    assert "/usr/lib64/libcuda.so" in mounted(driver)
+    assert "/usr/lib/x86_64-linux-gnu/libcuda.so" not in mounted(driver)
+
+
+@pytest.mark.parametrize(
+    ("known", "disabled", "chosen"),
+    [
+        (HOOKS, (), HOOKS),
+        (HOOKS, ("all",), ()),
+        (HOOKS, ("enable-cuda-compat", "update-ldcache"), ("create-symlinks", "disable-device-node-modification")),
+        (("update-ldcache",), (), ("update-ldcache",)),
+    ],
+)
+def test_hooks_are_those_that_the_program_knows_and_nobody_switched_off(
+    known: tuple[str, ...], disabled: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
+    assert chosen_hooks(known, disabled) == chosen
 
 
 @pytest.mark.parametrize(
@@ -224,18 +294,17 @@ def test_libraries_are_mounted_read_only_and_made_known_to_the_loader() -> None:
     ],
 )
 def test_the_hook_is_called_as_its_program_wants(path: str, words: list[str]) -> None:
-    driver = DriverFiles(library_folders=("/usr/lib",), hook_path=path)
-    hook = gpu_spec(AllocationSpec(), access_of([whole(0)]), driver)["containerEdits"]["hooks"][0]
-    assert hook["args"][: len(words)] == words
+    call = HookProgram(path).call("update-ldcache", ())
+    assert (call["path"], call["args"]) == (path, words)
 
 
-def test_what_this_host_lacks_is_still_a_device_but_asks_for_no_file() -> None:
+def test_what_this_host_lacks_is_no_device_so_that_no_file_says_otherwise() -> None:
     spec = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,), gdrcopy=True, imex_channels=(0, 1))
-    extra = {"imex-channel": (null_node(imex_channel_path(1)),)}
-    documents = specs(spec, access_of([whole(0)]), DriverFiles(), extra)
-    assert "deviceNodes" not in edits_of(documents[file_name("gdrcopy")], "all")
+    extra = {"imex-channel": (null_node("/dev/nvidia-caps-imex-channels/channel1"),)}
+    documents = specs(spec, access_of([whole(0)], extras=extra), DriverFiles())
+    assert device_names(documents[file_name("gdrcopy")]) == set()
     channels = documents[file_name("imex-channel")]
-    assert "deviceNodes" not in edits_of(channels, "0")
+    assert device_names(channels) == {"1"}
     assert edits_of(channels, "1")["deviceNodes"][0]["path"] == "/dev/nvidia-caps-imex-channels/channel1"
 
 

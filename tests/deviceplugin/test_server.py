@@ -153,7 +153,6 @@ async def test_every_field_of_an_answer_crosses_the_wire(folder: Path) -> None:
         (["GPU-09"], "unknown device: GPU-09"),
         (["GPU-01"], "GPU-01 is unhealthy: XID 79"),
         (["GPU-00", "GPU-00"], "twice"),
-        ([], "found no device id"),
         (["GPU-00\nlevel=error", "GPU-00"], "unknown device"),
     ],
 )
@@ -311,3 +310,18 @@ async def test_a_folder_that_is_missing_is_an_os_error(folder: Path) -> None:
     with pytest.raises(OSError, match="missing: cannot bind"):
         await server.start(folder / "missing")
     await server.stop()
+
+
+async def test_an_allocation_of_nothing_is_answered_with_an_empty_list(folder: Path) -> None:
+    async with serving(view_of(gpus(2)), folder) as server, dialled(server) as kubelet:
+        answer = await kubelet.Allocate(allocating([], ["GPU-01"]))
+        assert [dict(one.envs) for one in answer.container_responses] == [
+            {"NVIDIA_VISIBLE_DEVICES": ""},
+            {"NVIDIA_VISIBLE_DEVICES": "GPU-01"},
+        ]
+
+
+async def test_a_preference_for_nothing_is_nothing(folder: Path) -> None:
+    async with serving(view_of(gpus(2)), folder) as server, dialled(server) as kubelet:
+        answer = await kubelet.GetPreferredAllocation(asking(["GPU-00", "GPU-01"], 0))
+        assert [list(one.deviceIDs) for one in answer.container_responses] == [[]]

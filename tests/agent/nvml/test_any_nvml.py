@@ -6,7 +6,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.access import node_access
+from agent.access import Roots, node_access
 from agent.nvml.driver import Driver
 from agent.nvml.worker import XidEvent
 from inventory.devices import Node
@@ -66,7 +66,7 @@ async def test_the_machines_own_gpus_hold_what_any_nvml_must() -> None:
     heard: list[tuple[GpuUuid, XidEvent]] = []
     driver = Driver(NodeName("this"), Path("/sys"), lambda uuid, event: heard.append((uuid, event)))
     node = await claims(driver)
-    access = node_access(node, dev_root=Path("/"), proc_root=Path("/proc"), simulated=False)
+    access = node_access(node, Roots(Path("/"), Path("/proc"), Path("/sys")), simulated=False)
     for gpu in node.gpus:
         assert all(Path(one.host_path).exists() for one in access.devices[gpu.uuid].nodes)
     assert any(one.container_path == "/dev/nvidiactl" for one in access.shared_nodes)

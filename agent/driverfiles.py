@@ -73,8 +73,7 @@ def find_driver(root: HostRoot, version: str, listed: Sequence[str] = ()) -> Dri
             return _driver(root, folder.rstrip("/"), names, chosen)
     wanted = f"libcuda.so.{version}" if version else "libcuda.so"
     raise NoDriverError(
-        f"found no {wanted} below the driver root {root.path}, expected it in one of {', '.join(LIBRARY_FOLDERS[:-1])}"
-        " or in etc/ld.so.cache"
+        f"found no {wanted} below the driver root {root.path}, neither in its library folders nor by etc/ld.so.cache"
     )
 
 

@@ -305,10 +305,10 @@ def start(
     handlers, level = root.handlers[:], root.level
     (short_folder / "fleet.yaml").write_text(fleet(1))
 
-    def run(*flags: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    def run(*flags: str, env: dict[str, str] | None = None, simulate: bool = True) -> tuple[int, str]:
         argv = ["--node-name", "node-1", "--state-dir", str(short_folder / "state"), "--kubeconfig", "none"]
         argv += ["--kubelet-dir", str(short_folder / "kubelet"), "--metrics-address", "none"]
-        argv += ["--simulate", str(short_folder / "fleet.yaml"), *flags]
+        argv += ["--simulate", str(short_folder / "fleet.yaml"), *flags] if simulate else flags
         code = main.run(argv, env or {})
         return code, capsys.readouterr().err
 
@@ -318,6 +318,18 @@ def start(
 
 
 Start = Callable[..., tuple[int, str]]
+
+
+def test_a_required_imex_channel_that_is_not_there_is_exit_1_and_one_line(start: Start, short_folder: Path) -> None:
+    (short_folder / "config.yaml").write_text("version: v1\nimex: {channelIDs: [0], required: true}\n")
+    code, said = start(
+        "--config", str(short_folder / "config.yaml"), "--dev-root", str(short_folder / "dev"), simulate=False
+    )
+    assert code == 1
+    channel = "/dev/nvidia-caps-imex-channels/channel0"
+    assert said.splitlines()[-1] == (
+        f"tessera-agent: imex.required: requested IMEX channel {channel} does not exist, expected a character device"
+    )
 
 
 def test_a_bad_config_without_a_good_one_is_exit_2_and_one_line(start: Start, short_folder: Path) -> None:

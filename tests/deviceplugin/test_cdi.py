@@ -101,7 +101,7 @@ SCHEMA = {
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 EXTRA_FILES = st.sets(st.sampled_from(sorted(EXTRAS))).map(lambda found: {cls: EXTRAS[cls] for cls in found})
-HOOK = HookProgram("/usr/bin/nvidia-cdi-hook")
+CDI_HOOK = HookProgram("/usr/bin/nvidia-cdi-hook")
 CUDA = Library(
     "/run/driver/usr/lib64/libcuda.so.535.1",
     "/usr/lib64",
@@ -118,7 +118,7 @@ DRIVERS = st.builds(
     hook=st.none()
     | st.builds(
         HookProgram,
-        st.just(HOOK.path),
+        st.just(CDI_HOOK.path),
         st.lists(st.sampled_from(HOOKS), min_size=1, unique=True).map(tuple),
     ),
     machine=st.sampled_from(["x86_64", "aarch64", "riscv64"]),
@@ -204,7 +204,7 @@ def test_display_files_come_with_their_gpu_and_their_links_by_the_hook() -> None
     links = (Symlink("/dev/dri/by-path/pci-0000:01:00.0-card", "../card0"),)
     own = DeviceAccess("0", (null_node("/dev/nvidia0"),), (null_node("/dev/dri/card0"),), links)
     access = NodeAccess({"GPU-00": own})
-    hooked = edits_of(gpu_spec(AllocationSpec(), access, DriverFiles(hook=HOOK)), "GPU-00")
+    hooked = edits_of(gpu_spec(AllocationSpec(), access, DriverFiles(hook=CDI_HOOK)), "GPU-00")
     assert [node["path"] for node in hooked["deviceNodes"]] == ["/dev/nvidia0", "/dev/dri/card0"]
     assert [hook["args"] for hook in hooked["hooks"]] == [
         ["nvidia-cdi-hook", "create-symlinks", "--link", "../card0::/dev/dri/by-path/pci-0000:01:00.0-card"]
@@ -225,7 +225,7 @@ def called(driver: DriverFiles) -> list[list[str]]:
 
 
 def test_with_the_hook_program_files_are_mounted_and_its_hooks_do_the_rest() -> None:
-    driver = structs.replace(DRIVER, hook=HOOK)
+    driver = structs.replace(DRIVER, hook=CDI_HOOK)
     assert mounted(driver) == {
         "/usr/lib64/libcuda.so.535.1": CUDA.host_path,
         "/usr/bin/nvidia-smi": "/run/driver/usr/bin/nvidia-smi",
@@ -264,7 +264,7 @@ def test_a_folder_that_a_family_searches_anyway_is_not_doubled(folder: str) -> N
 
 
 def test_a_hook_that_is_not_to_be_asked_has_its_stand_in() -> None:
-    hook = HookProgram(HOOK.path, ("update-ldcache",))
+    hook = HookProgram(CDI_HOOK.path, ("update-ldcache",))
     driver = structs.replace(DRIVER, hook=hook)
     assert [words[1] for words in called(driver)] == ["update-ldcache"]
     assert "/usr/lib64/libcuda.so" in mounted(driver)

@@ -1,0 +1,82 @@
+"""An agent on a host that lacks what containers were promised: what it says, and what it does when that comes."""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from msgspec import structs
+
+from agent import daemon
+from agent.config.settings import DriverSettings
+from agent.devicefiles import DeviceFiles
+from tests.agent import hostlab
+from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.deviceplugin.fakes import allocating
+
+CDI = EAGER + "flags: {plugin: {deviceListStrategy: [cdi-cri]}}\n"
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+
+
+async def serve(lab: Lab, host: hostlab.Host, config: str) -> None:
+    """The agent on simulated GPUs, whose files are looked for on ``host`` as real ones' are."""
+    lab.power_on(fleet(2))
+    await lab.kubelet.start()
+    agent = await lab.start(config)
+    driver = DriverSettings(
+        driver_root=host.driver_root, dev_root=host.dev_root, container_driver_root=host.root / "not-in-a-container"
+    )
+    settings = structs.replace(lab.settings(config), simulate=None, driver=driver)
+    agent._devices = DeviceFiles(settings)  # before its first step
+    await lab.listed()
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "FILES_POLL_S", 0.05)
+
+
+@pytest.fixture(params=sorted(hostlab.LAYOUTS))
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> hostlab.Host:
+    """A host of each kind, without the driver's libraries."""
+    return hostlab.LAYOUTS[request.param](tmp_path, libraries=False)
+
+
+async def test_without_libcuda_devices_are_unhealthy_until_it_comes(lab: Lab, host: hostlab.Host) -> None:
+    await serve(lab, host, CDI)
+    await lab.until(lambda: len(lab.down()) == 2)
+    assert not list((lab.folder / "cdi").glob("*"))
+    (problem,) = [one for one in lab.report().problems if "no CDI spec" in one]
+    assert f"below the driver root {host.driver_root}" in problem
+    with pytest.raises(grpc.aio.AioRpcError, match="is unhealthy: no CDI spec: found no libcuda"):
+        await lab.endpoint().stub.Allocate(allocating([lab.uuid(0)]))
+    hostlab.install(host.driver_root / "lib64", version=lab.simulation.driver_version)
+    await lab.until(lambda: not lab.down())
+    assert list((lab.folder / "cdi").glob("*"))
+    assert not lab.report().problems
+
+
+async def test_without_a_cdi_strategy_libraries_are_the_runtimes_affair(lab: Lab, host: hostlab.Host) -> None:
+    await serve(lab, host, EAGER)
+    await lab.until(lambda: lab.discoveries > 0)
+    assert not lab.down()
+
+
+async def test_an_imex_channel_that_is_not_required_is_given_once_it_comes(lab: Lab, host: hostlab.Host) -> None:
+    await serve(lab, host, EAGER + "imex: {channelIDs: [0]}\n")
+    grant = await lab.kubelet.allocate(GPU, 1)
+    assert "NVIDIA_IMEX_CHANNELS" not in grant.response.envs
+    host.devices(CHANNEL)
+    await lab.until(lambda: bool(lab.agent.picture.access.extras.get("imex-channel")))
+    grant = await lab.kubelet.allocate(GPU, 1)
+    assert grant.response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
+
+
+async def test_a_required_channel_that_goes_later_leaves_devices_unhealthy(lab: Lab, host: hostlab.Host) -> None:
+    host.devices(CHANNEL)
+    await serve(lab, host, EAGER + "imex: {channelIDs: [0], required: true}\n")
+    assert not lab.down()
+    (host.dev_root / CHANNEL[1:]).unlink()
+    await lab.look_again()
+    await lab.until(lambda: len(lab.down()) == 2)
+    assert [one for one in lab.report().problems if "does not exist" in one]

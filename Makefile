@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore conformance e2e gpu bench proto crds clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore conformance e2e gpu foreign-nvml bench proto crds clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ e2e: setup ## real components: Kubernetes, containerd, Helm (root; the first run
 
 gpu: setup ## on a machine with a real NVIDIA GPU
 	@$(BIN)/pytest -q -m gpu tests
+
+foreign-nvml: setup ## the agent on any libnvidia-ml: LIB=path (default: our own), TRIP= and RESET= commands for {gpu}
+	@$(BIN)/python -m hack.foreignnvml $(if $(LIB),--library "$(LIB)") $(if $(TRIP),--trip '$(TRIP)') $(if $(RESET),--reset '$(RESET)')
 
 bench: setup ## measures, prints ratios
 	@$(BIN)/python -m hack.bench

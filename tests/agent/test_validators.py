@@ -20,7 +20,7 @@ from agent.telemetry.activity import WARM_S, ActivityLog, Use
 from agent.telemetry.allocation import NOBODY, Place
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import POWER
-from agent.telemetry.owners import PodContainer
+from agent.telemetry.owners import NoPods, PodContainer
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.sampler import Pass, Sampler
 from agent.telemetry.settings import MetricsSettings
@@ -140,7 +140,7 @@ def unread(one: Sampler) -> None:
     ],
 )
 def test_what_is_wrong_in_a_part_of_the_sampler_is_seen(plant: Callable[[Sampler], None], said: str) -> None:
-    one = Sampler(picture(), dict, lambda _pod: None, Path("/nowhere"), MetricsSettings())
+    one = Sampler(picture(), dict, NoPods(), Path("/nowhere"), MetricsSettings())
     one.validate()
     plant(one)
     with pytest.raises(AssertionError, match=said):

@@ -1,9 +1,16 @@
 /* A small libnvidia-ml.so.1: what the agent needs of NVML to find, probe and watch two GPUs, and nothing else.
  *
  * It is steered by files in the folder that TESSERA_STUB_DIR names:
- *   xid<i>    holds a number: GPU i raises that XID, once, and the file is removed
- *   epoch<i>  its content changes: GPU i was reset, handles from before are dead
+ *   xid<i>        holds a number: GPU i raises that XID, once, and the file is removed
+ *   epoch<i>      its content changes: GPU i was reset, handles from before are dead
+ *   mig<i>        0 or 1: GPU i can MIG, and its mode is off or on; without the file it cannot
+ *   instances<i>  how many MIG instances there are while the mode is on
+ * With TESSERA_STUB_OTHER_SET set, an event goes to a set in which another GPU was registered: some libraries give it to
+ * whichever set is waited on. It names its device either way.
+ *
  * Everything that is missing here is "function not found" to the agent, as with a driver that is older than a feature.
+ * Other libraries can be had of the same source: -DWITHOUT_EVENTS has no event functions, -DTWIN_UUIDS says the same UUID
+ * of all GPUs, -DSMALLER_EACH_TIME says less memory at each question.
  *
  *   cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml_stub.c
  */
@@ -14,16 +21,22 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST = 15 };
-enum { GPUS = 2, MAX_EPOCHS = 64, XID_EVENT = 8, LEVEL_SYSTEM = 50, ARCH_AMPERE = 7, BRAND_NVIDIA = 14 };
+enum { GPUS = 2, MAX_EPOCHS = 64, MAX_INSTANCES = 7, XID_EVENT = 8, LEVEL_SYSTEM = 50, ARCH_AMPERE = 7, BRAND_NVIDIA = 14 };
 
-typedef struct { int index, epoch; } *Device;
+/* instance 0 is the GPU itself, n its nth MIG device. */
+typedef struct { int index, epoch, instance; } *Device;
 typedef struct { Device device; } *EventSet;
 typedef struct { char legacy[16]; unsigned domain, bus, device, pci_device, pci_subsystem; char bus_id[32]; } PciInfo;
 typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct {
+    unsigned multiprocessors, copy, decoder, encoder, jpeg, ofa, gi_slices, ci_slices;
+    unsigned long long memory_mib;
+} Attributes;
 typedef struct { Device device; unsigned long long type, data; unsigned gi, ci; } EventData;
 
 static int initialised;
-static struct { int index, epoch; } handles[GPUS][MAX_EPOCHS];
+static struct { int index, epoch, instance; } handles[GPUS][MAX_EPOCHS], mig_handles[GPUS][MAX_INSTANCES];
 
 static int number_in(const char *name, int index, int fallback, int consume)
 {
@@ -37,8 +50,9 @@ static int number_in(const char *name, int index, int fallback, int consume)
     if (fscanf(file, "%d", &value) != 1)
         value = fallback;
     fclose(file);
-    if (consume && value != fallback)
-        unlink(path);
+    /* Several may look at once: it is theirs who could remove it. */
+    if (consume && value != fallback && unlink(path) != 0)
+        return fallback;
     return value;
 }
 
@@ -95,6 +109,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device)
 
 static void uuid_of(int index, char *text, unsigned length)
 {
+#ifdef TWIN_UUIDS
+    index = 0;
+#endif
     snprintf(text, length, "GPU-5707b000-0000-0000-0000-%012d", index);
 }
 
@@ -109,7 +126,16 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Device *device)
     return NOT_FOUND;
 }
 
-int nvmlDeviceGetUUID(Device device, char *text, unsigned length) { CHECK(device); uuid_of(device->index, text, length); return SUCCESS; }
+int nvmlDeviceGetUUID(Device device, char *text, unsigned length)
+{
+    CHECK(device);
+    if (device->instance)
+        snprintf(text, length, "MIG-5707b000-0000-0000-%04d-%012d", device->index, device->instance);
+    else
+        uuid_of(device->index, text, length);
+    return SUCCESS;
+}
+
 int nvmlDeviceGetName(Device device, char *text, unsigned length) { CHECK(device); snprintf(text, length, "Stub GPU"); return SUCCESS; }
 int nvmlDeviceGetMinorNumber(Device device, unsigned *minor) { CHECK(device); *minor = device->index; return SUCCESS; }
 int nvmlDeviceGetBrand(Device device, unsigned *brand) { CHECK(device); *brand = BRAND_NVIDIA; return SUCCESS; }
@@ -127,7 +153,11 @@ int nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
 int nvmlDeviceGetMemoryInfo(Device device, Memory *memory)
 {
     CHECK(device);
-    memory->total = 24ULL << 30;
+    memory->total = device->instance ? 3ULL << 30 : 24ULL << 30;
+#ifdef SMALLER_EACH_TIME
+    static unsigned long long asked;
+    memory->total -= ++asked << 20;
+#endif
     memory->used = 0;
     memory->free = memory->total;
     return SUCCESS;
@@ -166,6 +196,58 @@ int nvmlDeviceGetTopologyCommonAncestor(Device one, Device other, unsigned *leve
     return SUCCESS;
 }
 
+int nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *celsius) { (void)sensor; CHECK(device); *celsius = 41; return SUCCESS; }
+int nvmlDeviceGetPowerUsage(Device device, unsigned *milliwatts) { CHECK(device); *milliwatts = 75000; return SUCCESS; }
+
+int nvmlDeviceGetUtilizationRates(Device device, Utilization *rates)
+{
+    CHECK(device);
+    rates->gpu = rates->memory = 0;
+    return SUCCESS;
+}
+
+/* MIG: the mode, and instances of one slice. Profiles and placements are not known here. */
+int nvmlDeviceGetMigMode(Device device, unsigned *current, unsigned *pending)
+{
+    CHECK(device);
+    int mode = number_in("mig", device->index, -1, 0);
+    *current = *pending = mode == 1;
+    return mode < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+static int instances_of(int index)
+{
+    return number_in("mig", index, 0, 0) == 1 ? number_in("instances", index, 0, 0) : 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned *count) { CHECK(device); *count = MAX_INSTANCES; return SUCCESS; }
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned number, Device *mig)
+{
+    CHECK(device);
+    if ((int)number >= instances_of(device->index))
+        return NOT_FOUND;
+    mig_handles[device->index][number].index = device->index;
+    mig_handles[device->index][number].epoch = device->epoch;
+    mig_handles[device->index][number].instance = number + 1;
+    *mig = (Device)&mig_handles[device->index][number];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetGpuInstanceId(Device mig, unsigned *id) { CHECK(mig); *id = mig->instance; return mig->instance ? SUCCESS : NOT_SUPPORTED; }
+int nvmlDeviceGetComputeInstanceId(Device mig, unsigned *id) { CHECK(mig); *id = 0; return mig->instance ? SUCCESS : NOT_SUPPORTED; }
+
+int nvmlDeviceGetAttributes_v2(Device mig, Attributes *found)
+{
+    CHECK(mig);
+    memset(found, 0, sizeof *found);
+    found->multiprocessors = 14;
+    found->gi_slices = found->ci_slices = 1;
+    found->memory_mib = 3 << 10;
+    return mig->instance ? SUCCESS : NOT_SUPPORTED;
+}
+
+#ifndef WITHOUT_EVENTS
 int nvmlDeviceGetSupportedEventTypes(Device device, unsigned long long *types) { CHECK(device); *types = XID_EVENT; return SUCCESS; }
 int nvmlEventSetCreate(EventSet *set) { *set = calloc(1, sizeof **set); return SUCCESS; }
 int nvmlEventSetFree(EventSet set) { free(set); return SUCCESS; }
@@ -178,13 +260,28 @@ int nvmlDeviceRegisterEvents(Device device, unsigned long long types, EventSet s
     return SUCCESS;
 }
 
+/* The XID that waits for a set, and whose it is; -1 for none. */
+static int next_xid(EventSet set, Device *device)
+{
+    *device = set->device;
+    if (!getenv("TESSERA_STUB_OTHER_SET"))
+        return number_in("xid", set->device->index, -1, 1);
+    for (int index = 0; index < GPUS; index++) {
+        int xid = index == set->device->index ? -1 : number_in("xid", index, -1, 1);
+        if (xid >= 0) {
+            nvmlDeviceGetHandleByIndex_v2(index, device);
+            return xid;
+        }
+    }
+    return -1;
+}
+
 int nvmlEventSetWait_v2(EventSet set, EventData *data, unsigned timeout_ms)
 {
     const struct timespec step = {0, 10 * 1000 * 1000};
     for (unsigned waited = 0;; waited += 10) {
-        int xid = number_in("xid", set->device->index, -1, 1);
+        int xid = next_xid(set, &data->device);
         if (xid >= 0) {
-            data->device = set->device;
             data->type = XID_EVENT;
             data->data = xid;
             data->gi = data->ci = 0xFFFFFFFF;
@@ -195,3 +292,4 @@ int nvmlEventSetWait_v2(EventSet set, EventData *data, unsigned timeout_ms)
         nanosleep(&step, NULL);
     }
 }
+#endif

@@ -1,8 +1,6 @@
 """The same agent on another ``libnvidia-ml.so.1``: one that we compile here, found on the loader's path."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,11 +8,11 @@ import pytest
 
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
+from hack.foreignnvml import compile_stub
 from tests.e2e.lab import FAST, GPU
 
 pytestmark = pytest.mark.e2e
 
-SOURCE = Path(__file__).with_name("nvml_stub.c")
 UUIDS = [f"GPU-5707b000-0000-0000-0000-{index:012d}" for index in range(2)]
 WAIT_S = 20.0
 
@@ -22,16 +20,7 @@ WAIT_S = 20.0
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the compiled library."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.fail("no C compiler: neither cc nor gcc is on PATH (Debian: apt-get install gcc libc6-dev)")
-    folder = tmp_path_factory.mktemp("nvml")
-    command = [compiler, "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", "-o"]
-    done = subprocess.run(
-        [*command, str(folder / "libnvidia-ml.so.1"), str(SOURCE)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    return compile_stub(tmp_path_factory.mktemp("nvml")).parent
 
 
 @pytest.fixture

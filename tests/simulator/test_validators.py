@@ -69,6 +69,11 @@ def test_more_of_a_profile_than_there_may_be_are_seen() -> None:
         migstate.validate(MigState(enabled=True, instances=made, serial=2), A100)
 
 
+def test_an_instance_that_the_board_has_no_room_for_is_seen() -> None:
+    with pytest.raises(AssertionError, match="out of the board"):
+        migstate.validate(cut(), replace(A100, memory_slices=1))
+
+
 @pytest.mark.parametrize(
     ("plant", "said"),
     [

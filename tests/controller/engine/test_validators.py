@@ -15,7 +15,14 @@ from controller.engine.nodefailures import NodeFailures, NodeState, PodLife
 from controller.engine.planresults import PlanResults
 from controller.engine.queues.pending import Place
 from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftError
-from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.resources import (
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    LocalQueueKey,
+    ResourceName,
+    WorkloadKey,
+)
 from tests.controller.engine import test_gpufailures, test_nodefailures, test_planresults
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -182,7 +189,7 @@ def leads_elsewhere(queues: PendingQueues) -> None:
     pending.local_queue = LOCAL_B
 
 
-LOCAL_B = "ns/b"
+LOCAL_B = LocalQueueKey("ns/b")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +233,7 @@ def test_a_reservation_that_is_looked_for_elsewhere_is_seen() -> None:
         engine.beyond.validate()
     backfill._queue_of.clear()
     backfill._trees_of = engine.state.cluster.quota.generation
-    backfill._trees[next(iter(backfill._trees), "x")] = {OTHER}
+    backfill._trees[0] = [OTHER]
     with pytest.raises(DriftError, match="listed by tree"):
         engine.beyond.validate()
 

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from controller.engine.cluster import DriftError
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.tree import Tree
 from tests.controller.engine.topology.lab import FLAVOR, GPU, Lab, ask, even, usage
+from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
 
 LEVEL = "dc/rack"
 
@@ -87,3 +89,14 @@ def test_places_that_drift_are_seen(plant: Callable[[Topologies], None], said: s
     plant(topologies)
     with pytest.raises(AssertionError, match=said):
         topologies.validate(held)
+
+
+def test_places_that_drift_are_drift_of_the_whole_engine() -> None:
+    world = world_of({"b/r/a": 2})
+    world.put(gang("w", 2))
+    world.settle()
+    placement = world.engine.state.cluster.placement
+    assert isinstance(placement, Topologies)
+    used_by_nobody(placement)
+    with pytest.raises(DriftError, match="topology usage: kept"):
+        world.engine.validate()

@@ -1,5 +1,6 @@
 """The common edits of a GPU spec beside those of NVIDIA's container toolkit, on the same hosts."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ FOUND_HERE = {"talos"}
 
 
 def pairs(words: list[str]) -> set[str]:
-    return {link for flag, link in zip(words, words[1:], strict=False) if flag == "--link"}
+    return {link for flag, link in pairwise(words) if flag == "--link"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row['layout']}-{row['libraries']}" for row in ROWS])

@@ -243,6 +243,12 @@ class Cluster:
         """Whether what it admits is given places on nodes, all of it or some."""
         return any(flavor in self._topological for group in queue.groups for flavor in group.flavors)
 
+    def implies_topology(self, queue: QueueState) -> bool:
+        """Whether all flavors of the queue have a topology: a pod set that asks for none is placed all the same."""
+        names = [name for group in queue.groups for name in group.flavors]
+        flavors = [self.flavors.get(name) for name in names]
+        return bool(names) and all(one is not None and one.spec.topology_name is not None for one in flavors)
+
     def _held(self) -> Iterator[Place]:
         """All places that are held, outside of trials."""
         for holder in self.holders.values():

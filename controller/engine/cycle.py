@@ -14,12 +14,13 @@ from controller.engine.cluster import Cluster
 from controller.engine.devices.grants import Owner
 from controller.engine.entry import Entry
 from controller.engine.flavorassigner import pinned_to
+from controller.engine.incoming import Target
 from controller.engine.nomination import Nominator
 from controller.engine.ordering import classical_order, fair_order
 from controller.engine.preemption.victims import Victims, fits_without
 from controller.engine.queuestate import Holder, QueueState
 from controller.engine.records import Rule
-from controller.engine.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
+from controller.engine.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
 from controller.engine.secondpass import place_again
 from controller.engine.workload import TopologyUsage
 
@@ -52,6 +53,10 @@ class Cycle:
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """Who was told to go in this cycle, by cohort tree (its root's identity)."""
+        self._leaving = Victims()
+        """The same of all trees: quota is a tree's own, nodes are everybody's."""
+        self._placed: set[WorkloadKey] = set()
+        """Whose pods got new places in this cycle: these are written before anybody makes them go."""
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
@@ -104,7 +109,7 @@ class Cycle:
 
     def _decide(self, entry: Entry) -> None:
         if entry.holder is not None:
-            place_again(entry, self._cluster)
+            self._place_again(entry, entry.holder)
             return
         if self._variants and self._variant(entry):
             return
@@ -119,18 +124,38 @@ class Cycle:
         elif mode is not Mode.FIT and not entry.targets:
             self._reserve(entry)
             entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
-        elif entry.targets and self._overlaps(entry):
+        elif entry.targets and (self._overlaps(entry) or self._just_placed(entry)):
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not stands and not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
         elif not self._beyond.held_back(entry, self._now_s):
             self._take(entry)
 
+    def _place_again(self, entry: Entry, holder: Holder) -> None:
+        """The second pass of one that holds quota. Its new places are taken from here on; those that it leaves are
+        not free before they are written: its pods may still be there.
+        """
+        if holder.key in self._leaving:
+            entry.decide(Rule.NOT_PLACED, "it was preempted meanwhile")
+            return
+        place_again(entry, self._cluster)
+        if entry.rule is not Rule.PLACED:
+            return
+        self._placed.add(holder.key)
+        for pod_set in holder.info.pod_sets:
+            moved = entry.moved.get(pod_set.name)
+            flavor = self._cluster.on_nodes(pod_set.flavors.values())
+            if moved is not None and flavor is not None:
+                self._cluster.placement.add(flavor, moved, Owner(entry.key, f"{pod_set.name} moved"))
+
+    def _just_placed(self, entry: Entry) -> bool:
+        return bool(self._placed) and any(target.holder.key in self._placed for target in entry.targets)
+
     def _take(self, entry: Entry) -> None:
         """It fits, once its victims are gone if it has any."""
         if entry.targets:
             self._charge(entry)
-            self._victims_of(entry).add(entry.targets)
+            self._leave(entry, entry.targets)
             entry.decide(Rule.PREEMPTS)
         elif self._blocks and not self._ready:
             self._charge(entry)
@@ -171,9 +196,9 @@ class Cycle:
                 self._cluster.remove_holder(holder.key)
             assignment, targets = self._nominator.again(incoming, flavors, self._now_s)
         entry.assignment, entry.targets, entry.short_of_quota = assignment, targets, False
-        if targets:
-            self._count(entry, "new_targets")
         if assignment.mode is not Mode.FIT:
+            found = bool(targets) and not self._overlaps(entry) and self._fits(entry)
+            self._count(entry, "new_targets" if found else "skipped")
             return False
         self._count(entry, "deferred_fit")
         self._charge(entry)
@@ -189,7 +214,7 @@ class Cycle:
         assignment, queue = entry.assignment, entry.incoming.queue
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
             return None
-        gone = () if assignment.mode is Mode.FIT else self._victims_of(entry).and_also(entry.targets)
+        gone = self._gone(entry)
         with self._cluster.trial():
             for holder in gone:
                 self._cluster.release(holder)
@@ -217,7 +242,7 @@ class Cycle:
         if entry.assignment.mode is not Mode.FIT or not self._fits(entry):
             return False
         self._charge(entry)
-        self._victims_of(entry).add(targets)
+        self._leave(entry, targets)
         entry.targets = targets
         entry.decide(rule, detail)
         return True
@@ -226,13 +251,26 @@ class Cycle:
 
     def _fits(self, entry: Entry) -> bool:
         """Beside all that was taken in this cycle, with all victims gone, its own included."""
-        gone = self._victims_of(entry).and_also(entry.targets) if entry.targets or self._victims else ()
+        gone = self._gone(entry)
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
             return queue.node.fits(usage) and self._places_free(entry)
         with self._cluster.trial():
             self._vacate_replaced(entry, gone)
             return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
+
+    def _gone(self, entry: Entry) -> tuple[Holder, ...]:
+        """Whose room the entry may count as free: its own victims, and all who were told to go before it. For quota
+        alone those of its own tree say as much.
+        """
+        if not entry.targets and not self._leaving:
+            return ()
+        before = self._leaving if _has_places(entry.assignment) else self._victims_of(entry)
+        return before.and_also(entry.targets)
+
+    def _leave(self, entry: Entry, targets: tuple[Target, ...]) -> None:
+        self._victims_of(entry).add(targets)
+        self._leaving.add(targets)
 
     def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
         """Where pods go, by the flavor whose nodes these are."""

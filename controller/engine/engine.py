@@ -74,7 +74,7 @@ class Engine:
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
         assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
-        self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption)
+        self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption, self.state.is_open)
         self.beyond = Beyond(self.state.cluster, assigner)
         self._outcomes = Outcomes(self.state, self.stories, self.beyond)
         if self.beyond.claims is not None or self.beyond.backfill is not None:

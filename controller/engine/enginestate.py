@@ -27,7 +27,7 @@ class EngineState:
         self.cluster = Cluster(config, placement)
         self.usage = UsageHistory(fair)
         self.queues = PendingQueues(self.cluster, self.usage.usage)
-        self.preemption = Preemption(self.cluster, self.usage.usage)
+        self.preemption = Preemption(self.cluster, self.usage.usage, self.is_open)
         self.changes = 0
         self.releases = 0
         """How often a tree was woken because something in it was released or changed."""
@@ -98,6 +98,10 @@ class EngineState:
             self._open.clear()
             self._open_at = at
         return self._open.__getitem__
+
+    def is_open(self, name: ClusterQueueName) -> bool:
+        """Whether the ClusterQueue takes part: takes anything in, and gives anything up."""
+        return self.open_now()(name)
 
     def _is_open(self, name: ClusterQueueName) -> bool:
         return not self.problems(name)

@@ -45,6 +45,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     targets: tuple[Target, ...] = ()
     places: Mapping[str, TopologyUsage] = {}
     """Of a second pass: where its pod sets go."""
+    moved: Mapping[str, TopologyUsage] = {}
+    """Of a second pass: what of ``places`` it does not hold yet."""
     by_right: bool = False
     """It needs its own queue's quota alone, whatever others have claimed."""
     charged: bool = False

@@ -236,7 +236,7 @@ class Plans:
         queue, info = incoming.queue, incoming.info
         counts_pods = PODS in queue.group_of
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
-        implied = self._topology and _all_have_topology(self._cluster, queue)
+        implied = self._topology and self._cluster.implies_topology(queue)
         specs = info.workload.spec.pod_sets
         sets = []
         for members in _together(specs):
@@ -345,12 +345,6 @@ def _asks_topology(pod_sets: list[PodSet]) -> bool:
 def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:
     known = map(cluster.flavors.get, names)
     return any(one is not None and one.spec.topology_name is not None for one in known)
-
-
-def _all_have_topology(cluster: Cluster, queue: QueueState) -> bool:
-    names = [name for group in queue.groups for name in group.flavors]
-    flavors = [cluster.flavors.get(name) for name in names]
-    return bool(names) and all(one is not None and one.spec.topology_name is not None for one in flavors)
 
 
 def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool:

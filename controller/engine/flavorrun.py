@@ -88,11 +88,11 @@ class Run:
         pod_sets = [self._pod_set(index) for index in together.members]
         asked = [self._asked(pod_set) for pod_set in pod_sets]
         total = asked[0] if len(asked) == 1 else _sum(asked)
-        problems = self._undeclared(together, total) if together.undeclared else ()
+        missing = self._undeclared(together, total) if together.undeclared else ()
         attempts: list[FlavorAttempt] = []
         choices: dict[ResourceName, FlavorChoice] = {}
-        self._refused = bool(problems)
-        self._reason = NoFitReason.NoMatchingFlavor if problems else NoFitReason.NONE
+        self._refused = bool(missing)
+        self._reason = NoFitReason.NONE
         kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
         pinned = None if self._allowed is None else _merged(self._allowed.get(one.name) for one in pod_sets)
         for group in together.groups:
@@ -100,12 +100,16 @@ class Run:
             request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
             found = scan(group, request, self._rules, self._setting.oracle)
             attempts += found.attempts
+            # Groups that did find a flavor have a say in why the pod set fits nowhere. The peer goes by the names of
+            # the resources, and one that no group declares voids what was said before it.
+            if not missing or max(group.resources) > missing[-1]:
+                self._reason = max(self._reason, found.no_fit_reason)
             if found.choices:
                 choices.update(found.choices)
             else:
                 self._refused = True
-                self._reason = max(self._reason, found.no_fit_reason)
         tried = tuple(attempts)
+        problems = tuple(f"cluster queue {self._incoming.queue.name} has no quota on {one}" for one in missing)
         for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
             given = choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
             self._chosen[index] = PodSetChoice(
@@ -125,9 +129,9 @@ class Run:
     def finish(self, bookmark: Bookmark | None) -> Assignment:
         """The answer; ``bookmark`` instead of an own one."""
         chosen = [self._chosen[index] for index in sorted(self._chosen)]
-        reason = self._reason
+        reason = (self._reason or NoFitReason.NoMatchingFlavor) if self._refused else NoFitReason.NONE
         mode, by_quota = (Mode.NO_FIT, True) if self._refused else (_worst(chosen), False)
-        if (self._plan.on_nodes or self._plan.asking) and not self._refused:
+        if (self._plan.on_nodes or self._plan.asking or self._plan.implied) and not self._refused:
             short = mode is Mode.NO_CANDIDATES
             chosen, reason = self._placed(chosen)
             mode = _worst(chosen)
@@ -170,12 +174,11 @@ class Run:
     def _asked(self, pod_set: PodSetRequests) -> Mapping[ResourceName, Amount]:
         return {**pod_set.requests, PODS: pod_set.count} if self._plan.counts_pods else pod_set.requests
 
-    def _undeclared(self, together: SetPlan, total: Mapping[ResourceName, Amount]) -> tuple[str, ...]:
-        """Asking for none of a resource is asking for nothing."""
+    def _undeclared(self, together: SetPlan, total: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:
+        """By name. Asking for none of a resource is asking for nothing."""
         if self._setting.ignores_undeclared:
             return ()
-        name = self._incoming.queue.name
-        return tuple(f"cluster queue {name} has no quota on {one}" for one in together.undeclared if total[one])
+        return tuple(sorted(one for one in together.undeclared if total[one]))
 
     def _start(self, index: int, group: GroupPlan) -> int:
         """The flavor after the last one tried; the first where all were tried or nothing is known."""
@@ -207,7 +210,8 @@ class Run:
     def _placed(self, chosen: list[PodSetChoice]) -> tuple[list[PodSetChoice], NoFitReason]:
         chosen = conflicts(chosen, self._plan)
         if any(one.refused for one in chosen):
-            return chosen, NoFitReason.NONE
+            homeless = any(one.refused and not one.choices for one in chosen)
+            return chosen, NoFitReason.NoMatchingFlavor if homeless else NoFitReason.NONE
         wanted = requests(self._incoming, chosen, self._plan)
         if not wanted:
             return chosen, NoFitReason.NONE

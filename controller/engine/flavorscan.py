@@ -112,7 +112,9 @@ class Request:
 
 
 class Found(NamedTuple):
-    """``choices`` is empty where no flavor is better than no fit; ``no_fit_reason`` then says why."""
+    """``choices`` is empty where no flavor is better than no fit. ``no_fit_reason``: why those that were tried did not
+    fit, also where another was found; NONE where all did.
+    """
 
     choices: dict[ResourceName, FlavorChoice]
     attempts: list[FlavorAttempt]
@@ -120,12 +122,8 @@ class Found(NamedTuple):
 
 
 def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
-    """Among alternatives the one nearest to fitting tells what is waited for."""
-    least = NoFitReason.NoMatchingFlavor
-    for one in attempts:
-        if one.mode is Mode.NO_FIT and one.no_fit_reason < least:
-            least = one.no_fit_reason
-    return least
+    """Among alternatives the one nearest to fitting tells what is waited for; NONE where no attempt says no."""
+    return min((one.no_fit_reason for one in attempts if one.mode is Mode.NO_FIT), default=NoFitReason.NONE)
 
 
 _Stand = tuple[Mode, int]
@@ -173,7 +171,7 @@ def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Fo
         name: _choice(best.option, mode, borrow, place)
         for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
     }
-    return Found(choices, attempts)
+    return Found(choices, attempts, least_severe(attempts) if len(attempts) > 1 else NoFitReason.NONE)
 
 
 def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> FlavorChoice:

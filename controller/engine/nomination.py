@@ -4,7 +4,7 @@ A head is refused outright (its checks, its queue, its namespace, its requests),
 and, where others would have to go for it, its victims. Victims for the full number of pods come before fewer pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -22,7 +22,7 @@ from controller.engine.preemption.room import room_for
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queuestate import QueueState
 from controller.engine.records import Rule
-from controller.engine.resources import FlavorResource, LocalQueueKey
+from controller.engine.resources import ClusterQueueName, FlavorResource, LocalQueueKey
 from controller.engine.status import closed_preemption_gates
 from controller.engine.topologystep import with_topologies
 from controller.engine.workload import limit_range_problems, resource_problems
@@ -56,8 +56,16 @@ class Preemptor(Protocol):
 class Nominator:
     """Nominates heads one by one; keeps no state but what it remembers of requests it has checked."""
 
-    def __init__(self, cluster: Cluster, assigner: Assigner, preemptor: Preemptor) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        assigner: Assigner,
+        preemptor: Preemptor,
+        is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
+    ) -> None:
+        """``is_open``: whether a ClusterQueue is active."""
         self._cluster = cluster
+        self._is_open = is_open
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
@@ -72,7 +80,7 @@ class Nominator:
         """Whether the entry goes on to be decided; if not, its rule says why."""
         pending = entry.pending
         if pending is None:
-            return True
+            return self._may_place(entry)
         refused = self.refusal(pending, entry.incoming.queue)
         if refused is not None:
             entry.decide(*refused)
@@ -85,6 +93,14 @@ class Nominator:
             entry.gated = True
             entry.detail = ", ".join(closed)
         return True
+
+    def _may_place(self, entry: Entry) -> bool:
+        """What runs in a ClusterQueue that is not active stays as it is: a second pass fails and ends nothing."""
+        queue = entry.incoming.queue.name
+        if self._is_open(queue):
+            return True
+        entry.decide(Rule.NOT_PLACED, f"ClusterQueue {queue} is not active")
+        return False
 
     def _short(self, entry: Entry) -> bool:
         """Whether places had no part in it that nobody goes for it, nor in that no smaller number of its pods runs."""

@@ -41,9 +41,10 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A domain list for each pod set, by name."""
+    """A domain list for each pod set, by name. ``moved``: what of it the pod set does not hold yet."""
 
     topologies: Mapping[str, TopologyUsage]
+    moved: Mapping[str, TopologyUsage] = {}
 
 
 class NotPlaced(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ def place_again(entry: Entry, cluster: Cluster) -> None:
         raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
     found = cluster.placement.place(_requests(holder, cluster), on_empty=False)
     if isinstance(found, Placed):
-        entry.places = found.topologies
+        entry.places, entry.moved = found.topologies, found.moved
         entry.decide(Rule.PLACED)
         return
     gives_up = holder.info.workload.status.unhealthy_nodes and cluster.config.gates.on(

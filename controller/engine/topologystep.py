@@ -23,16 +23,18 @@ _replace: Final = msgspec.structs.replace
 
 
 def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
-    """A pod set runs on the nodes of one topology: with several, or with none where it asks, it is refused."""
+    """A pod set runs on the nodes of one topology: with several it is refused, and with none where it asks for one or
+    its queue has nothing else (who requests nothing gets no flavor).
+    """
     return [
-        _unless_torn(one, sorted(_flavors(one, index, plan.on_nodes)), asks=index in plan.asking)
+        _unless_torn(one, sorted(_flavors(one, index, plan.on_nodes)), asks=plan.implied or index in plan.asking)
         for index, one in enumerate(chosen)
     ]
 
 
 def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
     if asks and not flavors and not one.refused:
-        problem = "it asks for a topology and none of its flavors names one"
+        problem = "its pods must be placed, and it has no flavor that names a topology"
         return _replace(one, refused=True, choices={}, problems=(*one.problems, problem))
     if len(flavors) <= 1:
         return one

@@ -21,7 +21,7 @@ from controller.engine.cluster import Cluster
 from controller.engine.incoming import Incoming
 from controller.engine.preemption.index import Entry, HolderIndex, Kind, Rank, started_at_s
 from controller.engine.queuestate import Holder, QueueState
-from controller.engine.resources import Amount, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.objects.queues import ReclaimWithinCohortPolicy, WithinClusterQueuePolicy
 
 Order = tuple[bool, int, float, float, float, str, WorkloadKey]
@@ -70,6 +70,8 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     now_s: float
     local_queue_usage: Callable[[LocalQueueKey], float]
     barred: Collection[WorkloadKey] = ()
+    is_open: Callable[[ClusterQueueName], bool] = lambda _: True
+    """Whether a ClusterQueue is active: the workloads of one that is not are nobody's victims."""
 
     def anybody(self, queue: QueueState, limits: Limits) -> bool:
         """Whether the queue has a holder within the limits, be it one that holds nothing now but its places."""

@@ -112,8 +112,9 @@ class Classical:
             if child is not without and not within_quota(child, frs):
                 yield from self._borrowing_below(child, without, (child, *path))
         for child in cohort.queues.values():
-            if child is not without and not within_quota(child, frs):
-                yield (child, *path)
+            if child is without or within_quota(child, frs) or not self._search.is_open(ClusterQueueName(child.name)):
+                continue
+            yield (child, *path)
 
     def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:
         """Whom of this ClusterQueue the attempt may take."""

@@ -54,10 +54,10 @@ class Fair:
             return tuple(self._targets)
 
     def _borrowers(self) -> Iterator[Node]:
-        """The other ClusterQueues of the tree that borrow anything of what is contested."""
+        """The other active ClusterQueues of the tree that borrow anything of what is contested."""
         if self._node.parent is not None:
             for node in borrowers_below(self._node.root(), self._search.frs):
-                if node is not self._node:
+                if node is not self._node and self._search.is_open(ClusterQueueName(node.name)):
                     yield node
 
     def _walker(self, node: Node) -> Walker:

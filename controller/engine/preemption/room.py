@@ -11,6 +11,7 @@ from controller.engine.nodes import Node
 from controller.engine.placement import PlacementRequest
 from controller.engine.podrequests import pod_requests, whole_amount
 from controller.engine.resources import Amount, FlavorResource
+from controller.engine.topology.ask import asks
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +50,7 @@ def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ro
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:
     """The assignment's pod sets that need nodes of a topology; where they run is not asked before the second pass."""
     specified = {pod_set.name: pod_set for pod_set in incoming.info.workload.spec.pod_sets}
-    flavors = {flavor for group in incoming.queue.groups for flavor in group.flavors}
-    known = [cluster.flavors[flavor] for flavor in flavors if flavor in cluster.flavors]
-    implied = bool(known) and all(flavor.spec.topology_name is not None for flavor in known)
+    implied = cluster.implies_topology(incoming.queue)
     for choice in assignment.pod_sets:
         pod_set = specified.get(choice.name)
         if pod_set is None or not choice.choices or choice.delayed_topology:
@@ -66,6 +65,6 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 count=choice.count,
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
-                implied=implied,
+                implied=implied and not asks(pod_set),
             )
             break

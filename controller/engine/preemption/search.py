@@ -20,11 +20,18 @@ class Preemption:
     """One for a cluster, as long as it lives. Questions change nothing but what ``next_due_s`` says.
 
     ``local_queue_usage`` is the decayed usage of a LocalQueue, asked for only where admission fair sharing is on.
+    ``is_open``: whether a ClusterQueue is active; the workloads of one that is not are nobody's victims.
     """
 
-    def __init__(self, cluster: Cluster, local_queue_usage: Callable[[LocalQueueKey], float]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        local_queue_usage: Callable[[LocalQueueKey], float],
+        is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
+    ) -> None:
         self._cluster = cluster
         self._local_queue_usage = local_queue_usage
+        self._is_open = is_open
         self.index = HolderIndex(cluster.config)
         for holder in cluster.holders.values():
             self.index.added(holder)
@@ -67,7 +74,7 @@ class Preemption:
 
     def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
         barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else ()
-        return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred)
+        return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open)
 
     def validate(self) -> None:
         """The index against the holders; DriftError where they differ."""

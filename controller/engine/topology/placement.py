@@ -189,13 +189,15 @@ class Topologies:
         book = self._assumed if on_empty else self._used
         charged: list[Place] = []
         placed: dict[str, TopologyUsage] = {}
+        moved: dict[str, TopologyUsage] = {}
         groups = list(_groups(requests))
         try:
             for at, group in enumerate(groups):
                 found = self._place(group, on_empty=on_empty)
                 if isinstance(found, NotPlaced):
                     return found
-                placed.update((name, whole) for name, whole, _ in found)
+                for name, whole, new in found:
+                    placed[name], moved[name] = whole, new
                 if at < len(groups) - 1:
                     for _, _, new in found:
                         owner = Owner(_ASSUMED, str(len(charged)))
@@ -206,7 +208,7 @@ class Topologies:
             for flavor, usage, owner in charged:
                 book.change(flavor, usage, -1)
                 self.devices.remove(usage, owner, assumed=True)
-        return Placed(placed)
+        return Placed(placed, moved)
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
         return self.question(requests)()

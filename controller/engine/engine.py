@@ -197,6 +197,7 @@ class Engine:
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
         self.beyond.prune()
+        state.wake_beside_moved()
         state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
             state.wake(name)
@@ -228,7 +229,7 @@ class Engine:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        if self.state.slices or self.state.queues.busy(open_for=self.state.open_now()):
+        if self.state.slices or self.state.moved or self.state.queues.busy(open_for=self.state.open_now()):
             return False
         return not self._passed_over()
 

@@ -47,6 +47,10 @@ class EngineState:
         """Holder -> the slice it replaced, while that one holds quota as well."""
         self.second: dict[WorkloadKey, tuple[float, float]] = {}
         """Second passes to come: when, and how many seconds were waited for the last."""
+        self.moved: list[Holder] = []
+        """Got new places in a second pass of the last cycle: from the next one on those count for whoever was refused
+        beside them, as room that is free and as victims that can go.
+        """
         self.ranges: dict[str, dict[str, LimitRange]] = {}
         self.overheads: dict[str, Resources] = {}
         self._problems: dict[ClusterQueueName, tuple[tuple[int, int, int], tuple[Inactive, ...]]] = {}
@@ -75,6 +79,12 @@ class EngineState:
         self.wake(holder.cluster_queue, departed)
         if any(one.topology is not None for one in holder.info.pod_sets):
             self.queues.wake_roomless()
+
+    def wake_beside_moved(self) -> None:
+        moved, self.moved = self.moved, []
+        for holder in moved:
+            if holder.cluster_queue in self.cluster.queues:
+                self.released(holder)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to."""

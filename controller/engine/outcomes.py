@@ -40,7 +40,11 @@ class Outcomes:
             if claims:
                 self._beyond.decided(entry)
             if entry.second_pass:
-                made.append(self._second_pass(entry, record))
+                if entry.key in self._state.told:
+                    # Somebody who was decided on before it makes it go.
+                    self._state.second.pop(entry.key, None)
+                else:
+                    made.append(self._second_pass(entry, record))
             elif entry.rule is Rule.FITS:
                 made.append(self._admit(entry, record))
                 if entry.incoming.replaces is not None:
@@ -92,6 +96,7 @@ class Outcomes:
             return self._lost(holder, record)
         placed = placed_holder(holder, entry.places)
         state.cluster.replace_holder(placed)
+        state.moved.append(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from controller.engine.gates import FeatureGates
 from tests.conformance import corpus
@@ -27,9 +27,11 @@ class Case:
     input: Mapping[str, Any]
     expect: Mapping[str, Any]
     tags: tuple[str, ...] = ()
+    corpus: str = ""
+    """Empty for the peer's own cases, else the name of the folder: ``kueue-random``."""
 
     def __str__(self) -> str:
-        return f"{self.suite}/{self.slug}"
+        return f"{self.corpus}:{self.suite}/{self.slug}" if self.corpus else f"{self.suite}/{self.slug}"
 
     @property
     def gates(self) -> FeatureGates:
@@ -49,14 +51,16 @@ class Difference:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the cases of this run. ``declared`` holds a line for each difference on purpose."""
+    """What came of the cases of one corpus in this run. ``declared``: a line for each difference on purpose."""
 
     ran: int = 0
     passed: int = 0
     declared: list[str] = field(default_factory=list)
 
 
-TALLY = Tally()
+RANDOM: Final = "kueue-random"
+TALLIES: dict[str, Tally] = {}
+"""By corpus; a case that was run has counted itself here."""
 Runner = Callable[[Case], Difference | None]
 ABSENT = "(absent)"
 RUNNERS: dict[str, Runner] = {}
@@ -74,14 +78,16 @@ def runner(suite: str) -> Callable[[Runner], Runner]:
     return register
 
 
-def root() -> Path:
-    """The folder of ``<suite>/<slug>.json`` files: ``$TESSERA_CORPUS``, else ``corpus/kueue`` of the shared data."""
+def roots() -> dict[str, Path]:
+    """The folders of ``<suite>/<slug>.json`` files by corpus: ``$TESSERA_CORPUS`` alone, else ``corpus/kueue`` and
+    ``corpus/kueue-random`` of the shared data.
+    """
     given = os.environ.get("TESSERA_CORPUS")
-    return Path(given) if given else corpus.folder("kueue")
+    return {"": Path(given)} if given else {"": corpus.folder("kueue"), RANDOM: corpus.folder(RANDOM)}
 
 
-def cases(suite: str) -> Iterator[Case]:
-    for file in sorted((root() / suite).glob("*.json")):
+def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
+    for file in sorted((root / suite).glob("*.json")):
         data = json.loads(file.read_text(encoding="utf-8"))
         yield Case(
             suite=suite,
@@ -90,13 +96,15 @@ def cases(suite: str) -> Iterator[Case]:
             input=data["input"],
             expect=data["expect"],
             tags=tuple(data.get("tags") or ()),
+            corpus=name,
         )
 
 
 def all_cases() -> Iterator[Case]:
-    """Every file of the corpus, whether or not anything here can run it."""
-    for suite in sorted(folder.name for folder in root().iterdir() if folder.is_dir()):
-        yield from cases(suite)
+    """Every file of every corpus, whether or not anything here can run it."""
+    for name, root in roots().items():
+        for suite in sorted(folder.name for folder in root.iterdir() if folder.is_dir()):
+            yield from cases(root, suite, name)
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> Difference | None:

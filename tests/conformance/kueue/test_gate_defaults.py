@@ -9,7 +9,7 @@ pytestmark = pytest.mark.conformance
 
 
 def test_our_gate_defaults_are_the_peers() -> None:
-    file = harness.root() / "feature_gate_defaults.json"
+    file = harness.roots()[""] / "feature_gate_defaults.json"
     if not file.exists():
         pytest.skip("this corpus holds cases alone")
     assert json.loads(file.read_text(encoding="utf-8")) == DEFAULTS

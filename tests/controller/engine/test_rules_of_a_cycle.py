@@ -10,8 +10,6 @@ from controller.engine.gates import FeatureGates
 from controller.engine.records import Rule
 from controller.engine.resources import ClusterQueueName, WorkloadKey
 from controller.engine.topology.placement import Topologies
-from controller.objects.decode import decode_object
-from controller.objects.meta import to_json
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
 from tests.controller.engine.topology.lab import node
@@ -23,7 +21,7 @@ from tests.controller.engine.topology.test_topology_in_cycles import (
     topology,
     world_of,
 )
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 SLOW = {"TASFailedNodeReplacementFailFast": False}
 
@@ -145,26 +143,16 @@ class TestImpliedTopology:
 
     def test_who_requests_nothing_is_not_admitted_without_places(self) -> None:
         world = world_of({"b/r/a": 4})
-        world.put(_requesting(workload("w", "q"), {}))
+        world.put(requesting(workload("w", "q"), {}))
         world.settle()
         assert world.condition("w") == "False/NoMatchingFlavor"
 
     def test_who_requests_nothing_is_admitted_where_some_flavor_has_no_topology(self) -> None:
         world = world_of({"b/r/a": 4})
         world.put(flavor("plain"), cluster_queue("q", 4, flavors=("default", "plain")))
-        world.put(_requesting(workload("w", "q"), {}))
+        world.put(requesting(workload("w", "q"), {}))
         world.settle()
         assert world.condition("w") == "True/QuotaReserved"
-
-
-def _requesting(made: Workload, requests: dict[str, str]) -> Workload:
-    data = to_json(made)
-    for one in data["spec"]["podSets"]:
-        for container in one["template"]["spec"]["containers"]:
-            container["resources"] = {"requests": requests}
-    found = decode_object({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", **data})
-    assert isinstance(found, Workload)
-    return found
 
 
 def _stopped(queue: ClusterQueue, policy: str) -> ClusterQueue:
@@ -243,13 +231,13 @@ class TestReasons:
         self.queue(world, {"c1": {"cpu": "0"}}, {"g1": {"gpu": "2"}, "g2": {"gpu": "4"}}, cohort="all")
         lends = [{"coveredResources": ["cpu"], "flavors": [{"name": "c1", "resources": [_quota("cpu", "4")]}]}]
         world.put(cluster_queue("lender", cohort="all", resourceGroups=lends), local_queue("lender"))
-        world.put(_requesting(workload("first", "lender"), {"cpu": "4"}))
+        world.put(requesting(workload("first", "lender"), {"cpu": "4"}))
         world.settle()
-        world.put(_requesting(workload("w", "q", created_s=1), {"cpu": "1"}))
+        world.put(requesting(workload("w", "q", created_s=1), {"cpu": "1"}))
         world.settle()
         assert world.condition("w") == "False/WaitingForQuota"
         world.delete("w")
-        world.put(_requesting(workload("w", "q", created_s=1), {"cpu": "1", "gpu": "3"}))
+        world.put(requesting(workload("w", "q", created_s=1), {"cpu": "1", "gpu": "3"}))
         world.settle()
         assert world.condition("w") == "False/ExceedsMaxQuota"
 
@@ -257,8 +245,8 @@ class TestReasons:
         """What comes after it by name still has a say."""
         world = World()
         self.queue(world, {"f1": {"cpu": "1", "memory": "9"}, "f2": {"cpu": "4", "memory": "9"}})
-        world.put(_requesting(workload("alone", "q"), {"cpu": "2", "gpu": "1"}))
-        world.put(_requesting(workload("beside", "q"), {"cpu": "2", "gpu": "1", "memory": "1"}))
+        world.put(requesting(workload("alone", "q"), {"cpu": "2", "gpu": "1"}))
+        world.put(requesting(workload("beside", "q"), {"cpu": "2", "gpu": "1", "memory": "1"}))
         world.settle()
         assert world.condition("alone") == "False/NoMatchingFlavor"
         assert world.condition("beside") == "False/ExceedsMaxQuota"

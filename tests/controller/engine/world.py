@@ -12,7 +12,7 @@ from controller.engine.engine import Engine
 from controller.engine.reasons import PendingReason
 from controller.engine.resources import WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
-from controller.objects.meta import KubernetesObject, is_true
+from controller.objects.meta import KubernetesObject, is_true, to_json
 from controller.objects.workload import Workload
 
 NOW_S = 1735689600.0
@@ -88,6 +88,17 @@ def workload(
     )
     assert isinstance(made, Workload)
     return made
+
+
+def requesting(made: Workload, requests: Mapping[str, str]) -> Workload:
+    """The same with other requests of each of its containers."""
+    data = to_json(made)
+    for pod_set in data["spec"]["podSets"]:
+        for container in pod_set["template"]["spec"]["containers"]:
+            container["resources"] = {"requests": dict(requests)}
+    found = decode_object({"apiVersion": KUEUE, "kind": "Workload", **data})
+    assert isinstance(found, Workload)
+    return found
 
 
 class World:
@@ -186,4 +197,4 @@ class World:
         self.engine.validate()
 
 
-__all__ = ["Admitted", "Evicted", "World", "cluster_queue", "cohort", "flavor", "local_queue", "workload"]
+__all__ = ["Admitted", "Evicted", "World", "cluster_queue", "cohort", "flavor", "local_queue", "requesting", "workload"]

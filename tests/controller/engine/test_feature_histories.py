@@ -67,9 +67,12 @@ def hosts(one: Workload) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Lose:
-    """Hosts of so many running workloads fail at once: as many second passes are due in one cycle."""
+    """Hosts of so many running workloads fail at once: as many second passes are due in one cycle, and heads beside
+    them.
+    """
 
     picks: tuple[int, ...]
+    heads: tuple[Arrival, ...] = ()
 
     def __call__(self, world: World) -> None:
         placed = sorted((one for one in settled(world) if any(hosts(one))), key=lambda one: one.key)
@@ -86,6 +89,8 @@ class Lose:
                 world.put(
                     msgspec.structs.replace(one, status=msgspec.structs.replace(one.status, unhealthy_nodes=known))
                 )
+        for head in self.heads:
+            head(world)
         world.now_s += 1.0
 
 
@@ -191,7 +196,12 @@ def _acts() -> st.SearchStrategy[list[Act]]:
         st.builds(Refused, st.sampled_from((Admitted, Evicted, SliceReplaced))),
         st.sampled_from((World.cycle, World.settle)),
     )
-    return st.lists(acts, min_size=6, max_size=24)
+    filling = st.lists(
+        st.builds(Arrival, st.sampled_from(("a", "b")), st.just(1), st.just(0), st.integers(1, 2)), max_size=6
+    )
+    losing: st.SearchStrategy[Act] = st.one_of(acts, st.builds(Lose, st.tuples(small, small), st.tuples(arriving)))
+    later = st.lists(losing, min_size=6, max_size=24)
+    return st.tuples(filling, later).map(lambda both: [*both[0], World.settle, *both[1]])
 
 
 @st.composite

@@ -403,6 +403,13 @@ OWN: Final = (
         "20ms",
         "how long events are gathered before the engine decides; longer, up to 100ms, while the API server is slow",
     ),
+    _key(
+        "tessera.holdEvictions",
+        duration(),
+        "500ms",
+        "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out;"
+        " 0s: not at all",
+    ),
 )
 """Tessera's own keys."""
 

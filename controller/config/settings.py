@@ -162,6 +162,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     gpu_failures: GpuFailureRules = GpuFailureRules()
     batch_events_s: float = 0.02
     """How long events are gathered before the engine decides."""
+    hold_evictions_s: float = 0.5
+    """How long preemptions are held back while many decisions are carried out; 0 not at all."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ from controller.engine.engine import Engine
 from controller.engine.evictionstatus import evicted
 from controller.engine.resources import WorkloadKey
 from controller.objects.workload import Workload
+from controller.runtime.heldevictions import HeldEvictions
 from controller.runtime.ledger import Kept, Ledger
 from controller.runtime.workloadwrites import Result, WorkloadWrites
 
@@ -31,7 +32,7 @@ class Listener(Protocol):
 
 
 class Carrier:
-    """``again``: asks for ``key`` to be looked at once more, a while later."""
+    """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Carrier:
         *,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
+        hold_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -50,6 +52,7 @@ class Carrier:
         self._now = now
         self._later = later
         self._waiting: dict[WorkloadKey, Decision] = {}
+        self.held = HeldEvictions(engine, ledger, hold_s=hold_s, now=now, later=later)
 
     def carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Pending):
@@ -57,8 +60,12 @@ class Carrier:
         if isinstance(decision, NotPlaced):
             self._listener.events(decision.events())
             return
+        if self.held.takes(decision):
+            return
         key = decision.key
         kept = self._ledger.get(key)
+        if isinstance(decision, Admitted):
+            self.held.admitted(key)
         if kept is None:
             self._engine.failed(decision, self._now(), "the workload is gone")
         elif kept.writing:

@@ -9,7 +9,6 @@ for long: after a slice of work it pauses, so that answers, renewals of the leas
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
@@ -103,7 +102,15 @@ class Core:
         self.known: Callable[[], Iterable[News]] = tuple
         self._alarms: list[tuple[float, int, Callable[[], None]]] = []
         self._alarm = 0
-        self.carrier = Carrier(self.engine, self.ledger, self.writes, watcher, now=clock.wall, later=self._later)
+        self.carrier = Carrier(
+            self.engine,
+            self.ledger,
+            self.writes,
+            watcher,
+            now=clock.wall,
+            later=self._later,
+            hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
+        )
         self.lives = Lives(config, self.engine, self.ledger, self.writes, stepped=watcher.stepped)
         self.waiting = Waiting(
             self.engine,
@@ -123,8 +130,8 @@ class Core:
         self._sample_s = 0.0
         self._check_s = clock.wall() + _CHECK_S
         self.loaded = asyncio.Event()
-        self._look: set[WorkloadKey] = set()
-        """Workloads whose next step is to be asked for."""
+        self._look: dict[WorkloadKey, None] = {}
+        """Workloads whose next step is to be asked for, in order: the same news lead to the same writes."""
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class Core:
                 # in by half: the sums are looked at before anything more is decided.
                 log.exception("%s %s could not be taken in", news.resource.kind, news.change)
                 self._check_s = now_s
-        looked, self._look = self._look, set()
+        looked, self._look = self._look, {}
         for key in looked:
             if not self.carrier.free(key):
                 self.lives.look(key, now_s)
@@ -171,14 +178,14 @@ class Core:
             return False  # everything that is known goes in first: that is one decision less to regret
         self._check(self._clock.wall())
         self.loaded.set()
-        engine, started_s = self.engine, time.perf_counter()
+        engine, started_s = self.engine, self._clock.monotonic()
         while self._writer.pending < _AHEAD:
             now_s = self._clock.wall()
             if engine.settled(now_s):
                 return False
-            begun_s = time.perf_counter()
+            begun_s = self._clock.monotonic()
             decisions = engine.cycle(now_s)
-            ended_s = time.perf_counter()
+            ended_s = self._clock.monotonic()
             self._watcher.cycled(decisions, ended_s - begun_s)
             for decision in decisions.made:
                 if isinstance(decision, Pending):
@@ -193,6 +200,7 @@ class Core:
         now_s = self._clock.wall()
         while self._alarms and self._alarms[0][0] <= now_s:
             heapq.heappop(self._alarms)[2]()
+            self.inbox.wake()  # it may have changed what there is to decide
         self.lives.look_due(now_s)
         self._sample(now_s)
         self.waiting.write(now_s)
@@ -229,7 +237,7 @@ class Core:
         except Exception:
             sound = False
             log.exception("the engine's sums differ from their parts still")
-        self._look.update(self.ledger)
+        self._look |= dict.fromkeys(self.ledger)
         self._watcher.drifted(why, sound=sound)
 
     def _objects(self) -> Iterator[KubernetesObject]:
@@ -288,7 +296,7 @@ class Core:
         if resource in FINALIZED:
             self.finalizers.observed(resource, given)
         if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
-            self._look |= set(self._concerned(given))
+            self._look |= dict.fromkeys(self._concerned(given))
 
     def _concerned(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
         """Workloads whose next step may depend on the queue."""
@@ -332,7 +340,7 @@ class Core:
         if where is Standing.FINISHED:
             self.lives.forget(key)
         else:
-            self._look.add(key)
+            self._look[key] = None
         self.inbox.wake()
 
     def _gone(self, key: WorkloadKey, uid: str) -> None:
@@ -351,7 +359,7 @@ class Core:
         if result is Result.REFUSED:
             self.carrier.free(key)
         else:
-            self._look.add(key)
+            self._look[key] = None
         self.inbox.wake()
 
     # -- what the parts share ----------------------------------------------------------------------------------------

@@ -62,6 +62,10 @@ class Pace:
         """
         return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
 
+    def hold_s(self, most_s: float, now_s: float) -> float:
+        """How long evictions are held back: not at all unless decisions are carried out quickly."""
+        return most_s if self.quick(now_s) else 0.0
+
 
 class Allowance:
     """So many writes a second on average, fewer as the API server gets slower, ``quick_rate`` at least and while

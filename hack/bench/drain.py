@@ -1,8 +1,9 @@
 """From thousands of waiting workloads to none, on a real API server: ``python -m hack.bench drain --factor 0.2``.
 
 Each controller gets a fresh control plane of its own, the same load, and is a separate process started by the same
-command line: ours (``python -m controller --only core --kubeconfig FILE``) and one that admits on sight without any
-quota (``nullcontroller``). The ratio of the two tells what deciding costs; both share the machine with the API server.
+command line: ours (``python -m controller --only core --kubeconfig FILE``) under either policy, and one that admits on
+sight without any quota (``nullcontroller``). The ratio to that one tells what deciding costs; all share the machine
+with the API server. What preemption costs is told by who was evicted, and how long these had run.
 Writes are counted in the API server's audit log, by user agent; the generator's own are known, and must be found there.
 """
 
@@ -24,17 +25,21 @@ from statistics import median
 import psutil
 
 from hack.bench import drainload
-from hack.bench.drainshape import PUBLISHED, Class, Shape, nodes, setting, shape
+from hack.bench.drainshape import COHORTS, PUBLISHED, Class, Shape, nodes, setting, shape
 from hack.cluster import Cluster, Spec, waiting
 from kube.client import Client
 from kube.config import from_kubeconfig
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "charts" / "tessera" / "crds"
+KUEUE_POLICY = ROOT / "hack" / "bench" / "kueue-policy.yaml"
 COMMANDS = {
     "null": [sys.executable, "-m", "hack.bench.nullcontroller"],
     "tessera": [sys.executable, "-m", "controller"],
+    "kueue-policy": [sys.executable, "-m", "controller", "--config", str(KUEUE_POLICY)],
 }
+"""The last two are ours, under ``policy: tessera`` and ``policy: kueue``."""
+CHOICES = {**{name: (name,) for name in COMMANDS}, "both": ("null", "tessera"), "all": tuple(COMMANDS)}
 PEER_FACTOR = 0.2
 PEER = {
     "wall time": "83 s",
@@ -44,8 +49,9 @@ PEER = {
     "wait, small": "39.9 s",
     "controller, CPU": "19.8 s",
     "controller, peak memory": "151 MiB",
+    "evictions": "31 (19 to 123)",
 }
-"""Published for a fifth of the shape, unthrottled, on two cores."""
+"""Published for a fifth of the shape, unthrottled, on two cores; evictions: of rounds on its own runner."""
 PEER_TOPOLOGY = {
     "wall time": "112.6 s",
     "wait, large": "27 s",
@@ -59,6 +65,7 @@ TARGET = {
     "wall time": "0.7 of the peer's",
     "against the null controller": "1.3 x",
     "controller, writes a workload": "3",
+    "evictions": "30",
 }
 POLICY = """\
 apiVersion: audit.k8s.io/v1
@@ -91,11 +98,8 @@ class Run:
 
 def main(words: Sequence[str] = ()) -> None:
     options = _options(words)
-    load = shape(options.factor, topology=options.topology)
-    names = [options.controller] if options.controller != "both" else ["null", "tessera"]
-    if "tessera" in names and not (ROOT / "controller" / "__main__.py").exists():
-        print("drain: there is no `python -m controller` yet: the null controller alone", file=sys.stderr)
-        names = ["null"]
+    load = shape(options.factor, topology=options.topology, cohorts=options.cohorts)
+    names = CHOICES[options.controller]
     rounds = []
     for turn in range(options.rounds):
         runs = {}
@@ -104,9 +108,10 @@ def main(words: Sequence[str] = ()) -> None:
             _tell(f"{load.workloads} workloads, {name} controller")
             runs[name] = asyncio.run(_measure(name, load, options))
             _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
-        _show(load, {name: runs[name] for name in names}, compare=options.factor == PEER_FACTOR)
+        whole = options.factor == PEER_FACTOR and options.cohorts == COHORTS
+        _show(load, {name: runs[name] for name in names}, compare=whole)
         rounds.append(runs)
-    if len(rounds) > 1 and len(names) > 1:
+    if len(rounds) > 1:
         _sum_up(rounds)
 
 
@@ -115,7 +120,10 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--factor", type=float, default=PEER_FACTOR, help="of the published counts (default %(default)s)"
     )
-    parser.add_argument("--controller", choices=[*COMMANDS, "both"], default="both")
+    parser.add_argument("--controller", choices=[*CHOICES], default="all")
+    parser.add_argument(
+        "--cohorts", type=int, default=COHORTS, choices=range(1, COHORTS + 1), help="a slow machine keeps up with fewer"
+    )
     parser.add_argument(
         "--crds", type=Path, default=CRDS, help="folder of the kueue.x-k8s.io CRDs (default: the chart's)"
     )
@@ -272,6 +280,8 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
         ("controller, writes a workload", lambda run: f"{run.writes.total() / (load.workloads + 1):.2f}"),
         *((f"  of which {what}", partial(_share, what, load)) for what in _written(runs)),
         ("evictions", lambda run: f"{run.load.evictions}"),
+        ("run time lost by these", lambda run: f"{run.load.lost_s:.1f} s"),
+        ("  times their cpus", lambda run: f"{run.load.lost_cpu_s:.1f} cpu s"),
         ("API server and etcd, CPU", lambda run: f"{run.server_cpu_s:.1f} s"),
         ("generator, CPU", lambda run: f"{run.load.cpu_s:.1f} s"),
         ("generator, last creation late by", lambda run: f"{run.load.late_s:.1f} s"),
@@ -291,8 +301,14 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
 
 def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
     """The machine's own speed changes from minute to minute: a ratio counts within its round, then their median."""
-    ratios = [runs["tessera"].load.wall_s / runs["null"].load.wall_s for runs in rounds]
-    print(f"\nAgainst the null controller: {', '.join(f'{one:.2f}' for one in ratios)}; median {median(ratios):.2f} x")
+    print()
+    for name in (name for name in rounds[0] if name != "null"):
+        evictions = [runs[name].load.evictions for runs in rounds]
+        print(f"Evictions, {name}: {', '.join(map(str, evictions))}; median {median(evictions):g}")
+        if "null" in rounds[0]:
+            ratios = [runs[name].load.wall_s / runs["null"].load.wall_s for runs in rounds]
+            told = ", ".join(f"{one:.2f}" for one in ratios)
+            print(f"Against the null controller, {name}: {told}; median {median(ratios):.2f} x")
 
 
 def _wait(kind: str, run: Run) -> str:

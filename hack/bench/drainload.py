@@ -21,7 +21,7 @@ from msgspec import Struct
 from hack.bench.drainshape import API, COHORTS, PUBLISHED, QUEUES, Arrival, Class, Shape, workload
 from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Clock, SystemClock
 from kube.reflector import Added, Change, Changed, Entry, Key, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writer import Tuning, Writer
@@ -66,12 +66,16 @@ class _Nothing(Struct, frozen=True):
 
 @dataclass
 class Story:
-    """One workload on its way. Times are seconds of ``time.monotonic``."""
+    """One workload on its way. Times are seconds of the clock."""
 
     kind: Class
     created_s: float
     admitted_s: float | None = None
+    started_s: float = 0.0
+    """When it was admitted last."""
     evictions: int = 0
+    lost_s: float = 0.0
+    """How long it ran before it was evicted, all times together."""
     ending: asyncio.TimerHandle | None = None
     ended: bool = False
     """Its end has been put; ``gone``: and seen."""
@@ -84,6 +88,9 @@ class Result:
     waits_s: dict[str, float]
     """Average from created to first admitted, by class."""
     evictions: int
+    lost_s: float
+    """Run time that evicted workloads had behind them; ``lost_cpu_s``: times the cpus that they had."""
+    lost_cpu_s: float
     late_s: float
     """How far the last creation was behind its time: the server was busy."""
     writes: int
@@ -114,8 +121,8 @@ class Tally:
 class Load:
     """One run of a shape. ``run`` returns when every workload has been seen to have ended."""
 
-    def __init__(self, client: Client) -> None:
-        clock = SystemClock()
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+        self._clock = clock = clock or SystemClock()
         self._over = asyncio.Event()
         self.tally = Tally(self._over)
         # Two writers: arrivals that queue up must not keep the ends of jobs waiting.
@@ -136,7 +143,7 @@ class Load:
             following = asyncio.create_task(self._mirror.run())
             await self._mirror.wait_synced()
             self._left = shape.workloads
-            cpu_s, start_s = time.process_time(), time.monotonic()
+            cpu_s, start_s = time.process_time(), self._clock.monotonic()
             late_s = 0.0
             try:
                 async with asyncio.timeout(limit_s):
@@ -144,22 +151,31 @@ class Load:
                         if self._over.is_set():
                             break
                         due_s = start_s + arrival.at_s
-                        if (early_s := due_s - time.monotonic()) > 0:
+                        if (early_s := due_s - self._clock.monotonic()) > 0:
                             await asyncio.sleep(early_s)
                         await self._arrive(arrival)
-                        late_s = time.monotonic() - due_s
+                        late_s = self._clock.monotonic() - due_s
                     await self._over.wait()
                     await self._ends.drain()
             except TimeoutError:
                 raise TimeoutError(
                     f"{self._left} of {shape.workloads} workloads not ended in {limit_s:.0f} s"
                 ) from None
-            wall_s, cpu_s = time.monotonic() - start_s, time.process_time() - cpu_s
+            wall_s, cpu_s = self._clock.monotonic() - start_s, time.process_time() - cpu_s
             following.cancel()
         if self.tally.refusals:
             raise RuntimeError(f"{len(self.tally.refusals)} writes were refused, e.g. {self.tally.refusals[0]}")
-        evictions = sum(story.evictions for story in self._stories.values())
-        return Result(wall_s, self._waits(), evictions, max(0.0, late_s), self.tally.writes, cpu_s)
+        stories = self._stories.values()
+        return Result(
+            wall_s=wall_s,
+            waits_s=self._waits(),
+            evictions=sum(story.evictions for story in stories),
+            lost_s=sum(story.lost_s for story in stories),
+            lost_cpu_s=sum(story.lost_s * story.kind.cpus for story in stories),
+            late_s=max(0.0, late_s),
+            writes=self.tally.writes,
+            cpu_s=cpu_s,
+        )
 
     def _waits(self) -> dict[str, float]:
         found: dict[str, list[float]] = defaultdict(list)
@@ -169,7 +185,7 @@ class Load:
         return {name: sum(waits_s) / len(waits_s) for name, waits_s in found.items()}
 
     async def _arrive(self, arrival: Arrival) -> None:
-        story = Story(arrival.kind, time.monotonic())
+        story = Story(arrival.kind, self._clock.monotonic())
         self._stories[Key(arrival.queue, arrival.name)] = story
         write = Write(
             verb=Verb.CREATE,
@@ -182,7 +198,7 @@ class Load:
         (await self._creates.submit(write)).add_done_callback(lambda _: self._created(story))
 
     def _created(self, story: Story) -> None:
-        story.created_s = time.monotonic()
+        story.created_s = self._clock.monotonic()
 
     def _hear(self, change: Change[Status]) -> None:
         match change:
@@ -204,10 +220,12 @@ class Load:
                 story.ending.cancel()
                 story.ending = None
                 story.evictions += 1
+                story.lost_s += self._clock.monotonic() - story.started_s
             self._free(key, new)
         elif status.holds("Admitted") and story.ending is None:
-            now_s = time.monotonic()
+            now_s = self._clock.monotonic()
             story.admitted_s = now_s if story.admitted_s is None else story.admitted_s
+            story.started_s = now_s
             loop = asyncio.get_running_loop()
             story.ending = loop.call_later(story.kind.runtime_s, self._end, key, story)
 

@@ -81,9 +81,11 @@ class Shape(NamedTuple):
         return sorted(found, key=lambda one: one.at_s)
 
 
-def shape(factor: float, *, topology: bool = False) -> Shape:
-    """The published shape with its counts times ``factor``, at least one of each class."""
-    queues = tuple(f"cq-{cohort}-{queue}" for cohort in range(COHORTS) for queue in range(QUEUES))
+def shape(factor: float, *, topology: bool = False, cohorts: int = COHORTS) -> Shape:
+    """The published shape with its counts times ``factor``, at least one of each class; with fewer ``cohorts`` less
+    arrives at a time.
+    """
+    queues = tuple(f"cq-{cohort}-{queue}" for cohort in range(cohorts) for queue in range(QUEUES))
     classes = tuple(kind._replace(amount=max(1, round(kind.amount * factor))) for kind in PUBLISHED)
     return Shape(queues, classes, topology)
 

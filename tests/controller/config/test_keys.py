@@ -98,6 +98,7 @@ GIVEN: dict[str, Any] = {
     "tessera.gpuFailures.window": "1m",
     "tessera.gpuFailures.coolDown": "1m",
     "tessera.batchEvents": "1ms",
+    "tessera.holdEvictions": "1s",
 }
 """A value for each honoured key that is not its default."""
 

@@ -1,0 +1,80 @@
+"""Evictions for a preemptor wait a moment while workloads come and go quickly, and are decided anew after it.
+
+To evict takes three writes, one more admission and all that the victim has done so far. Where many decisions are
+carried out each second, much ends each second as well: a victim that would have ended by itself before its place was
+free is evicted for nothing. So the engine's decision stands, nobody else takes it for undecided, and only its writing
+waits. What is left of it after that is taken back, and the engine decides again, on what there is by then: this time it
+is written at once. A preemptor waits once, and a victim is held once, however many want its place.
+"""
+
+import math
+from collections.abc import Callable
+
+from controller.engine.decisions import Decision, Evicted
+from controller.engine.engine import Engine
+from controller.engine.resources import WorkloadKey
+from controller.runtime.ledger import Ledger
+
+
+class HeldEvictions:
+    """``hold_s``: how long now, 0 for not at all. ``later`` calls back after so many seconds."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        *,
+        hold_s: Callable[[], float],
+        now: Callable[[], float],
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._hold_s = hold_s
+        self._now = now
+        self._later = later
+        self._held: dict[WorkloadKey, list[Evicted]] = {}
+        """By whom they are for."""
+        self._waited: dict[WorkloadKey, float] = {}
+        """Of holds that are over, until when nobody is held for them: preemptors until they are admitted or gone,
+        victims for as long again."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def takes(self, decision: Decision) -> bool:
+        """Whether it keeps the decision for a while: then it is not to be carried out."""
+        if not isinstance(decision, Evicted) or decision.preemption is None or decision.by is None:
+            return False
+        by = decision.by.key
+        now_s = self._now()
+        if max(self._waited.get(by, 0.0), self._waited.get(decision.key, 0.0)) > now_s:
+            return False
+        if by in self._held:
+            self._held[by].append(decision)
+            return True
+        hold_s = self._hold_s()
+        if hold_s <= 0:
+            return False
+        self._held[by] = [decision]
+        self._later(hold_s, lambda: self._over(by, hold_s))
+        return True
+
+    def admitted(self, key: WorkloadKey) -> None:
+        """It has a place: nobody has to go for it any more. A new life begins for it as a victim, too."""
+        self._take_back(self._held.pop(key, ()), "the preemptor found room")
+        self._waited.pop(key, None)
+
+    def _over(self, by: WorkloadKey, hold_s: float) -> None:
+        held, now_s, objects = self._held.pop(by, ()), self._now(), self._engine.state.objects
+        self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
+        self._waited[by] = math.inf
+        self._waited.update((one.key, now_s + hold_s) for one in held)
+        self._take_back(held, "decided anew after a moment")
+
+    def _take_back(self, held: "list[Evicted] | tuple[()]", why: str) -> None:
+        for one in held:
+            kept = self._ledger.get(one.key)
+            # Who is being written to may be on the way out for another reason.
+            if one.key in self._engine.state.told and kept is not None and not kept.writing:
+                self._engine.failed(one, self._now(), why)

@@ -52,7 +52,7 @@ class Carrier:
         self._now = now
         self._later = later
         self._waiting: dict[WorkloadKey, Decision] = {}
-        self.held = HeldEvictions(engine, ledger, hold_s=hold_s, now=now, later=later)
+        self.held = HeldEvictions(engine, hold_s=hold_s, now=now, later=later)
 
     def carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Pending):

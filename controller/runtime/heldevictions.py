@@ -2,18 +2,17 @@
 
 To evict takes three writes, one more admission and all that the victim has done so far. Where many decisions are
 carried out each second, much ends each second as well: a victim that would have ended by itself before its place was
-free is evicted for nothing. So the engine's decision stands, nobody else takes it for undecided, and only its writing
-waits. What is left of it after that is taken back, and the engine decides again, on what there is by then: this time it
-is written at once. A preemptor waits once, and a victim is held once, however many want its place.
+free is evicted for nothing. So the engine's decision counts, and only its writing waits. What is left of it after that
+is taken back, and the engine decides again, on what there is by then: this time it is written at once. A preemptor
+waits once, and a victim is held once, however many want its place.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from controller.engine.decisions import Decision, Evicted
 from controller.engine.engine import Engine
 from controller.engine.resources import WorkloadKey
-from controller.runtime.ledger import Ledger
 
 
 class HeldEvictions:
@@ -22,14 +21,12 @@ class HeldEvictions:
     def __init__(
         self,
         engine: Engine,
-        ledger: Ledger,
         *,
         hold_s: Callable[[], float],
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         self._engine = engine
-        self._ledger = ledger
         self._hold_s = hold_s
         self._now = now
         self._later = later
@@ -56,8 +53,8 @@ class HeldEvictions:
         hold_s = self._hold_s()
         if hold_s <= 0:
             return False
-        self._held[by] = [decision]
-        self._later(hold_s, lambda: self._over(by, hold_s))
+        held = self._held[by] = [decision]
+        self._later(hold_s, lambda: self._over(by, held, hold_s))
         return True
 
     def admitted(self, key: WorkloadKey) -> None:
@@ -65,16 +62,16 @@ class HeldEvictions:
         self._take_back(self._held.pop(key, ()), "the preemptor found room")
         self._waited.pop(key, None)
 
-    def _over(self, by: WorkloadKey, hold_s: float) -> None:
-        held, now_s, objects = self._held.pop(by, ()), self._now(), self._engine.state.objects
+    def _over(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
+        if self._held.get(by) is not held:
+            return
+        del self._held[by]
+        now_s, objects = self._now(), self._engine.state.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
         self._waited.update((one.key, now_s + hold_s) for one in held)
         self._take_back(held, "decided anew after a moment")
 
-    def _take_back(self, held: "list[Evicted] | tuple[()]", why: str) -> None:
+    def _take_back(self, held: Iterable[Evicted], why: str) -> None:
         for one in held:
-            kept = self._ledger.get(one.key)
-            # Who is being written to may be on the way out for another reason.
-            if one.key in self._engine.state.told and kept is not None and not kept.writing:
-                self._engine.failed(one, self._now(), why)
+            self._engine.failed(one, self._now(), why)

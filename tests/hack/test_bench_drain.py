@@ -2,12 +2,17 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from hack.bench.drainload import WORKLOADS, Load, Status
+from controller.config.load import parse
+from controller.config.settings import Policy
+from hack.bench import drain
+from hack.bench.drain import CHOICES, COMMANDS, KUEUE_POLICY, Run
+from hack.bench.drainload import WORKLOADS, Load, Result, Status
 from hack.bench.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
 from hack.bench.nullcontroller import QUEUES, Admitter
 from kube.client import Client
@@ -25,6 +30,8 @@ def test_a_fifth_of_the_published_shape_is_three_thousand_workloads_with_a_floor
     assert fifth.floor_s == pytest.approx(13.2)
     assert shape(1).workloads == 15_000
     assert shape(0.0001).workloads == 90, "every class stays"
+    assert shape(0.2, cohorts=1).workloads == 600
+    assert shape(0.2, cohorts=1).floor_s == fifth.floor_s
 
 
 def test_arrivals_keep_their_classes_intervals() -> None:
@@ -96,6 +103,7 @@ async def test_every_workload_is_made_admitted_with_one_write_and_ended() -> Non
     assert set(result.waits_s) == {"quick", "slow"}
     assert result.writes == 14
     assert (result.evictions, len(server.seen("PATCH", "workloads"))) == (0, 14)
+    assert (result.lost_s, result.lost_cpu_s) == (0.0, 0.0)
     for item in server.list_all(WORKLOADS):
         assert item["status"]["admission"]["clusterQueue"] == "the-queue"
         assert item["status"]["conditions"][-1]["type"] == "Finished"
@@ -147,6 +155,8 @@ async def test_an_evicted_workload_gives_its_reservation_back_and_runs_anew_in_f
         write({"clusterQueue": "q"}, QuotaReserved="True", Admitted="True", Evicted="False")
         result = await running
     assert result.evictions == 1
+    assert 0.01 <= result.lost_s <= 1.0, "it had run for 0.01 s and a little"
+    assert result.lost_cpu_s == pytest.approx(2 * result.lost_s)
     assert server.seen("PATCH", "status")
 
 
@@ -156,3 +166,30 @@ async def test_a_refused_write_ends_the_run() -> None:
         server.refuse = lambda method, _path: 422 if method == "POST" else None
         with pytest.raises(RuntimeError, match="writes were refused"):
             await Load(client).run(load, 20)
+
+
+def test_both_policies_are_measured_by_name_with_what_they_evicted() -> None:
+    assert parse(KUEUE_POLICY.read_text()).policy is Policy.KUEUE
+    assert set(CHOICES["all"]) == {"null", "tessera", "kueue-policy"}
+    assert COMMANDS["kueue-policy"][-2:] == ["--config", str(KUEUE_POLICY)]
+
+
+def test_a_rounds_table_and_their_sum_tell_evictions_and_lost_run_time(capsys: pytest.CaptureFixture[str]) -> None:
+    load = shape(0.2)
+
+    def run(evictions: int, wall_s: float) -> Run:
+        waits_s = {kind.name: 1.0 for kind in load.classes}
+        result = Result(wall_s, waits_s, evictions, 2.5 * evictions, 12.5 * evictions, 0.0, 6000, 1.0)
+        return Run(result, Counter(), 1.0, 60.0, 10.0, 0.0)
+
+    rounds = [{"null": run(0, 10.0), "kueue-policy": run(count, 12.0)} for count in (4, 20, 6)]
+    drain._show(load, rounds[0], compare=True)
+    drain._sum_up(rounds)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "evictions 0 4 31 (19 to 123) 30" in lines
+    assert "run time lost by these 0.0 s 10.0 s" in lines
+    assert "times their cpus 0.0 cpu s 50.0 cpu s" in lines
+    assert lines[-2:] == [
+        "Evictions, kueue-policy: 4, 20, 6; median 6",
+        "Against the null controller, kueue-policy: 1.20, 1.20, 1.20; median 1.20 x",
+    ]

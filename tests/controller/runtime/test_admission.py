@@ -170,6 +170,37 @@ async def test_more_priority_evicts_and_gets_the_place_once_the_other_has_let_go
             await eventually(lambda: wanted <= {one["reason"] for one in scene.server.list_all(EVENTS)})
 
 
+async def test_while_decisions_come_quickly_an_eviction_is_held_for_a_moment_and_then_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.runtime.pace.Pace.quick", lambda _self, _now_s: True)
+    async with stage() as scene:
+        scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
+        async with scene.controller(config(CONFIG + "  holdEvictions: 400ms\n")):
+            scene.workload("low", 1, priority=1)
+            await scene.until_admitted("low")
+            scene.workload("high", 1, priority=2)
+            await eventually(lambda: len(scene.core.carrier.held) == 1)
+            assert scene.condition("low", "Evicted") == ""
+            await eventually(lambda: scene.condition("low", "Evicted") == "True/Preempted", within_s=10.0)
+            assert len(scene.core.carrier.held) == 0
+            scene.core.engine.validate()
+
+
+async def test_what_was_done_for_the_time_alone_is_followed_by_a_decision() -> None:
+    async with stage() as scene, scene.controller():
+        core, rang, woken = scene.core, asyncio.Event(), list[bool]()
+        wake = core.inbox.wake
+
+        def note() -> None:
+            woken.append(rang.is_set())
+            wake()
+
+        core.inbox.wake = note  # type: ignore[method-assign]
+        core._later(0.02, rang.set)
+        await eventually(lambda: True in woken)
+
+
 async def test_a_stopped_queue_drains_and_takes_in_again_when_it_is_opened() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)

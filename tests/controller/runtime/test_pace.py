@@ -33,6 +33,14 @@ def test_a_single_burst_is_not_a_quick_pace_for_long() -> None:
     assert not pace.quick(104.0)
 
 
+def test_evictions_are_held_back_only_while_decisions_are_quick() -> None:
+    pace = Pace()
+    assert pace.hold_s(0.5, 100.0) == 0.0
+    quick_until(pace, 100.0, 105.0)
+    assert (pace.hold_s(0.5, 105.0), pace.hold_s(0.0, 105.0)) == (0.5, 0.0)
+    assert pace.hold_s(0.5, 120.0) == 0.0
+
+
 def test_an_allowance_shrinks_while_decisions_are_quick_and_grows_back() -> None:
     pace = Pace()
     allowance = Allowance(pace, rate=20.0, quick_rate=2.0, burst=10.0)

@@ -407,8 +407,8 @@ OWN: Final = (
         "tessera.holdEvictions",
         duration(),
         "500ms",
-        "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out;"
-        " 0s: not at all",
+        "how long preemptions wait, and are decided anew, while 10 decisions a second or more are carried out; twice"
+        " as long at most; 0s: not at all",
     ),
 )
 """Tessera's own keys."""

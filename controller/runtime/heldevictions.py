@@ -4,7 +4,8 @@ To evict takes three writes, one more admission and all that the victim has done
 carried out each second, much ends each second as well: a victim that would have ended by itself before its place was
 free is evicted for nothing. So the engine's decision counts, and only its writing waits. What is left of it after that
 is taken back, and the engine decides again, on what there is by then: this time it is written at once. A preemptor
-waits once, and a victim is held once, however many want its place.
+waits once, and once more if some of its victims did end meanwhile: then the others may well do so too. A victim is held
+for one preemptor, however many want its place.
 """
 
 import math
@@ -32,6 +33,8 @@ class HeldEvictions:
         self._later = later
         self._held: dict[WorkloadKey, list[Evicted]] = {}
         """By whom they are for."""
+        self._again: set[WorkloadKey] = set()
+        """Preemptors that wait for the second time."""
         self._waited: dict[WorkloadKey, float] = {}
         """Of holds that are over, until when nobody is held for them: preemptors until they are admitted or gone,
         victims for as long again."""
@@ -61,16 +64,26 @@ class HeldEvictions:
         """It has a place: nobody has to go for it any more. A new life begins for it as a victim, too."""
         self._take_back(self._held.pop(key, ()), "the preemptor found room")
         self._waited.pop(key, None)
+        self._again.discard(key)
 
     def _over(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
         if self._held.get(by) is not held:
             return
         del self._held[by]
+        objects = self._engine.state.objects
+        if by not in self._again and any(one.key not in objects for one in held):
+            self._again.add(by)
+        else:
+            self._enough(by, held, hold_s)
+        self._take_back(held, "decided anew after a moment")
+
+    def _enough(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
+        """Neither is waited for once more; those who have gone are forgotten."""
         now_s, objects = self._now(), self._engine.state.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
         self._waited.update((one.key, now_s + hold_s) for one in held)
-        self._take_back(held, "decided anew after a moment")
+        self._again = {key for key in self._again if key in objects and key != by}
 
     def _take_back(self, held: Iterable[Evicted], why: str) -> None:
         for one in held:

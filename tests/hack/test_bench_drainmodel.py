@@ -15,12 +15,12 @@ from hack.bench.virtual import LoopClock, run
 from kube.client import Client
 from kube.errors import ConflictError
 
-BUSY = Costs(write_s=0.012)
-"""For one cohort of the five."""
+BUSY = Costs(write_s=0.01)
+"""For two cohorts of the five."""
 
 
 def drain(policy: Policy, hold_s: float | None = None, seed: int = 1) -> Run:
-    return drained(shape(0.06, cohorts=1), config(policy, hold_s), BUSY, seed)
+    return drained(shape(0.06, cohorts=2), config(policy, hold_s), BUSY, seed)
 
 
 def test_an_hour_of_waiting_takes_no_time_and_comes_in_order() -> None:
@@ -92,6 +92,6 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
 @pytest.mark.parametrize("policy", list(Policy))
 def test_held_evictions_are_fewer_and_cost_no_time(policy: Policy) -> None:
     at_once, held = drain(policy, 0.0), drain(policy)
-    assert held.load.evictions < 0.7 * at_once.load.evictions
+    assert held.load.evictions < 0.5 * at_once.load.evictions
     assert held.load.wall_s <= at_once.load.wall_s
     assert held.victims.total() >= held.load.evictions

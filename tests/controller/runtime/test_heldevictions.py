@@ -177,7 +177,20 @@ def test_a_preemptor_waits_once() -> None:
     assert len(scene.told) == 1
     scene.world.put(cluster_queue("cq", GPUS // 2, preemption=PREEMPTION))
     scene.decide()
-    assert scene.told in (["a for high", "b for high"], ["b for high", "a for high"])
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
+def test_a_preemptor_waits_once_more_if_some_of_its_victims_ended_by_themselves() -> None:
+    scene = Scene()
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.end("a")
+    scene.pass_s(HOLD_S)
+    assert scene.told == []
+    scene.end("b")
+    scene.pass_s(HOLD_S)
+    assert sorted(scene.told) == ["c for high", "d for high"], "it has waited twice, whoever else ends"
 
 
 def test_a_victim_is_held_once_however_many_want_its_place() -> None:

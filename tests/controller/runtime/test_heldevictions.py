@@ -287,7 +287,8 @@ def test_who_is_told_to_go_for_another_reason_meanwhile_goes() -> None:
 def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data: st.DataObject) -> None:
     scene, sizes, priorities = Scene(hold_s), dict[str, int](), dict[str, int]()
     for number in range(data.draw(st.integers(2, 8))):
-        if (there := sorted(scene.running)) and data.draw(st.booleans()):
+        there, ends = sorted(scene.running), data.draw(st.booleans())
+        if there and ends:
             scene.end(data.draw(st.sampled_from(there)))
         name = f"w-{number}"
         sizes[name], priorities[name] = data.draw(st.integers(1, GPUS)), data.draw(st.integers(1, 3))

@@ -36,8 +36,6 @@ class Program:
     packages: tuple[str, ...]
     """``.`` for the module here, else ``path@version`` as ``go install`` takes it."""
     ldflags: str
-    compiled_packages: int
-    """About how many packages it compiles, those of Kubernetes being in Go's cache already: for the estimate."""
 
     @property
     def is_local(self) -> bool:
@@ -55,18 +53,16 @@ def _kubernetes() -> Program:
         binaries=("tessera-kubernetes",),
         packages=(".",),
         ldflags=f"-s -w {flags}",
-        compiled_packages=2003,
     )
 
 
-def _published(name: str, version: str, paths: tuple[str, ...], compiled_packages: int) -> Program:
+def _published(name: str, version: str, paths: tuple[str, ...]) -> Program:
     return Program(
         name=name,
         version=version,
         binaries=tuple(path.rpartition("/")[2] for path in paths),
         packages=tuple(f"{path}@v{version}" for path in paths),
         ldflags="-s -w",
-        compiled_packages=compiled_packages,
     )
 
 
@@ -79,10 +75,9 @@ PROGRAMS: Mapping[str, Program] = {
             "containerd",
             "2.4.2",
             (f"{_CONTAINERD}/containerd", f"{_CONTAINERD}/containerd-shim-runc-v2", f"{_CONTAINERD}/ctr"),
-            760,
         ),
-        _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",), 580),
-        _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",), 800),
+        _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",)),
+        _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",)),
     )
 }
 
@@ -157,13 +152,13 @@ def _compile(program: Program, out: Path) -> None:
     # The user's own GOFLAGS (a module proxy's settings, say) stay; only what changes the result is ours.
     flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
     if program.is_local:
-        commands = [[str(go), "build", *flags, "-o", str(out / program.binaries[0]), "."]]
+        command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), "."]
     else:
-        commands = [[str(go), "install", *flags, package] for package in program.packages]
-    progress = Progress(f"building {program.name} {program.version}", total=program.compiled_packages)
-    for command in commands:
+        # One command: the binaries share most packages, and what is to be built is counted once.
+        command = [str(go), "install", *flags, *program.packages]
+    with Progress(f"building {program.name} {program.version}") as progress:
+        progress.expect(golang.packages_to_build(command, SOURCE, environment))
         _run_counting(command, environment, progress)
-    progress.done()
     for file in program.binaries:
         if not (out / file).is_file():
             raise ClusterError(f"the build of {program.name} left no {file}")

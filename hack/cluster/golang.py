@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hack.cluster.errors import ClusterError, UsageError
@@ -24,6 +25,38 @@ def parse_version(text: str) -> tuple[int, int] | None:
 def is_package_line(line: str) -> bool:
     """Whether a line of ``go build -v`` is the name of a package that was compiled: one word, no message."""
     return bool(re.fullmatch(r"[\w./~+-]+", line.strip())) and not line.startswith("#")
+
+
+def packages_to_build(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int | None:
+    """How many packages ``command``, a ``go build`` or ``go install``, would compile, those in Go's cache left out.
+
+    Go plans the build as the real one does and prints it (``-n``): that takes seconds, and downloads the modules the
+    build would. None where it cannot be planned; the build then says why.
+    """
+    go, verb, *rest = command
+    with subprocess.Popen(
+        [go, verb, "-n", *rest],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as planning:
+        assert planning.stderr is not None
+        count = count_planned(planning.stderr)
+    return count if planning.returncode == 0 else None
+
+
+def count_planned(lines: Iterable[str]) -> int:
+    """The packages in what ``go build -n`` prints: each has a banner of ``#``, ``# path/of/package`` and ``#``."""
+    count, before, named = 0, "", False
+    for raw in lines:
+        line = raw.rstrip("\n")
+        count += line == "#" and named
+        named = before == "#" and line.startswith("# ") and is_package_line(line[2:])
+        before = line
+    return count
 
 
 def _is_new_enough(go: Path) -> bool:

@@ -25,7 +25,6 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.mutex import mutex
 from hack.cluster.processes import Identity
-from hack.cluster.progress import describe
 
 DEBIAN = prerequisites.Machine(
     system="Linux",
@@ -236,13 +235,6 @@ def test_package_names_are_told_from_messages() -> None:
     assert not golang.is_package_line("# k8s.io/kubernetes\n")
     assert not golang.is_package_line("./main.go:3:1: syntax error\n")
     assert not golang.is_package_line("go: downloading k8s.io/api v0.36.3\n")
-
-
-def test_progress_estimates_what_is_left() -> None:
-    line = describe("building", done=500, total=2000, elapsed_s=100)
-    assert line == "building: 500 of about 2000 packages (25%), 1 min 40 s, about 5 min 00 s left"
-    assert "left" not in describe("building", done=1, total=2000, elapsed_s=1)
-    assert "99%" in describe("building", done=2500, total=2000, elapsed_s=1)
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:

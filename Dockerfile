@@ -26,7 +26,7 @@ RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sy
         > "/opt/tessera/bin/${command%%:*}"; \
       chmod 0755 "/opt/tessera/bin/${command%%:*}"; \
     done \
- && /opt/tessera/bin/python -m compileall -q /opt/tessera/lib \
+ && /opt/tessera/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/tessera/lib \
  && /opt/tessera/bin/tessera-agent --version && /opt/tessera/bin/tessera-controller --version
 
 FROM ${PYTHON}

@@ -5,6 +5,7 @@ for ever; one that ends takes the process down, so that its supervisor starts it
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -51,6 +52,10 @@ HOLDERS_WITHIN_S = 2.0
 FILES_POLL_S = 5.0
 FILES = "device-files"
 """Who withholds devices that no container could use."""
+LIST_FIRST_S = 0.1
+"""The kubelet's first list goes out before anything else is begun."""
+LISTED_WITHIN_S = 2.0
+"""So long at most probes, metrics and the API server wait for the kubelet to listen."""
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -112,7 +117,8 @@ class Agent:
         )
         self.sampler.problem = outlet.problem
         self.sampler.passed = self._sampled
-        observer = CallObserver(self.metrics, self.holders.nudge)
+        self._listed = asyncio.Event()
+        observer = CallObserver(self.metrics, self.holders.nudge, self._listed.set)
         self.manager = PluginManager(
             settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
         )
@@ -155,7 +161,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
-        await self.endpoints.start(self._settings.metrics_address, self._settings.state_dir)
+        self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         if self._devices.lacking(self.picture.choices.allocation, self.picture.access):
             await self._bring_files(self.picture.access)
@@ -165,7 +171,7 @@ class Agent:
             "gpus": self.monitor.run(),
             "device-files": self._look_for_files(),
             "pod-resources": self.holders.run(),
-            "api-server": self._outlet.run(),
+            "outside": self._open_up(),
             "checkpoint": self._files.run(),
             "link-scores": self._scores.run(),
             "mig": self.mig.run(),
@@ -181,6 +187,16 @@ class Agent:
                 raise Restart
         finally:
             await self._end([*tasks, *ends])
+
+    async def _open_up(self) -> None:
+        """What no pod waits for: it is loaded when the devices are listed, or when there is nothing to list."""
+        if self._settings.registration_socket is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LISTED_WITHIN_S):
+                    await self._listed.wait()
+                    await asyncio.sleep(LIST_FIRST_S)
+        await self.endpoints.serve()
+        await self._outlet.run()
 
     async def _end(self, tasks: Iterable["asyncio.Task[object]"]) -> None:
         if self._tick is not None:
@@ -323,6 +339,7 @@ class Agent:
 
     def driver_gone(self, reason: str) -> None:
         self._looked = True
+        self._listed.set()
         self.metrics.driver_up(up=False)
         self.sampler.forget()
         log.warning("no driver: serving what is known, and waiting for it", extra={"error": reason})
@@ -338,7 +355,7 @@ class Agent:
 
     def _sampled(self, read: int, failed: int, duration_s: float) -> None:
         self.metrics.sampled(read, failed, duration_s)
-        if read and not self._held_back:
+        if read and not self._held_back and self.endpoints.serving:
             settled, self.settled = self.settled, lambda: None
             settled()
 

@@ -1,24 +1,29 @@
-"""The agent's two listeners: probes and metrics over TCP, its report on a local socket for people."""
+"""The agent's two listeners: probes and metrics over TCP, its report on a local socket for people.
 
+They listen from the first moment, and answer once ``serve`` has loaded what that takes: who asks earlier waits.
+"""
+
+import asyncio
 import contextlib
-import math
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-from aiohttp import web
-
+from agent.answers import Answers
 from agent.config.settings import Address
 from agent.report import NodeReport
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+if TYPE_CHECKING:
+    from agent.handlers import Handlers
+
 SOCKET_NAME = "agent.sock"
-LONGEST_RELEASE_S = 600.0
+BACKLOG = 128
 
 
 class Endpoints:
-    """Starts and stops the listeners. ``healthy`` and ``ready`` answer with None, or with why not."""
+    """Starts and stops the listeners. The arguments are those of ``Answers``."""
 
     def __init__(
         self,
@@ -29,90 +34,89 @@ class Endpoints:
         release: Callable[[float], None],
         release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None,
     ) -> None:
-        """``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not."""
-        self._text = exposition
-        self._report = report
-        self._healthy = healthy
-        self._ready = ready
-        self._release = release
-        self._release_gpu = release_gpu
-        self._runners: list[web.AppRunner] = []
-        self._socket: Path | None = None
+        self._answers = Answers(exposition, report, healthy, ready, release, release_gpu)
+        self._public: list[socket.socket] = []
+        self._local: socket.socket | None = None
+        self._path: Path | None = None
+        self._handlers: Handlers | None = None
         self.port = 0
 
-    async def start(self, address: Address | None, state_dir: Path) -> None:
+    @property
+    def serving(self) -> bool:
+        return self._handlers is not None
+
+    def bind(self, address: Address | None, state_dir: Path) -> None:
         """Listen on both (``address`` None: on the socket alone). Raises OSError.
 
         ``port`` is then the TCP port in use; port 0 asks for any.
         """
         if address is not None:
-            public = web.Application()
-            public.router.add_get("/healthz", self._healthz)
-            public.router.add_get("/readyz", self._readyz)
-            public.router.add_get("/metrics", self._exposition)
-            runner = await self._run(public)
-            await web.TCPSite(runner, address.host, address.port).start()
-            self.port = int(runner.addresses[0][1])
-        local = web.Application()
-        local.router.add_get("/v1/node", self._node)
-        local.router.add_post("/v1/release", self._on_release)
-        await self._listen_locally(await self._run(local), state_dir / SOCKET_NAME)
-
-    async def stop(self) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-        if self._socket is not None:
-            with contextlib.suppress(FileNotFoundError):
-                self._socket.unlink()
-
-    async def _run(self, app: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await runner.setup()
-        self._runners.append(runner)
-        return runner
-
-    async def _listen_locally(self, runner: web.AppRunner, path: Path) -> None:
+            self._public = list(_listen(address))
+            self.port = int(self._public[0].getsockname()[1])
+        path = state_dir / SOCKET_NAME
         # The state folder belongs to one agent: what stands there is a dead agent's.
         path.unlink(missing_ok=True)
+        self._local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
-            await web.UnixSite(runner, str(path)).start()
+            self._local.bind(str(path))
         finally:
             os.umask(before)
-        self._socket = path
+        self._path = path
+        _open(self._local)
 
-    async def _healthz(self, request: web.Request) -> web.Response:  # noqa: ARG002 - aiohttp's handler shape
-        return _verdict(self._healthy())
+    async def serve(self) -> None:
+        """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
+        assert self._local is not None, "nothing to serve on before bind"
+        handlers = await asyncio.to_thread(_handlers, self._answers)
+        await handlers.serve(self._public, self._local)
+        self._handlers = handlers
 
-    async def _readyz(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return _verdict(self._ready())
+    async def start(self, address: Address | None, state_dir: Path) -> None:
+        """``bind`` and ``serve``. Raises OSError."""
+        self.bind(address, state_dir)
+        await self.serve()
 
-    async def _exposition(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._text(), headers={"Content-Type": METRICS_TYPE})
-
-    async def _node(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=msgspec.json.encode(self._report()), content_type="application/json")
-
-    async def _on_release(self, request: web.Request) -> web.Response:
-        try:
-            seconds = float(request.query.get("seconds", ""))
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds <= LONGEST_RELEASE_S:
-            return web.Response(status=400, text=f"seconds: expected a number up to {LONGEST_RELEASE_S:g}\n")
-        if "gpu" in request.query:
-            return await self._let_go(request.query["gpu"], seconds, forced=request.query.get("force") == "true")
-        self._release(seconds)
-        return web.Response(text="ok\n")
-
-    async def _let_go(self, gpu: str, seconds: float, *, forced: bool) -> web.Response:
-        if not gpu.isdecimal() or self._release_gpu is None:
-            return web.Response(status=400, text="gpu: expected the index of a GPU\n")
-        try:
-            return web.Response(text=f"{await self._release_gpu(int(gpu), seconds, forced)}\n")
-        except ValueError as refused:
-            return web.Response(status=409, text=f"{refused}\n")
+    async def stop(self) -> None:
+        if self._handlers is not None:
+            await self._handlers.stop()
+        for one in (*self._public, *([] if self._local is None else [self._local])):
+            one.close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
 
 
-def _verdict(problem: str | None) -> web.Response:
-    return web.Response(text=f"{problem}\n", status=503) if problem else web.Response(text="ok\n")
+def _handlers(answers: Answers) -> "Handlers":
+    import agent.certificates  # noqa: F401 - before anything imports aiohttp
+    from agent.handlers import Handlers
+
+    return Handlers(answers)
+
+
+def _listen(address: Address) -> list[socket.socket]:
+    """A socket for each address that the host means, all of one port. Raises OSError."""
+    found: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, number, _, place in dict.fromkeys(
+            socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            one = socket.socket(family, kind, number)
+            found.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((place[0], port, *place[2:]))
+            port = one.getsockname()[1]
+            _open(one)
+    except OSError as failed:
+        for one in found:
+            one.close()
+        raise OSError(failed.errno, f"cannot listen on {address}: {failed.strerror}") from None
+    return found
+
+
+def _open(one: socket.socket) -> None:
+    one.listen(BACKLOG)
+    one.setblocking(False)

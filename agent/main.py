@@ -16,7 +16,6 @@ from typing import IO
 
 from msgspec import structs
 
-import agent.certificates  # noqa: F401 - before anything imports aiohttp
 from agent import heap
 from agent.clock import SteadyClock, until_poll
 from agent.config import (

@@ -195,14 +195,23 @@ class AgentMetrics:
 
 
 class CallObserver:
-    """Counts what the device plugins tell, and has a look taken at pod resources soon after each Allocate."""
+    """Counts what the device plugins tell, and has a look taken at pod resources soon after each Allocate.
 
-    def __init__(self, metrics: AgentMetrics, allocated: Callable[[], None]) -> None:
+    ``listened`` is called each time the kubelet has begun to listen to a resource.
+    """
+
+    def __init__(
+        self, metrics: AgentMetrics, allocated: Callable[[], None], listened: Callable[[], None] = lambda: None
+    ) -> None:
         self.registered = metrics.registered
-        self.stream_opened = metrics.stream_opened
+        self._listened = listened
         self.stream_closed = metrics.stream_closed
         self._metrics = metrics
         self._allocated = allocated
+
+    def stream_opened(self, resource: ResourceName) -> None:
+        self._metrics.stream_opened(resource)
+        self._listened()
 
     def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
         self._metrics.called(resource, method, duration_s, error)

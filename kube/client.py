@@ -9,9 +9,8 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
@@ -19,6 +18,9 @@ from kube.clock import Clock, SystemClock
 from kube.config import ClusterConfig, TokenSource
 from kube.errors import UnavailableError, from_response, from_status
 from kube.resources import Resource
+
+if TYPE_CHECKING:  # a third of a small program's start: loaded with the first client that is opened
+    import aiohttp
 
 T = TypeVar("T")
 Decode = Callable[[bytes], T]
@@ -117,8 +119,10 @@ class Client:
         self._session, self._watches = self._open_session(tls, self._connections), self._open_session(tls, 0)
         return self
 
-    def _open_session(self, tls: ssl.SSLContext | bool, connections: int) -> aiohttp.ClientSession:
+    def _open_session(self, tls: ssl.SSLContext | bool, connections: int) -> "aiohttp.ClientSession":
         """``connections`` 0: as many as are asked for."""
+        import aiohttp
+
         # True leaves TLS to the URL: aiohttp ignores it for http servers.
         connector = aiohttp.TCPConnector(ssl=tls, limit=connections)
         headers = {"User-Agent": self._user_agent, "Accept": _JSON}
@@ -269,6 +273,8 @@ class Client:
         timeout_s: int = 300,
     ) -> AsyncGenerator[WatchEvent[T]]:
         """``watch`` with objects as ``decode`` makes them."""
+        import aiohttp
+
         params = selection.params() | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -297,6 +303,8 @@ class Client:
         content_type: str = _JSON,
     ) -> bytes:
         """One call; the body of a success, or the error that the status stands for."""
+        import aiohttp
+
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if data is not None else {}
         timeout = aiohttp.ClientTimeout(total=self._timeout_s)
@@ -318,15 +326,15 @@ class Client:
 
     def _open(
         self,
-        session: aiohttp.ClientSession | None,
+        session: "aiohttp.ClientSession | None",
         method: str,
         path: str,
         *,
-        timeout: aiohttp.ClientTimeout,
+        timeout: "aiohttp.ClientTimeout",
         params: Mapping[str, str] | None = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
         if session is None:
             raise RuntimeError("the client is not open: use it inside `async with`")
         sent = dict(headers or {})
@@ -345,7 +353,7 @@ class Client:
         )
 
 
-async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def _lines(stream: "aiohttp.StreamReader") -> AsyncIterator[bytes]:
     """Lines of any length: the reader's own ``readline`` gives up at 64 KiB, and objects are larger."""
     rest = bytearray()
     async for chunk in stream.iter_any():
@@ -381,6 +389,8 @@ def _decode(raw: bytes, kind: type[T]) -> T:
 
 def describe(error: BaseException) -> str:
     """Why no answer came, in a few words: ``127.0.0.1:6443: connection refused``."""
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return f"{error.host}:{error.port}: {os.strerror(error.os_error.errno).lower()}"
     return str(error) or type(error).__name__

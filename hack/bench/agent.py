@@ -1,4 +1,5 @@
-"""What the agent costs and how fast it answers, measured from outside, on simulated GPUs against the kubelet stand-in.
+"""What the agent costs and how fast it answers, from outside, under the kubelet stand-in: on simulated GPUs,
+and its start and idling on a C library too (``library``).
 
 Where the same run has something to compare with there is a ratio: Allocate against a gRPC handler that does nothing.
 """
@@ -18,6 +19,7 @@ import grpc.aio
 
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig
+from hack.bench import library
 from hack.bench.table import Row, show
 from kube.resources import NODES
 from kube.testing.server import FakeApiServer
@@ -41,6 +43,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tessera-bench-") as name:
         folder = Path(name)
         rows = [await _starts(folder / "start")]
+        rows += await library.rows(folder / "library")
         rows += await _calls(folder / "calls")
         rows += await _searching(folder / "search")
         for title, more, config in (

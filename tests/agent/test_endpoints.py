@@ -2,6 +2,8 @@
 
 import asyncio
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.config.settings import Address
-from agent.endpoints import LONGEST_RELEASE_S, Endpoints
+from agent.endpoints import Endpoints
+from agent.handlers import LONGEST_RELEASE_S
 from agent.metrics import AgentMetrics
 from agent.report import NodeReport
 from inventory.devices import Node
@@ -186,3 +189,31 @@ async def test_what_the_kubelet_may_hand_out_is_counted_beside_what_is_advertise
         return lab.agent.metrics.panel.value("tessera_agent_devices", {"resource": GPU, "view": view})
 
     await lab.until(lambda: counted("allocatable") == counted("advertised") == 2)
+
+
+async def test_who_asks_before_the_answers_are_loaded_waits_for_them(short_folder: Path) -> None:
+    asked = Asked()
+    asked.endpoints.bind(Address("127.0.0.1", 0), short_folder)
+    asking = asyncio.create_task(ask(asked.endpoints.port, "/healthz"))
+    await asyncio.sleep(0)
+    assert not asked.endpoints.serving
+    await asked.endpoints.serve()
+    assert await asking == (200, "ok\n")
+    await asked.endpoints.stop()
+
+
+async def test_an_address_that_is_taken_is_said_to_be_so_before_anything_is_served(short_folder: Path) -> None:
+    first, second = Asked().endpoints, Asked().endpoints
+    first.bind(Address("127.0.0.1", 0), short_folder)
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{first.port}"):
+        second.bind(Address("127.0.0.1", first.port), short_folder)
+    await first.stop()
+    assert list(short_folder.glob("*.sock")) == []
+
+
+def test_a_start_loads_nothing_that_only_probes_and_the_api_server_need() -> None:
+    look = (
+        "import agent.main, sys; print(sorted(sys.modules.keys() & {'aiohttp', 'attr', 'yaml', 'simulator', 'http'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -7,6 +7,7 @@
  *   instances<i>  how many MIG instances there are while the mode is on
  * With TESSERA_STUB_OTHER_SET set, an event goes to a set in which another GPU was registered: some libraries give it to
  * whichever set is waited on. It names its device either way.
+ * TESSERA_STUB_STEP_MS is how often a wait for events looks for such a file (10), at least 1.
  *
  * Everything that is missing here is "function not found" to the agent, as with a driver that is older than a feature.
  * Other libraries can be had of the same source: -DWITHOUT_EVENTS has no event functions, -DTWIN_UUIDS says the same UUID
@@ -278,8 +279,10 @@ static int next_xid(EventSet set, Device *device)
 
 int nvmlEventSetWait_v2(EventSet set, EventData *data, unsigned timeout_ms)
 {
-    const struct timespec step = {0, 10 * 1000 * 1000};
-    for (unsigned waited = 0;; waited += 10) {
+    const char *given = getenv("TESSERA_STUB_STEP_MS");
+    const unsigned step_ms = given ? (unsigned)atoi(given) : 10;
+    const struct timespec step = {step_ms / 1000, (long)(step_ms % 1000) * 1000 * 1000};
+    for (unsigned waited = 0;; waited += step_ms) {
         int xid = next_xid(set, &data->device);
         if (xid >= 0) {
             data->type = XID_EVENT;

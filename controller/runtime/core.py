@@ -326,7 +326,11 @@ class Core:
         """The ledger holds a new state: by the watch, or by a write of ours."""
         self._watcher.seen(before, workload)
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
-        self.engine.put(workload, now_s)
+        try:
+            self.engine.put(workload, now_s)
+        except Exception:
+            log.exception("workload %s could not be taken in", key)
+            self._check_s = now_s
         self.retaining.observed(workload)
         self.on_workload(workload, False)
         gates = self.engine.state.config.gates

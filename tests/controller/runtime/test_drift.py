@@ -98,6 +98,30 @@ async def test_an_object_that_was_taken_in_by_half_has_the_sums_looked_at(monkey
             assert counted(scene, "tessera_drift_total")
 
 
+async def test_a_state_that_our_own_write_brought_and_the_engine_took_by_half_is_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put, stumbles = Engine.put, ["a"]
+
+    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> bool:
+        told = put(engine, given, now_s)
+        if isinstance(given, Workload) and given.status.admission is not None and stumbles:
+            stumbles.clear()
+            engine.state.cluster.remove_holder(WorkloadKey(given.key))
+            raise RuntimeError("by half")
+        return told
+
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller():
+            monkeypatch.setattr(Engine, "put", stumble)
+            scene.workload("a", 2)
+            await eventually(lambda: counted(scene, "tessera_drift_total"))
+            await scene.until_admitted("a")
+            assert A in scene.core.engine.state.cluster.holders
+            assert not scene.core.engine.state.assumed
+
+
 async def test_what_is_unsound_even_then_is_counted_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as scene:
         scene.queue(cpus=2)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import click
 import pytest
+from msgspec import structs
 
 from agent import main
 from agent.config import load_or_last_good
+from agent.devicefiles import required_channel_problem
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from kube.testing import eventually
@@ -252,6 +254,24 @@ async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, 
     assert len(lab.endpoint().healthy) == 9
     process.path.write_text(EAGER)
     await process.healthy(3)
+
+
+async def test_a_reload_that_requires_what_the_host_lacks_leaves_the_old_settings(
+    lab: Lab, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.start(SHARED)
+    await process.healthy(9)
+    # Simulated GPUs lack no channel: this host is taken for a real one.
+    monkeypatch.setattr(
+        main, "required_channel_problem", lambda found: required_channel_problem(structs.replace(found, simulate=None))
+    )
+    process.path.write_text(EAGER + "imex: {channelIDs: [0], required: true}\n")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await lab.until(lambda: bool(lab.outlet.problems))
+    assert lab.outlet.problems[0].startswith(
+        "config rejected, the old one stays: imex.required: requested IMEX channel"
+    )
+    assert len(lab.endpoint().healthy) == 9
 
 
 async def test_a_bad_config_at_the_start_gives_way_to_the_last_good_one(lab: Lab, process: Process) -> None:

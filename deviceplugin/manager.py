@@ -1,8 +1,8 @@
 """Keeps one registered server for each resource the node advertises, whatever the kubelet does meanwhile.
 
 Desired state in (``apply``), servers out. One task (``run``) compares the two, the kubelet's socket and our own
-sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. It looks when the folder is
-said to have changed, and each second in any case. Views of resources that
+sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. It looks when there is said
+to be another kubelet, and each second in any case. Views of resources that
 already have a server are swapped at once, without waiting for the task.
 """
 
@@ -115,12 +115,20 @@ class PluginManager:
 
     async def run(self) -> None:
         """Mend until cancelled."""
-        news = FolderNews(self._folder, self._wake.set)
+        news = FolderNews((self._kubelet_socket or self._folder / "none").parent, self._hinted)
         news.start()
         try:
             await self._run(news)
         finally:
             news.stop()
+
+    def _hinted(self) -> None:
+        """A new kubelet is met at once. Sockets of ours that somebody removed wait for the poll.
+
+        The kubelet that runs has streams from them yet: one that ends just as another is registered takes it along.
+        """
+        if self._identify_kubelet() != self._kubelet:
+            self._wake.set()
 
     async def _run(self, news: FolderNews) -> None:
         while True:

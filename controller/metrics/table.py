@@ -88,7 +88,8 @@ COUNTED: Final = (
     _counter(
         "kueue_preemption_target_recomputations_total",
         ("cluster_queue", "result"),
-        "Workloads whose victims were another's, decided anew",
+        "Workloads whose victims were another's, decided anew: deferred_fit (it fits once those are gone), new_targets"
+        " (others go for it) or skipped (neither)",
     ),
     _counter(
         "kueue_cohort_subtree_admitted_workloads_total", ("cohort", "priority_class"), "Admitted below the cohort"

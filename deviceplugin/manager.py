@@ -1,8 +1,9 @@
 """Keeps one registered server for each resource the node advertises, whatever the kubelet does meanwhile.
 
 Desired state in (``apply``), servers out. One task (``run``) compares the two, the kubelet's socket and our own
-sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. Views of resources that
-already have a server are swapped at once, without waiting for the task.
+sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. It looks when news of the
+folder come, and each second in any case. Views of resources that already have a server are swapped at once, without
+waiting for the task.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from deviceplugin.choice import Preferrer
+from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
 from deviceplugin.observer import Observer
 from deviceplugin.server import DevicePluginServer
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 POLL_S = 1.0
 UNHEARD_S = 3.0
 """How long a registered server may be without a stream before it registers again."""
-FIRST_RETRY_S = 0.2
+FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
 
 
@@ -113,9 +115,23 @@ class PluginManager:
 
     async def run(self) -> None:
         """Mend until cancelled."""
+        news = FolderNews((self._kubelet_socket or self._folder / "none").parent, self._hinted)
+        news.start()
+        try:
+            await self._run(news)
+        finally:
+            news.stop()
+
+    def _hinted(self) -> None:
+        """A new kubelet is met at once; what else happens in the folder is mostly our own doing, and can wait."""
+        if self._identify_kubelet() != self._kubelet:
+            self._wake.set()
+
+    async def _run(self, news: FolderNews) -> None:
         while True:
             self._wake.clear()
             await self.mend()
+            news.renew()
             # Whatever wakes it, it looks: a timer that sets the event costs half of a timeout that is raised.
             timer = asyncio.get_running_loop().call_later(self._pause_s(), self._wake.set)
             try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin import manager as manager_module
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
 from deviceplugin.observer import SilentObserver
@@ -297,6 +298,18 @@ async def test_a_kubelet_restart_is_noticed_by_the_next_poll(kubelet: FakeKubele
             assert kubelet.held() >= set(held)
             kubelet.delete("keeps")
     assert POLL_S <= 1.0
+
+
+async def test_a_kubelet_restart_is_noticed_without_waiting_for_a_poll(
+    kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "POLL_S", 3600.0)
+    async with running(kubelet) as manager:
+        manager.apply([view_of(gpus(8))])
+        await listed(kubelet, 8)
+        for _ in range(3):
+            await kubelet.restart()
+            await listed(kubelet, 8)
 
 
 async def test_while_the_kubelet_is_away_it_is_not_ready(kubelet: FakeKubelet, manager: PluginManager) -> None:

@@ -4,6 +4,7 @@ Agents run on the machine beside the node (see hack.cluster), each with a state 
 cluster's mark, so that taking the cluster down ends them whatever happened to the test.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import grpc
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.podresources import PodResources
 from agent.report import DeviceReport, NodeReport
 from hack.agents import AgentProcess
 from hack.cluster import waiting
@@ -30,6 +33,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.node import NodeHost
 from hack.cluster.render import TEST_IMAGE
+from inventory.ids import ResourceName
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -185,6 +189,20 @@ class Lab:
             until(equal, f"allocatable {dict(wanted)}", timeout_s)
         except ClusterError as late:
             raise AssertionError(f"{late}; last seen {seen}") from None
+
+    def await_offered(self, wanted: Mapping[str, int]) -> None:
+        """Return once the kubelet itself has these amounts to give. The node's allocatable follows a second later, and
+        while that still says what was there before, the scheduler binds pods that the kubelet then refuses.
+        """
+        client = PodResources(self.host.kubelet_dir / "pod-resources")
+
+        def equal() -> bool:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                offered = asyncio.run(client.allocatable())
+                return all(len(offered.get(ResourceName(name), ())) == amount for name, amount in wanted.items())
+            return False
+
+        until(equal, f"the kubelet to offer {dict(wanted)}")
 
     # Agents.
 

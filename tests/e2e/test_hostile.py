@@ -57,8 +57,8 @@ def test_garbage_on_the_socket(target: Path, garbage: bytes) -> None:
 
 @pytest.mark.parametrize(
     "ids",
-    [[], [""], ["GPU-nobody"], ["GPU-nobody"] * 2, ["../../etc/passwd"], ["\u2603" * 1000], MANY],
-    ids=["none", "empty", "unknown", "twice", "path", "snow", "many"],
+    [[""], ["GPU-nobody"], ["GPU-nobody"] * 2, ["../../etc/passwd"], ["\u2603" * 1000], MANY],
+    ids=["empty", "unknown", "twice", "path", "snow", "many"],
 )
 def test_ids_that_are_none(target: Path, ids: list[str]) -> None:
     with grpc.insecure_channel(f"unix:{target}") as channel:
@@ -73,6 +73,17 @@ def test_ids_that_are_none(target: Path, ids: list[str]) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=10)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_container_that_gets_nothing_is_answered_with_nothing(target: Path) -> None:
+    """As NVIDIA's plugin answers: an empty list of devices names none."""
+    with grpc.insecure_channel(f"unix:{target}") as channel:
+        stub = pb_grpc.DevicePluginStub(channel)
+        request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[])])
+        (answer,) = stub.Allocate(request, timeout=10).container_responses
+    assert not answer.devices
+    assert not answer.mounts
+    assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": ""}
 
 
 def test_requests_beyond_any_kubelet_s(target: Path) -> None:

@@ -99,10 +99,15 @@ def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     if len(roles) == 1 and (group.fast or len(pods) >= group.minimum):
         ((name, own),) = roles.items()
         minimum = group.minimum if group.minimum < group.total else None
-        return (pod_set(own[0], name, group.total, minimum=minimum),)
+        return (pod_set(_model(own), name, group.total, minimum=minimum),)
     if missing > 0:
         return ()
-    return tuple(pod_set(own[0], name, len(own)) for name, own in roles.items())
+    return tuple(pod_set(_model(own), name, len(own)) for name, own in roles.items())
+
+
+def _model(pods: Sequence[SeenPod]) -> SeenPod:
+    """The oldest that waits, else the oldest. What a pod was let go with, its node above all, stays in its spec."""
+    return next((pod for pod in pods if pod.is_held), pods[0])
 
 
 def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:

@@ -280,7 +280,9 @@ class _Life:
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
         if moved and compose.is_reserved(workload.typed) and not any(pod.may_run for pod in self.pods):
             return [DeleteWorkload(name=workload.name, uid=workload.typed.metadata.uid)]
-        sets = () if compose.is_reserved(workload.typed) else self._sets()
+        # Those that were let go tell no more what was asked for: the workload itself does, until one comes that waits.
+        asks = not compose.is_reserved(workload.typed) and any(pod.is_held for pod in self.counted)
+        sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.lookups)
         holding = [pod for pod in self.pods if pod.has_finalizer]
         metadata = podcompose.metadata_patch(self.group, holding, workload, self.settings) if holding else {}

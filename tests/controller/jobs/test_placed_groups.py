@@ -51,6 +51,21 @@ class TestPlacedGroup:
             world.settle()
             assert world.hosts()["again"] == "h2"
 
+    def test_evicted_with_some_done_it_does_not_ask_for_the_node_on_which_these_ran(self) -> None:
+        """What a pod was let go with stands in its spec for good."""
+        world = group(2)
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.settle()
+        before = world.workload["spec"]["podSets"]
+        world.end("p0", "Succeeded")
+        world.evict()
+        for _ in range(20):
+            world.step()
+            assert world.workload["spec"]["podSets"] == before
+        world.create(member("n1", 2))
+        world.settle()
+        assert world.workload["spec"]["podSets"] == before
+
     def test_a_replacement_waits_until_the_place_is_left(self) -> None:
         world = group(2)
         world.admit(hosts={"h1": 1, "h2": 1})

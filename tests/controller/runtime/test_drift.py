@@ -49,6 +49,8 @@ async def test_people_are_told_what_had_drifted_on_the_controllers_lease() -> No
         async with scene.controller():
             scene.workload("a", 2)
             await scene.until_admitted("a")
+            # Or the echo of the admission would bring it back.
+            await eventually(lambda: not scene.core.engine.state.assumed)
             scene.core.engine.state.cluster.remove_holder(A)
             check_now(scene)
             await eventually(lambda: any(one["reason"] == "EngineRebuilt" for one in scene.server.list_all(EVENTS)))

@@ -8,6 +8,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from kube.clock import SystemClock
+
 T = TypeVar("T")
 
 EPOCH_S = 1_700_000_000.0
@@ -39,22 +41,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
 
-class LoopClock:
-    """A ``kube.clock.Clock`` that goes by the running loop's time."""
+class LoopClock(SystemClock):
+    """The running loop's time in place of the machine's."""
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
     def wall(self) -> float:
         return EPOCH_S + self.monotonic()
-
-    async def wait(self, event: asyncio.Event, timeout_s: float | None) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await event.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 def stamp(at_s: float) -> str:

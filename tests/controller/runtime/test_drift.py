@@ -1,5 +1,7 @@
 """Sums that have drifted are made anew from the objects while the controller runs: counted, told, and on it goes."""
 
+from collections.abc import Callable
+
 import pytest
 
 from controller.engine.engine import Engine
@@ -80,21 +82,30 @@ async def test_a_write_under_way_is_not_decided_a_second_time() -> None:
             core.engine.validate()
 
 
-async def test_an_object_that_was_taken_in_by_half_has_the_sums_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    put, stumbles = Engine.put, ["a"]
+def stumble_once(
+    monkeypatch: pytest.MonkeyPatch, over: Callable[[Workload], bool], lose: Callable[[Engine, WorkloadKey], object]
+) -> None:
+    """The engine loses the first Workload that it is to stumble ``over``, and raises."""
+    put, stumbled = Engine.put, list[WorkloadKey]()
 
     def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> bool:
         told = put(engine, given, now_s)
-        if isinstance(given, Workload) and given.metadata.name in stumbles:
-            stumbles.clear()
-            engine.state.queues.remove(WorkloadKey(given.key))
+        if isinstance(given, Workload) and over(given) and not stumbled:
+            stumbled.append(WorkloadKey(given.key))
+            lose(engine, stumbled[0])
             raise RuntimeError("by half")
         return told
 
+    monkeypatch.setattr(Engine, "put", stumble)
+
+
+async def test_an_object_that_was_taken_in_by_half_has_the_sums_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as scene:
         scene.queue(cpus=2)
         async with scene.controller():
-            monkeypatch.setattr(Engine, "put", stumble)
+            stumble_once(
+                monkeypatch, lambda one: one.metadata.name == "a", lambda engine, key: engine.state.queues.remove(key)
+            )
             scene.workload("a", 2)
             await scene.until_admitted("a")
             assert counted(scene, "tessera_drift_total")
@@ -103,20 +114,14 @@ async def test_an_object_that_was_taken_in_by_half_has_the_sums_looked_at(monkey
 async def test_a_state_that_our_own_write_brought_and_the_engine_took_by_half_is_mended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    put, stumbles = Engine.put, ["a"]
-
-    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> bool:
-        told = put(engine, given, now_s)
-        if isinstance(given, Workload) and given.status.admission is not None and stumbles:
-            stumbles.clear()
-            engine.state.cluster.remove_holder(WorkloadKey(given.key))
-            raise RuntimeError("by half")
-        return told
-
     async with stage() as scene:
         scene.queue(cpus=2)
         async with scene.controller():
-            monkeypatch.setattr(Engine, "put", stumble)
+            stumble_once(
+                monkeypatch,
+                lambda one: one.status.admission is not None,
+                lambda engine, key: engine.state.cluster.remove_holder(key),
+            )
             scene.workload("a", 2)
             await eventually(lambda: counted(scene, "tessera_drift_total"))
             await scene.until_admitted("a")

@@ -8,7 +8,7 @@ from agent.report import NodeReport
 
 
 class Answers(Struct, frozen=True):
-    """Who is asked. ``healthy`` and ``ready`` answer with None, or with why not.
+    """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
 
     ``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not.
     """

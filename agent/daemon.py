@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 HOLDERS_WITHIN_S = 2.0
 FILES_POLL_S = 5.0
 FILES = "device-files"
-"""Who withholds devices that no container could use."""
+"""The reason's name under which devices that no container could use are withheld."""
 LIST_FIRST_S = 0.1
 """The kubelet's first list goes out before anything else is begun."""
 LISTED_WITHIN_S = 2.0

@@ -56,7 +56,7 @@ class Cycle:
         self._leaving = Victims()
         """The same of all trees: quota is a tree's own, nodes are everybody's."""
         self._placed: set[WorkloadKey] = set()
-        """Whose pods got new places in this cycle: these are written before anybody makes them go."""
+        """Workloads whose pods got new places in this cycle: these are written before anybody preempts them."""
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
@@ -260,8 +260,8 @@ class Cycle:
             return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
 
     def _gone(self, entry: Entry) -> tuple[Holder, ...]:
-        """Whose room the entry may count as free: its own victims, and all who were told to go before it. For quota
-        alone those of its own tree say as much.
+        """The workloads whose room the entry may count as free: its own victims, and all of this cycle before it. Where
+        it needs quota alone, the victims of other trees make no difference.
         """
         if not entry.targets and not self._leaving:
             return ()

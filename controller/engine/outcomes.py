@@ -41,7 +41,7 @@ class Outcomes:
                 self._beyond.decided(entry)
             if entry.second_pass:
                 if entry.key in self._state.told:
-                    # Somebody who was decided on before it makes it go.
+                    # An entry that was decided on before it has preempted it.
                     self._state.second.pop(entry.key, None)
                 else:
                     made.append(self._second_pass(entry, record))
@@ -186,7 +186,7 @@ class Outcomes:
                 state.cluster.replace_holder(msgspec.structs.replace(holder, evicted=True))
         for key, admitted in assumed.items():
             queue = state.cluster.queues.get(admitted.holder.cluster_queue)
-            # Who is not pending any more has been told of since, by an object that says what holds now.
+            # A workload that is not pending any more has a newer object, which says what it holds now.
             if queue is None or state.queues.remove(key) is None:
                 continue
             state.cluster.add_holder(admitted.holder)

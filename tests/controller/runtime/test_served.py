@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 
+from controller.engine.resources import ClusterQueueName
 from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
@@ -26,6 +27,9 @@ async def test_metrics_probes_and_explanations_of_a_leader() -> None:
             scene.workload("b", 1)
             scene.workload("c", 2)
             await eventually(lambda: scene.condition("b", "QuotaReserved") != "")
+            # The first is told while the second may still be on its way.
+            queues = scene.core.engine.state.queues
+            await eventually(lambda: len(list(queues.parked(ClusterQueueName("cq")))) == 2)
             port = process.listeners[HERE].port
             assert await get(port, "/healthz") == (200, "ok\n")
             assert await get(port, "/readyz") == (200, "ok\n")

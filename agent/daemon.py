@@ -13,31 +13,31 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from agent import checkpoint
-from agent.announcer import Announcer
-from agent.checkpoint import Checkpoint
-from agent.clock import until_poll
+from agent.cluster.announcer import Announcer
+from agent.cluster.nodewatch import CONFIG_LABEL, NodeWatch
+from agent.cluster.outlet import Outlet
 from agent.config.settings import Settings
-from agent.devicefiles import DeviceFiles
-from agent.endpoints import Endpoints
+from agent.hardware.driver import Discovery, Driver, Versions
+from agent.hardware.monitor import GpuMonitor
+from agent.hardware.resets import ResetDetector
+from agent.hardware.worker import XidEvent
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState
-from agent.layoutstate import LayoutState
-from agent.linkscores import LinkScores
-from agent.metrics import AgentMetrics, CallObserver
+from agent.keeping import checkpoint
+from agent.keeping.checkpoint import Checkpoint
+from agent.keeping.layoutstate import LayoutState
+from agent.keeping.statefiles import Known, StateFiles
+from agent.kubelet.devicefiles import DeviceFiles
+from agent.kubelet.linkscores import LinkScores
+from agent.kubelet.podresources import HolderWatch, PodResources
+from agent.kubelet.podwatch import PodWatch
 from agent.mig.node import MigNode
-from agent.monitor import GpuMonitor
 from agent.mps.node import MpsNode
-from agent.nodewatch import CONFIG_LABEL, NodeWatch
-from agent.nvml.driver import Discovery, Driver, Versions
-from agent.nvml.worker import XidEvent
-from agent.outlet import Outlet
 from agent.picture import Choices, Picture
-from agent.podresources import HolderWatch, PodResources
-from agent.podwatch import PodWatch
+from agent.process.clock import until_poll
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
-from agent.resets import ResetDetector
-from agent.statefiles import Known, StateFiles
+from agent.serving.endpoints import Endpoints
+from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep

@@ -16,8 +16,7 @@ from typing import IO
 
 from msgspec import structs
 
-from agent import heap
-from agent.clock import SteadyClock, until_poll
+from agent.cluster.outlet import NoCluster, NoOutlet, Outlet
 from agent.config import (
     ConfigError,
     ConfigName,
@@ -31,10 +30,11 @@ from agent.config import (
     stand_in,
 )
 from agent.daemon import Agent, Restart
-from agent.devicefiles import required_channel_problem
-from agent.files import identity
-from agent.log import configure
-from agent.outlet import NoCluster, NoOutlet, Outlet
+from agent.keeping.files import identity
+from agent.kubelet.devicefiles import required_channel_problem
+from agent.process import heap
+from agent.process.clock import SteadyClock, until_poll
+from agent.process.log import configure
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def make_outlet(settings: Settings) -> Outlet:
     """The API server, or nothing for ``--kubeconfig none``. Raises OSError where the kubeconfig cannot be used."""
     if not settings.use_api_server:
         return NoOutlet()
-    from agent.apioutlet import ApiOutlet
+    from agent.cluster.apioutlet import ApiOutlet
 
     return ApiOutlet(settings)
 

@@ -12,19 +12,19 @@ from agent.health.events import Event
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
+from agent.kubelet.podresources import Holder
 from agent.mps.clients import ClientCaps, ClientSettings, client_settings
-from agent.podresources import Holder
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ResourceView
-from inventory import fractions
 from inventory.devices import Node
-from inventory.gpulayout import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve
 from inventory.ids import DeviceId, GpuUuid, NodeName, ResourceName
-from inventory.layout import Layout, LogicalDevice, Resource, plan
-from inventory.layoutchange import Advance, Blocked, advance
-from inventory.linktable import LinkTable
-from inventory.preference import Chooser
-from inventory.sharing import LayoutSpec, ReplicaPolicy, SharingMode
+from inventory.layout import fractions
+from inventory.layout.change import Advance, Blocked, advance
+from inventory.layout.entries import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve
+from inventory.layout.layout import Layout, LogicalDevice, Resource, plan
+from inventory.layout.sharing import LayoutSpec, ReplicaPolicy, SharingMode
+from inventory.preference.linktable import LinkTable
+from inventory.preference.preference import Chooser
 
 SHOWN_PODS = 8
 

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from agent.health.faults import Fault
 from agent.health.states import DeviceHealth, Transition
+from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
 from agent.picture import Picture
-from agent.podresources import Holder
 from deviceplugin.manager import ServerStatus
 from inventory.devices import Node
 from inventory.ids import DeviceId, GpuUuid
-from inventory.layout import Resource
+from inventory.layout.layout import Resource
 
 
 class DeviceReport(Struct, frozen=True):

@@ -162,7 +162,7 @@ def is_kind_missing(failed: KubeError) -> bool:
 
 
 class Controller:
-    """The controller's read-only answers (see ``controller.runtime.explain``)."""
+    """The controller's read-only answers (see ``controller.explain``)."""
 
     def __init__(self, where: Where, cluster: ClusterConfig | None, client: Client | None) -> None:
         self._where = where

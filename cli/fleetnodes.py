@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from agent.gpunode import build
-from agent.labels import labels
+from agent.cluster.gpunode import build
+from agent.cluster.labels import labels
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode, read_gpu_node
 from inventory.devices import Clique, Gpu, MigInstance, MigProfile, Node
 from inventory.ids import GpuUuid, MigUuid, NodeName
-from inventory.layout import Layout, plan
+from inventory.layout.layout import Layout, plan
+from inventory.layout.sharing import LayoutSpec
 from inventory.links import Link, PcieLevel
-from inventory.sharing import LayoutSpec
-from simulator.fleet import Fleet, GpuSpec, NodeSpec
-from simulator.fleetfile import load_fleet
+from simulator.fleet.fleet import Fleet, GpuSpec, NodeSpec
+from simulator.fleet.fleetfile import load_fleet
 
 _UNBOUNDED = {"cpu": "1000000", "memory": "1000Ti", "pods": "110"}
 

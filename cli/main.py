@@ -9,15 +9,15 @@ import click
 from inventory import __version__
 
 COMMANDS: Final = {
-    "advise": "cli.advise:advise",
-    "doctor": "cli.doctor:doctor",
-    "explain": "cli.explain:explain",
-    "layout": "cli.layout:layout",
-    "node": "cli.node:node",
-    "queue": "cli.queue:queue",
-    "release-nvml": "cli.node:release_nvml",
+    "advise": "cli.advise.command:advise",
+    "doctor": "cli.doctor.command:doctor",
+    "explain": "cli.explain.command:explain",
+    "layout": "cli.layout.command:layout",
+    "node": "cli.node.command:node",
+    "queue": "cli.queue.command:queue",
+    "release-nvml": "cli.node.command:release_nvml",
     "sim": "cli.sim:sim",
-    "simulate": "cli.simulate:simulate_command",
+    "simulate": "cli.simulate.command:simulate_command",
 }
 
 

@@ -13,14 +13,14 @@ from cli.cluster import Json, Where, named_config
 from controller.config.load import default, load, parse
 from controller.config.settings import ControllerConfig
 from controller.engine.engine import Engine
-from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.explain import explained, queue_shown, waiting
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
-from controller.runtime.explain import explained, queue_shown, waiting
-from controller.runtime.feeds import ORDER
-from controller.runtime.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
 from controller.simulation.waiting import out_of_reach, why
+from controller.watching.feeds import ORDER
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource

@@ -1,4 +1,4 @@
-"""``tessera-controller``: from the command line to a running ``controller.runtime.process.Process``, and out again.
+"""``tessera-controller``: from the command line to a running ``controller.process.process.Process``, and out again.
 
 Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
 """
@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from controller.config.load import load
 from controller.config.settings import ControllerConfig
-from controller.log import configure
-from controller.runtime.flags import PROGRAM, Asked, Flags, UsageError, parse
-from controller.runtime.process import Process
-from controller.runtime.uninstall import remove_finalizers
+from controller.process.flags import PROGRAM, Asked, Flags, UsageError, parse
+from controller.process.log import configure
+from controller.process.process import Process
+from controller.process.uninstall import remove_finalizers
 from kube.client import Client
 from kube.config import load as connect
 from kube.errors import ConfigError as ClusterConfigError

@@ -16,9 +16,9 @@ from deviceplugin.strategy import (
     DeviceNode,
     NodeAccess,
 )
-from inventory.fractions import FractionError, check_granted, is_fractional
 from inventory.ids import DeviceId
-from inventory.layout import LogicalDevice, Resource
+from inventory.layout.fractions import FractionError, check_granted, is_fractional
+from inventory.layout.layout import LogicalDevice, Resource
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_ROOT = "/var/run/nvidia-container-devices"

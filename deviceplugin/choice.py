@@ -1,4 +1,4 @@
-"""Preferring devices without holding anybody up: the shell around ``inventory.preference``.
+"""Preferring devices without holding anybody up: the shell around ``inventory.preference.preference``.
 
 Where somebody planned which devices the next container is to have, a ``Planner`` says so, and the links do not decide.
 
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, ResourceName
-from inventory.preference import PendingPreference, UnknownDeviceError, UnsatisfiableError, any_answer
+from inventory.preference.preference import PendingPreference, UnknownDeviceError, UnsatisfiableError, any_answer
 
 BUDGET_S = 0.4
 SLICE_S = 0.002

@@ -23,7 +23,7 @@ from deviceplugin.choice import Preferrer
 from deviceplugin.observer import Observer
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
-from inventory.preference import PreferenceError
+from inventory.preference.preference import PreferenceError
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 

@@ -9,9 +9,9 @@ from msgspec import structs
 from deviceplugin.answer import Mount
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.ids import DeviceId
-from inventory.layout import LogicalDevice, Resource
-from inventory.preference import Chooser
-from inventory.sharing import ReplicaPolicy
+from inventory.layout.layout import LogicalDevice, Resource
+from inventory.layout.sharing import ReplicaPolicy
+from inventory.preference.preference import Chooser
 
 
 class ClientEdits(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 
 from deviceplugin.answer import ContainerAnswer
 from inventory.ids import DeviceId
-from inventory.layout import LogicalDevice
+from inventory.layout.layout import LogicalDevice
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 
 VERSION = "v1beta1"

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from hack.cluster.images import Image, archive
+from hack.cluster.programs.images import Image, archive
 from hack.show import ROOT
 
 TAG = "tessera.test/tessera-agent:test"

@@ -26,7 +26,7 @@ import grpc.aio
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.nvml.gpus import sysfs_bus_id
+from agent.hardware.gpus import sysfs_bus_id
 from agent.telemetry.fields import FIELDS, Kind
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess

@@ -9,8 +9,8 @@ fleet -> hardware (pure state) -> simulation (clock, store, listeners) -> nvml (
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator.hardware.store import StoreError
 from simulator.reading import InputError
-from simulator.store import StoreError
 
 if TYPE_CHECKING:
     from simulator.simulation import Simulation

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from simulator import hardware as hw
-from simulator import orders
 from simulator.control import SOCKET_FILE, read_request
-from simulator.hardware import OrderError
+from simulator.fleet import orders
+from simulator.hardware import hardware as hw
+from simulator.hardware.hardware import OrderError
+from simulator.hardware.status import describe
+from simulator.hardware.store import Store, StoreError
 from simulator.reading import InputError
-from simulator.status import describe
-from simulator.store import Store, StoreError
 
 ANSWER_TIMEOUT_S = 10.0
 ANSWER_LIMIT = 2**20

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simulator.hardware import OrderError
-from simulator.orders import Order, parse_order
+from simulator.fleet.orders import Order, parse_order
+from simulator.hardware.hardware import OrderError
 from simulator.reading import InputError, Reader, Source
 
 log = logging.getLogger(__name__)

@@ -18,16 +18,17 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from simulator import hardware as hw
-from simulator import orders, trees
 from simulator.control import ControlServer, read_request
-from simulator.eventsets import EventSet
-from simulator.fleet import Fleet, NodeSpec
-from simulator.fleetfile import load_fleet
-from simulator.hardware import GpuState, Hardware, Notice
-from simulator.orders import Order, Status
-from simulator.status import describe
-from simulator.store import Store
+from simulator.fleet import orders
+from simulator.fleet.fleet import Fleet, NodeSpec
+from simulator.fleet.fleetfile import load_fleet
+from simulator.fleet.orders import Order, Status
+from simulator.hardware import hardware as hw
+from simulator.hardware import trees
+from simulator.hardware.eventsets import EventSet
+from simulator.hardware.hardware import GpuState, Hardware, Notice
+from simulator.hardware.status import describe
+from simulator.hardware.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agent.files import write_atomically
+from agent.keeping.files import write_atomically
 from yamlfile.tree import MAX_BYTES
 
 NAME = "config.last-good"

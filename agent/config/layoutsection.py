@@ -1,7 +1,7 @@
 """The ``layout:`` list, GPU by GPU: of the config file, and of ``GpuLayout.spec.layout``. One reader for both.
 
 What can be said without a node is said here, with line and key; whether the GPUs are there is
-``inventory.gpulayout.resolve``'s.
+``inventory.layout.entries.resolve``'s.
 """
 
 import re
@@ -10,7 +10,8 @@ from typing import Any
 
 from agent.config.parsers import MEMORY_MIB
 from agent.config.reader import Reader
-from inventory.gpulayout import (
+from inventory.ids import ResourceName
+from inventory.layout.entries import (
     MAX_MPS_CLIENTS,
     PERCENT_RESOURCE,
     FractionPlacement,
@@ -21,8 +22,7 @@ from inventory.gpulayout import (
     MpsClient,
     WhenBusy,
 )
-from inventory.ids import ResourceName
-from inventory.sharing import SharingMode
+from inventory.layout.sharing import SharingMode
 from yamlfile import Document, Kind, Place, parse_text
 from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
 

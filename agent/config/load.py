@@ -18,7 +18,7 @@ from agent.mig.settings import MigSettings
 from agent.mps.settings import MpsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
-from inventory.sharing import LayoutSpec
+from inventory.layout.sharing import LayoutSpec
 from yamlfile import ConfigError, parse_text, read_text
 from yamlfile.parsers import Unfit, words_in
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from agent.config.settings import ConfigFallback, FallbackStrategy
-from agent.files import write_atomically
+from agent.keeping.files import write_atomically
 from yamlfile import ConfigError
 
 NAME = "config.name"

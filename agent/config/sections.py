@@ -12,7 +12,7 @@ from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
 from inventory.ids import ResourceName
-from inventory.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
+from inventory.layout.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
 from yamlfile import Kind, Place
 from yamlfile.parsers import BOOL, TEXT, Parser, integer, one_of
 
@@ -142,7 +142,8 @@ def _selector(place: Place) -> DeviceSelector:
 
 
 def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
-    """Of two entries for one device the first counts (``inventory.layout``), as with NVIDIA's plugin: it is said.
+    """The first of two entries for one device counts (``inventory.layout.layout``), as with NVIDIA's plugin; a warning
+    names both.
 
     Only what the file alone shows; UUIDs are compared as written.
     """

@@ -10,9 +10,9 @@ from agent.mig.settings import MigSettings
 from agent.mps.settings import MpsSettings
 from agent.telemetry.settings import MetricsSettings
 from deviceplugin.strategy import AllocationSpec
-from inventory.gpulayout import GpuLayoutSpec
 from inventory.ids import NodeName
-from inventory.sharing import LayoutSpec, ReplicaPolicy
+from inventory.layout.entries import GpuLayoutSpec
+from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 
 
 class LogFormat(StrEnum):

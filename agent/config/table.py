@@ -20,8 +20,8 @@ from agent.config.parsers import (
 from agent.config.settings import FallbackStrategy, LogFormat, LogLevel
 from agent.telemetry.settings import HostnameLabel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
-from inventory.gpulayout import WhenBusy
-from inventory.sharing import MigStrategy, ReplicaPolicy
+from inventory.layout.entries import WhenBusy
+from inventory.layout.sharing import MigStrategy, ReplicaPolicy
 from yamlfile.parsers import BOOL, PATH, TEXT, WORDS, Parser, integer, one_of, seconds, some_of
 
 

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from agent.hardware.errors import NvmlError
+from agent.hardware.migchange import GpuMig, InUseError, ModeChange
 from agent.mig.journal import Entry, Journal
 from agent.mig.outcomes import MigState, Outcome, Wish
-from agent.nvml.errors import NvmlError
-from agent.nvml.migchange import GpuMig, InUseError, ModeChange
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
-from inventory.migplan import (
+from inventory.layout.entries import WhenBusy
+from inventory.mig.plan import (
     DestroyCompute,
     DestroyInstance,
     DoesNotFit,

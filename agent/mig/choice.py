@@ -7,14 +7,14 @@ line says which GPU it is. Everything else of the configuration is carried out a
 import logging
 from collections.abc import Mapping
 
-from agent.files import identity
+from agent.keeping.files import identity
 from agent.mig import parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
 from agent.mig.settings import MigSettings
 from inventory.devices import Gpu
-from inventory.gpulayout import GpuMode, Mig
 from inventory.ids import GpuUuid
+from inventory.layout.entries import GpuMode, Mig
 from yamlfile import ConfigError, read_text
 
 log = logging.getLogger(__name__)

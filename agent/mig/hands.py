@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.monitor import GpuMonitor
-from agent.nvml.migchange import GpuMig, ModeChange, read_mig, set_mode, set_mode_alone, take
+from agent.hardware.migchange import GpuMig, ModeChange, read_mig, set_mode, set_mode_alone, take
+from agent.hardware.monitor import GpuMonitor
 from inventory.devices import Gpu
-from inventory.migplan import Step
+from inventory.mig.plan import Step
 
 READ_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from agent.files import write_atomically
+from agent.keeping.files import write_atomically
 from inventory.ids import GpuUuid
-from inventory.migplan import Slot
+from inventory.mig.plan import Slot
 
 log = logging.getLogger(__name__)
 

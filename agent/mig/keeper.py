@@ -16,8 +16,8 @@ from agent.mig.change import GpuChange, Ground, Hands
 from agent.mig.journal import Journal
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from inventory.devices import Gpu
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
+from inventory.layout.entries import WhenBusy
 
 log = logging.getLogger(__name__)
 

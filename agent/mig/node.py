@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import grpc
 import grpc.aio
 
-from agent.clock import until_poll
 from agent.config.settings import Settings
+from agent.hardware.monitor import GpuMonitor
+from agent.kubelet.podresources import PodResources
 from agent.mig.change import Hands
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
 from agent.mig.evictor import Evictor
@@ -22,14 +23,13 @@ from agent.mig.journal import Entry, Journal
 from agent.mig.keeper import MigKeeper
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.settings import MigSettings
-from agent.monitor import GpuMonitor
 from agent.picture import Picture
-from agent.podresources import PodResources
+from agent.process.clock import until_poll
 from inventory.devices import Gpu, MigInstance
-from inventory.gpulayout import Mig, WhenBusy
 from inventory.ids import DeviceId, GpuUuid
-from inventory.layout import physical_id
-from inventory.migparts import split
+from inventory.layout.entries import Mig, WhenBusy
+from inventory.layout.layout import physical_id
+from inventory.mig.parts import split
 
 log = logging.getLogger(__name__)
 

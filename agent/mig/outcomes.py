@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
+from inventory.layout.entries import WhenBusy
 
 
 class Wish(Struct, frozen=True):

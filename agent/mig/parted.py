@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from agent.mig.outcomes import Wish
 from inventory.devices import Gpu
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
+from inventory.layout.entries import WhenBusy
 from yamlfile import Document, Kind, Place, parse_text
 from yamlfile.parsers import BOOL, TEXT, integer
 

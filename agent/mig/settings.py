@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from inventory.gpulayout import WhenBusy
+from inventory.layout.entries import WhenBusy
 
 
 class MigSettings(Struct, frozen=True, kw_only=True):

@@ -4,10 +4,10 @@ from enum import IntEnum
 
 import pynvml
 
+from agent.hardware.errors import NvmlError
+from agent.hardware.query import must
+from agent.hardware.worker import GpuWorker
 from agent.mps.control import MpsError
-from agent.nvml.errors import NvmlError
-from agent.nvml.query import must
-from agent.nvml.worker import GpuWorker
 
 
 class ComputeMode(IntEnum):

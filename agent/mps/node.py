@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
+from agent.kubelet.podresources import Holder
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import daemon_specs
 from agent.picture import Picture
-from agent.podresources import Holder
 from inventory.ids import DeviceId
-from inventory.layout import REPLICA_MARK, physical_id
+from inventory.layout.layout import REPLICA_MARK, physical_id
 
 WHO = "mps"
 MIG = "mig"

@@ -52,7 +52,7 @@ def programs(settings: MpsSettings, *, simulated: bool) -> Programs:
     if simulated:
         import simulator
 
-        folder = Path(simulator.__file__).parent
+        folder = Path(simulator.__file__).parent / "mps"
         return Programs((*python, str(folder / "mpscontrol.py")), (*python, str(folder / "mpsclient.py")))
     control, canary = (str(settings.control_program),), (*python, str(_HERE / "canary.py"))
     if not settings.private_shm:

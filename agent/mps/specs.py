@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from inventory.devices import Gpu, Node
-from inventory.gpulayout import Fractional, GpuMode, Mps
 from inventory.ids import GpuUuid
-from inventory.layout import Layout
-from inventory.sharing import SharingMode
+from inventory.layout.entries import Fractional, GpuMode, Mps
+from inventory.layout.layout import Layout
+from inventory.layout.sharing import SharingMode
 
 CLIENTS_BEFORE_VOLTA = 16
 CLIENTS = 48

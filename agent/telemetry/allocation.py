@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from agent.podresources import Holder
+from agent.kubelet.podresources import Holder
 from agent.telemetry.owners import PodContainer
 from inventory.devices import Gpu, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
-from inventory.layout import Layout, LogicalDevice, physical_id
+from inventory.layout.layout import Layout, LogicalDevice, physical_id
 
 WHOLE, MIG = "whole", "mig"
 SLICES = 7

@@ -9,8 +9,8 @@ from typing import Any
 
 import pynvml
 
-from agent.nvml.errors import CallFailed, NvmlError
-from agent.nvml.query import ask, must
+from agent.hardware.errors import CallFailed, NvmlError
+from agent.hardware.query import ask, must
 from agent.telemetry.fields import GPM_METRICS
 from agent.telemetry.readings import Values
 

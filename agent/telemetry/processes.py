@@ -5,8 +5,8 @@ from typing import Any
 import pynvml
 from msgspec import Struct, structs
 
-from agent.nvml.errors import CallFailed
-from agent.nvml.query import ABSENT, ask, translate
+from agent.hardware.errors import CallFailed
+from agent.hardware.query import ABSENT, ask, translate
 from agent.telemetry.readings import ProcessReading
 
 MIB = 1 << 20

@@ -10,9 +10,9 @@ from typing import Any
 
 import pynvml
 
-from agent.nvml.errors import CallFailed
-from agent.nvml.migs import mig_handles
-from agent.nvml.query import ask, text
+from agent.hardware.errors import CallFailed
+from agent.hardware.migs import mig_handles
+from agent.hardware.query import ask, text
 from agent.telemetry import processes
 from agent.telemetry.fields import (
     CLOCK_REASONS,

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from agent.hardware.errors import NvmlError
 from agent.health.faults import FaultKind
-from agent.nvml.errors import NvmlError
+from agent.kubelet.podresources import Holder
 from agent.picture import Picture
-from agent.podresources import Holder
 from agent.telemetry import collectors, healthwatch, usage
 from agent.telemetry.activity import ActivityLog
 from agent.telemetry.allocation import Place, allocations, tenants
@@ -50,7 +50,7 @@ ALWAYS = frozenset({POWER, CLOCK_REASONS})
 
 
 class Gpus(Protocol):
-    """The part of ``agent.monitor.GpuMonitor`` that is used here."""
+    """The part of ``agent.hardware.monitor.GpuMonitor`` that is used here."""
 
     @property
     def session(self) -> int:

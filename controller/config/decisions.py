@@ -7,7 +7,7 @@ from controller.config.idlegates import IDLE
 from controller.config.oldgates import GONE
 from controller.config.reader import Found
 from controller.config.settings import Policy
-from controller.engine.config import (
+from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
     Backfill,
@@ -19,10 +19,10 @@ from controller.engine.config import (
     VictimOrder,
     WaitForPodsReady,
 )
-from controller.engine.gates import DEFAULTS, FeatureGates
-from controller.engine.honestunits import HonestUnits
-from controller.engine.podrequests import RequestRules, Transformation
-from controller.engine.resources import ResourceName
+from controller.engine.model.gates import DEFAULTS, FeatureGates
+from controller.engine.model.honestunits import HonestUnits
+from controller.engine.model.podrequests import RequestRules, Transformation
+from controller.engine.model.resources import ResourceName
 from controller.objects.quantity import Quantity
 from yamlfile import Place
 

@@ -29,9 +29,9 @@ from controller.config.values import (
     number,
     opaque,
 )
-from controller.engine.config import Backfill, QuotaCheckStrategy, VictimOrder
-from controller.engine.gpufailures import OnFailure
-from controller.engine.shares import PreemptionStrategy
+from controller.engine.model.config import Backfill, QuotaCheckStrategy, VictimOrder
+from controller.engine.quota.shares import PreemptionStrategy
+from controller.failures.gpufailures import OnFailure
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")

@@ -20,7 +20,7 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
-from controller.engine.gpufailures import Rules as GpuFailureRules
+from controller.failures.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.engine.config import EngineConfig
-from controller.engine.gpufailures import Rules as GpuFailureRules
+from controller.engine.model.config import EngineConfig
+from controller.failures.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"

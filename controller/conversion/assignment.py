@@ -9,13 +9,7 @@ from typing import Final
 import msgspec
 
 from controller.conversion.tree import ConversionError, Json, children, kind_of, texts
-from controller.engine.topologyencoding import (
-    MAX_DOMAINS_PER_SLICE,
-    Domain,
-    TopologyEncodingError,
-    decode,
-    encode,
-)
+from controller.engine.model.encoding import MAX_DOMAINS_PER_SLICE, Domain, TopologyEncodingError, decode, encode
 from controller.objects.decode import DecodeError
 from controller.objects.decode import decode as read
 from controller.objects.workload import TopologyAssignment

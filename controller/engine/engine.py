@@ -10,26 +10,17 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from controller.engine.activity import Inactive
-from controller.engine.beyond import Beyond
-from controller.engine.claims import Claim
-from controller.engine.cluster import DriftError
-from controller.engine.clusterevents import ClusterEvents
-from controller.engine.config import EngineConfig
-from controller.engine.cycle import Cycle
-from controller.engine.decisions import Decision, Decisions, Pending
-from controller.engine.enginestate import EngineState, members
-from controller.engine.entry import Entry
-from controller.engine.flavorassigner import FlavorAssigner
-from controller.engine.incoming import Incoming
-from controller.engine.intake import SLICE_REPLACES, Standing, standing
-from controller.engine.nomination import Nominator
-from controller.engine.outcomes import Outcomes
-from controller.engine.placement import Placement
-from controller.engine.queues.pending import PendingWorkload, Place
-from controller.engine.queuestate import Holder, QueueState
-from controller.engine.quotashares import QuotaShares
-from controller.engine.resources import (
+from controller.engine.claims.beyond import Beyond
+from controller.engine.claims.claims import Claim
+from controller.engine.cluster.cluster import DriftError
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.conditions.decisions import Decision, Decisions, Pending
+from controller.engine.conditions.stories import Stories
+from controller.engine.cycle.cycle import Cycle
+from controller.engine.cycle.nomination import Nominator
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     CohortName,
@@ -39,9 +30,18 @@ from controller.engine.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.stories import Stories
-from controller.engine.usagehistory import Record as UsageRecord
-from controller.engine.workloadevents import WorkloadEvents
+from controller.engine.outcomes import Outcomes
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload, Place
+from controller.engine.quota.queuestate import Holder, QueueState
+from controller.engine.quota.quotashares import QuotaShares
+from controller.engine.quota.usagehistory import Record as UsageRecord
+from controller.engine.state.activity import Inactive
+from controller.engine.state.clusterevents import ClusterEvents
+from controller.engine.state.enginestate import EngineState, members
+from controller.engine.state.intake import SLICE_REPLACES, Standing, standing
+from controller.engine.state.workloadevents import WorkloadEvents
+from controller.engine.topology.port import Placement
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject

@@ -4,22 +4,22 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from controller.engine import reasons, status
-from controller.engine.assignment import PodSetChoice
-from controller.engine.beyond import Beyond
-from controller.engine.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
-from controller.engine.enginestate import EngineState
-from controller.engine.entry import Entry
-from controller.engine.evictionstatus import evicted
-from controller.engine.incoming import PreemptionReason, Target
+from controller.engine.claims.beyond import Beyond
+from controller.engine.cluster.incoming import PreemptionReason, Target
+from controller.engine.conditions import reasons, status
+from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
+from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.conditions.records import Record, Rule
+from controller.engine.conditions.stories import Stories
+from controller.engine.cycle.secondpass import placed_holder, with_places
+from controller.engine.flavors.assignment import PodSetChoice
+from controller.engine.model.resources import Usage, WorkloadKey
+from controller.engine.model.workload import PodSetRequests, WorkloadInfo, usage_of
+from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import RequeueReason
-from controller.engine.queuestate import Holder
-from controller.engine.records import Record, Rule
-from controller.engine.resources import Usage, WorkloadKey
-from controller.engine.secondpass import placed_holder, with_places
-from controller.engine.stories import Stories
-from controller.engine.workload import PodSetRequests, WorkloadInfo, usage_of
-from controller.engine.workloadevents import SECOND_PASS_FIRST_S, SECOND_PASS_LAST_S, requests_of
+from controller.engine.quota.queuestate import Holder
+from controller.engine.state.enginestate import EngineState
+from controller.engine.state.workloadevents import SECOND_PASS_FIRST_S, SECOND_PASS_LAST_S, requests_of
 
 
 class Outcomes:

@@ -10,10 +10,10 @@ What may be changed on a Job, by the API server's validation (pkg/registry/batch
 
 from typing import Final
 
-from controller.jobs import names
-from controller.jobs.kind import Ending, Outcome, Patch
-from controller.jobs.marks import is_elastic
-from controller.jobs.podsets import (
+from controller.jobframework import names
+from controller.jobframework.kind import Ending, Outcome, Patch
+from controller.jobframework.marks import is_elastic
+from controller.jobframework.podsets import (
     JobPodSet,
     PodSetInfo,
     SeenWorkload,
@@ -22,7 +22,7 @@ from controller.jobs.podsets import (
     started_template,
     template_patch,
 )
-from controller.jobs.raw import (
+from controller.jobframework.raw import (
     JobError,
     Json,
     annotations,
@@ -38,7 +38,7 @@ from controller.jobs.raw import (
     strings,
     text,
 )
-from controller.jobs.topologyrequest import check_groups, topology_request
+from controller.jobframework.topologyrequest import check_groups, topology_request
 
 MAIN: Final = "main"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"

@@ -10,8 +10,8 @@ One thing is asked of the caller: a job that it hands in is never older than its
 given up for good (quota, a finalizer) is given up because of what the job was seen to be.
 """
 
-from controller.jobs import compose, elastic, names
-from controller.jobs.actions import (
+from controller.jobframework import compose, elastic, names
+from controller.jobframework.actions import (
     Action,
     CreateWorkload,
     DeleteWorkload,
@@ -26,14 +26,14 @@ from controller.jobs.actions import (
     StopJob,
     UpdateWorkload,
 )
-from controller.jobs.context import Context, controls, is_finished, is_going, is_live
-from controller.jobs.kind import Outcome
-from controller.jobs.marks import prebuilt_workload
-from controller.jobs.owners import NestingTooDeepError, is_managed, managed_ancestor
-from controller.jobs.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
-from controller.jobs.raw import JobError, labels, text
-from controller.jobs.readiness import pods_ready_action
-from controller.jobs.settings import JobSettings, Lookups, Observed
+from controller.jobframework.context import Context, controls, is_finished, is_going, is_live
+from controller.jobframework.kind import Outcome
+from controller.jobframework.marks import prebuilt_workload
+from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
+from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
+from controller.jobframework.raw import JobError, labels, text
+from controller.jobframework.readiness import pods_ready_action
+from controller.jobframework.settings import JobSettings, Lookups, Observed
 from controller.objects.meta import find_condition, is_true
 
 # Evicted for these, a workload is queued again without a delay.

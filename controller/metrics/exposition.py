@@ -7,23 +7,23 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.config.settings import ControllerConfig
-from controller.engine.activity import local_queue_problem
+from controller.engine.conditions.reasons import FINISHED
 from controller.engine.engine import Engine
-from controller.engine.intake import local_queue_of
-from controller.engine.nodes import Node
+from controller.engine.model.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
 from controller.engine.queues.pending import PendingWorkload
-from controller.engine.queuestate import Holder, QueueState
-from controller.engine.queueusage import sums
-from controller.engine.reasons import FINISHED
-from controller.engine.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
-from controller.engine.shares import share
+from controller.engine.quota.queuestate import Holder, QueueState
+from controller.engine.quota.queueusage import sums
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.shares import share
+from controller.engine.state.activity import local_queue_problem
+from controller.engine.state.intake import local_queue_of
 from controller.metrics.book import Book, Labels, gauges
 from controller.metrics.table import READ
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.runtime.feeds import Feeds
-from controller.runtime.flags import VERSION
-from controller.runtime.term import Term
+from controller.process.flags import VERSION
+from controller.process.term import Term
+from controller.watching.feeds import Feeds
 
 Gauges = dict[str, dict[Labels, float]]
 _ACTIVE: Final = "active"

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from controller.engine import reasons
-from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.conditions import reasons
+from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.conditions.evictionstatus import cause_of
 from controller.engine.engine import Engine
-from controller.engine.evictionstatus import cause_of
-from controller.engine.resources import ClusterQueueName
+from controller.engine.model.resources import ClusterQueueName
 from controller.metrics.book import Book
 from controller.objects.meta import Condition, epoch_s, find_condition
 from controller.objects.workload import Workload
-from kube.writes import Outcome, Write
+from kube.writing.writes import Outcome, Write
 
 
 class Counting:
@@ -191,7 +191,7 @@ class Counting:
         if self._local_queues:
             self._book.observe(f"kueue_local_queue_{name}", *_local(workload), _class(workload), value=value)
 
-    # -- writes (kube.writes.Observer) -------------------------------------------------------------------------------
+    # -- writes (kube.writing.writes.Observer) -----------------------------------------------------------------------
 
     def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:  # noqa: ARG002 - the Observer's shape
         self._book.observe("tessera_write_seconds", write.verb.value, _resource(write), value=latency_s)

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator
 
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.resources import WorkloadKey
 
 
 class Alarms:

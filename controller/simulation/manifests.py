@@ -13,8 +13,8 @@ import msgspec
 
 from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
-from controller.engine.status import moment
-from controller.jobs.settings import JobSettings, Lookups
+from controller.engine.conditions.status import moment
+from controller.jobframework.settings import JobSettings, Lookups
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
 from controller.objects.meta import Condition, KubernetesObject, ObjectMeta, epoch_s

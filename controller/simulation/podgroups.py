@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.engine.runtimes import RUNTIME
-from controller.jobs import podcompose, podgroup
-from controller.jobs.podview import SeenPod, key_of
-from controller.jobs.raw import JobError, Json, annotations
-from controller.jobs.settings import JobSettings, Lookups
+from controller.engine.claims.runtimes import RUNTIME
+from controller.jobframework.podview import SeenPod, key_of
+from controller.jobframework.raw import JobError, Json, annotations
+from controller.jobframework.settings import JobSettings, Lookups
+from controller.pods import podcompose, podgroup
 from controller.simulation.documents import Document
 from yamlfile.parsers import Unfit, go_duration
 

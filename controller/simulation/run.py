@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
-from controller.engine import lifecycle, reasons, status
-from controller.engine.config import EngineConfig
-from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.conditions import reasons, status
+from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
-from controller.engine.intake import local_queue_of
-from controller.engine.reasons import PendingReason
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.state.intake import local_queue_of
+from controller.lifecycle import lifecycle
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.simulation import tell

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.engine.runtimes import RUNTIME
-from controller.jobs import compose, names
+from controller.engine.claims.runtimes import RUNTIME
+from controller.jobframework import compose, names
+from controller.jobframework.kind import JobKind
+from controller.jobframework.marks import priority_class, queue_name
+from controller.jobframework.owners import is_managed
+from controller.jobframework.raw import JobError, labels, shown, strings
+from controller.jobframework.settings import JobSettings, Lookups
 from controller.jobs.batchjob import BatchJob
-from controller.jobs.kind import JobKind
-from controller.jobs.marks import priority_class, queue_name
-from controller.jobs.owners import is_managed
-from controller.jobs.raw import JobError, labels, shown, strings
-from controller.jobs.settings import JobSettings, Lookups
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload

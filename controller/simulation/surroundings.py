@@ -1,10 +1,10 @@
 """What a workload's queues say, for the steps of its life. Source: the same rules as the live controller's."""
 
+from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
-from controller.engine.intake import local_queue_of
-from controller.engine.lifecycle import Surroundings
-from controller.engine.resources import ClusterQueueName, FlavorName
-from controller.engine.status import checks_for
+from controller.engine.model.resources import ClusterQueueName, FlavorName
+from controller.engine.state.intake import local_queue_of
+from controller.lifecycle.lifecycle import Surroundings
 from controller.objects.workload import Workload
 
 

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from controller.engine.decisions import Admitted
+from controller.engine.conditions.decisions import Admitted
 from controller.engine.engine import Engine
-from controller.engine.queuestate import QueueState
-from controller.engine.queueusage import quantity_of
-from controller.engine.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
-from controller.engine.shares import share
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain, decode
+from controller.engine.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.quota.queueusage import quantity_of
+from controller.engine.quota.shares import share
 from controller.engine.topology.measures import Spread as Measured
-from controller.engine.topologyencoding import HOSTNAME_LABEL, Domain, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits

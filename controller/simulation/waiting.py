@@ -1,14 +1,14 @@
 """Why a workload waits that no cycle gets to see: its queue leads nowhere, is stopped, or it may not queue."""
 
-from controller.engine.activity import Inactive, local_queue_problem
-from controller.engine.decisions import Pending
+from controller.engine.conditions.decisions import Pending
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.conditions.records import Rule
+from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
-from controller.engine.heldback import held_back
-from controller.engine.intake import local_queue_of
-from controller.engine.reasons import PendingReason
-from controller.engine.records import Rule
-from controller.engine.resources import ClusterQueueName, WorkloadKey
-from controller.engine.sentences import sentence
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.state.activity import Inactive, local_queue_problem
+from controller.engine.state.intake import local_queue_of
+from controller.lifecycle.heldback import held_back
 from controller.objects.workload import Workload
 
 _STOPPED = ("Stopped", "ClusterQueueIsInactive")

@@ -4,22 +4,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.bench import (
-    agent,
-    departures,
-    drain,
-    drainmodel,
-    engine,
-    fragmentation,
-    label,
-    metrics,
-    migplan,
-    preemption,
-    preferred,
-    soak,
-    topology,
-    writes,
-)
+from hack.bench.decisions import departures, engine, fragmentation, preemption, topology
+from hack.bench.node import agent, label, metrics, migplan, preferred, soak
+from hack.bench.throughput import drain, drainmodel, writes
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "preferred": lambda _: preferred.main(),

@@ -6,10 +6,10 @@ the rest is pure (``render``, ``controlplane``, ``layout``, ``state``, ``stages`
 """
 
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.errors import ClusterError, UsageError
-from hack.cluster.node import NodeHost
+from hack.cluster.nodes.node import NodeHost
 from hack.cluster.processes import Identity
-from hack.cluster.render import TEST_IMAGE
 from hack.cluster.state import Spec
 
 __all__ = ["TEST_IMAGE", "Cluster", "ClusterError", "Identity", "NodeHost", "Spec", "UsageError"]

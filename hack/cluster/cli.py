@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import ROOT_ENV, default_root
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 
 _FAILED = 1

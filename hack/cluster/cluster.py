@@ -15,13 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hack.cluster import binaries, controlplane, network, pki, prerequisites, processes, waiting
+from hack.cluster import prerequisites, processes, waiting
 from hack.cluster import state as states
+from hack.cluster.controlplane import controlplane, pki
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import MARK_ENV, ClusterPaths, checked_name
 from hack.cluster.mutex import mutex
-from hack.cluster.node import NodeHost
+from hack.cluster.nodes import network
+from hack.cluster.nodes.node import NodeHost
 from hack.cluster.processes import Identity
+from hack.cluster.programs import binaries
 from hack.cluster.startup import Startup
 from hack.cluster.state import Spec, State
 from hack.cluster.sweep import sweep

@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from hack.cluster import controlplane, images, network, pki, processes, render, serviceroute, stages, waiting
+from hack.cluster import processes, waiting
 from hack.cluster import state as states
+from hack.cluster.controlplane import controlplane, pki, render, stages
 from hack.cluster.layout import ClusterPaths
 from hack.cluster.mutex import mutex
-from hack.cluster.node import NodeHost
+from hack.cluster.nodes import network, serviceroute
+from hack.cluster.nodes.node import NodeHost
 from hack.cluster.processes import Identity
+from hack.cluster.programs import images
 from hack.cluster.state import Spec, State
 
 _READY_S = 90.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hack.cluster.errors import ClusterError
-from hack.cluster.network import Addresses, Network
+from hack.cluster.nodes.network import Addresses, Network
 from hack.cluster.processes import Identity
 
 Phase = Literal["starting", "up"]

@@ -8,9 +8,10 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from hack.cluster import cgroups, network, processes
+from hack.cluster import processes
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import ClusterPaths
+from hack.cluster.nodes import cgroups, network
 from hack.cluster.processes import Identity
 from hack.cluster.state import State
 

@@ -1,11 +1,11 @@
-"""The CRD of GpuLayout, from agent/gpulayouts.py."""
+"""The CRD of GpuLayout, from agent/cluster/gpulayouts.py."""
 
+from agent.cluster.gpulayouts import GPU_LAYOUTS, Spec
 from agent.config.layoutsection import KEYS
-from agent.gpulayouts import GPU_LAYOUTS, Spec
 from hack.crds.gpunode import Schema, own_crd, structural
-from inventory.gpulayout import FractionPlacement, LayoutMode, WhenBusy
+from inventory.layout.entries import FractionPlacement, LayoutMode, WhenBusy
 
-SOURCE = "agent/gpulayouts.py"
+SOURCE = "agent/cluster/gpulayouts.py"
 
 _CLIENTS = "has(self.clients) && size(self.clients) > 0"
 _FIRST = "self.clients[0]"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.eventsets import EventSet, FreedError
+from simulator.hardware.eventsets import EventSet, FreedError
 from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, as_pointer, number, put, put_fields, put_handle, target, unpack
 from simulator.nvml.codes import NvmlError

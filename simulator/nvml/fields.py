@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from simulator.boards.telemetry import MEMORY_OVER_GPU_C
 from simulator.nvml import codes
 from simulator.nvml.arguments import number, target
 from simulator.nvml.codes import NvmlError
@@ -11,7 +12,6 @@ from simulator.nvml.links import active_links, is_active, link_end
 from simulator.nvml.memory import AGGREGATE, CORRECTED, UNCORRECTED, VOLATILE, ecc_count
 from simulator.nvml.sensors import violation_ns
 from simulator.nvml.session import Device, on_device
-from simulator.telemetry import MEMORY_OVER_GPU_C
 
 ALL_LINKS = 0xFFFFFFFF
 TYPE_UINT = 1

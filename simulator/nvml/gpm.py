@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from simulator import telemetry
-from simulator.loads import breakpoints
+from simulator.boards import telemetry
+from simulator.boards.loads import breakpoints
+from simulator.boards.telemetry import Activity
 from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, target, unpack
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.links import active_links
 from simulator.nvml.session import Device, Session, on_device, on_system
-from simulator.telemetry import Activity
 
 VERSION = 1
 MOST_METRICS = 477

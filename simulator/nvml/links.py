@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from simulator import topology
+from simulator.boards import wiring as topology
+from simulator.boards.wiring import LEVELS, LinkEnd
 from simulator.nvml import codes
 from simulator.nvml.arguments import (
     Kind,
@@ -18,7 +19,6 @@ from simulator.nvml.arguments import (
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.devices import write_pci
 from simulator.nvml.session import Device, on_device
-from simulator.topology import LEVELS, LinkEnd
 
 MAX_LINKS = 36
 

@@ -111,7 +111,7 @@ def nvmlDeviceGetSramEccErrorStatus(device: Device, status: Any) -> None:
 def nvmlDeviceClearEccErrorCounts(device: Device, counter: Any) -> None:
     from msgspec.structs import replace
 
-    from simulator.hardware import EccCounts
+    from simulator.hardware.hardware import EccCounts
 
     kind = number(counter)
     if kind == VOLATILE:

@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simulator import migstate
-from simulator.hardware import GpuState
-from simulator.loads import CLIENT
-from simulator.migprofiles import MigProfile
+from simulator.boards import migstate
+from simulator.boards.loads import CLIENT
+from simulator.boards.migprofiles import MigProfile
+from simulator.hardware.hardware import GpuState
 from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, put_list
 from simulator.nvml.codes import NvmlError

@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simulator import faults, migstate
-from simulator import hardware as hw
-from simulator.hardware import GpuState, Hardware, Notice
-from simulator.migprofiles import ComputeProfile, compute_profiles
-from simulator.migstate import BusyError, GpuInstance, MigError, MigState, NoRoomError
+from simulator.boards import faults, migstate
+from simulator.boards.migprofiles import ComputeProfile, compute_profiles
+from simulator.boards.migstate import BusyError, GpuInstance, MigError, MigState, NoRoomError
+from simulator.hardware import hardware as hw
+from simulator.hardware.hardware import GpuState, Hardware, Notice
 from simulator.nvml import codes
 from simulator.nvml.arguments import (
     Handle,

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from simulator.hardware import WHOLE_GPU
-from simulator.loads import Load, value_at
+from simulator.boards.loads import Load, value_at
+from simulator.boards.telemetry import MEMORY_UTIL_SHARE
+from simulator.hardware.hardware import WHOLE_GPU
 from simulator.nvml import codes
 from simulator.nvml.arguments import check_version, number, put, put_list, target
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, alias, on_device
-from simulator.telemetry import MEMORY_UTIL_SHARE
 
 MIB = 2**20
 PERCENT = 100

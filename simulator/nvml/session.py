@@ -10,18 +10,18 @@ from functools import lru_cache
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from simulator import migstate, telemetry
-from simulator.boards import Product
-from simulator.eventsets import EventSet
-from simulator.fleet import GpuSpec
-from simulator.hardware import GpuState, Hardware
-from simulator.loads import Load
-from simulator.migprofiles import MigProfile
-from simulator.migstate import ComputeInstance, GpuInstance
+from simulator.boards import migstate, telemetry
+from simulator.boards.boards import Product
+from simulator.boards.loads import Load
+from simulator.boards.migprofiles import MigProfile
+from simulator.boards.migstate import ComputeInstance, GpuInstance
+from simulator.fleet.fleet import GpuSpec
+from simulator.fleet.orders import EVERY_CALL
+from simulator.hardware.eventsets import EventSet
+from simulator.hardware.hardware import GpuState, Hardware
 from simulator.nvml import codes
 from simulator.nvml.arguments import Handle, Kind, unpack
 from simulator.nvml.codes import NvmlError
-from simulator.orders import EVERY_CALL
 from simulator.simulation import Simulation
 
 MIG_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")

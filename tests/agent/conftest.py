@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import monitor, podresources, statefiles
-from agent.nvml import worker
+from agent.hardware import monitor, worker
+from agent.keeping import statefiles
+from agent.kubelet import podresources
 from deviceplugin import manager
 from tests.agent.lab import Lab, laboratory
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import simulator
-from agent.clock import SteadyClock
+from agent.cluster.outlet import NoOutlet, Outlet
 from agent.config import Settings, load
 from agent.daemon import Agent
+from agent.hardware.driver import Discovery
 from agent.health.states import HealthState, Transition
+from agent.kubelet.podresources import Holder
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from agent.mps.settings import MpsSettings
-from agent.nvml.driver import Discovery
-from agent.outlet import NoOutlet, Outlet
 from agent.picture import Picture
-from agent.podresources import Holder
+from agent.process.clock import SteadyClock
 from agent.report import NodeReport
 from deviceplugin.manager import ServerStatus
 from deviceplugin.testing import Endpoint, StandInKubelet

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from agent import daemon
 from agent.config.settings import DriverSettings
-from agent.devicefiles import DeviceFiles
+from agent.kubelet.devicefiles import DeviceFiles
 from tests.agent import hostlab
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.deviceplugin.fakes import allocating

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pynvml
 import pytest
 
-from agent import checkpoint
 from agent.daemon import Restart
+from agent.hardware.worker import GpuWorker
 from agent.health.states import HealthState
-from agent.nvml.worker import GpuWorker
+from agent.keeping import checkpoint
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.agent.lab import EAGER, GPU, Lab, fleet

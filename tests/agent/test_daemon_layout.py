@@ -5,11 +5,11 @@ import asyncio
 import grpc.aio
 import pytest
 
-from agent import podresources
-from agent.gpulayouts import Found
-from inventory.gpulayout import Fractional, LayoutEntry, LayoutMode, TimeSliced
+from agent.cluster.gpulayouts import Found
+from agent.kubelet import podresources
 from inventory.ids import ResourceName
-from kube.reflector import Added, Entry, Key, Removed, Synced
+from inventory.layout.entries import Fractional, LayoutEntry, LayoutMode, TimeSliced
+from kube.reading.reflector import Added, Entry, Key, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.inventory.layouts import layout, on

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent import checkpoint
+from agent.keeping import checkpoint
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make

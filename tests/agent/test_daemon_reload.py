@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from agent import linkscores
-from inventory.linktable import LinkTable
+from agent.kubelet import linkscores
+from inventory.preference.linktable import LinkTable
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from agent import checkpoint
 from agent.health.states import HealthState
+from agent.keeping import checkpoint
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"

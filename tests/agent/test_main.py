@@ -16,7 +16,7 @@ from msgspec import structs
 
 from agent import main
 from agent.config import load_or_last_good
-from agent.devicefiles import required_channel_problem
+from agent.kubelet.devicefiles import required_channel_problem
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from kube.testing import eventually

@@ -14,8 +14,8 @@ from deviceplugin.strategy import NodeAccess
 from deviceplugin.view import ResourceView
 from inventory.devices import Node
 from inventory.ids import DeviceId, MigUuid, NodeName, ResourceName
-from inventory.layout import physical_id
-from inventory.sharing import DeviceSelector, LayoutSpec, MigStrategy, ReplicatedResource, Replication
+from inventory.layout.layout import physical_id
+from inventory.layout.sharing import DeviceSelector, LayoutSpec, MigStrategy, ReplicatedResource, Replication
 from tests.inventory.builders import gpu, node, uuid
 
 GPU = ResourceName("nvidia.com/gpu")

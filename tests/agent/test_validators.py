@@ -12,9 +12,9 @@ from agent.health.events import ProbeFailed, ProbeReason, XidSeen
 from agent.health.machine import HealthCore
 from agent.health.records import HISTORY_LENGTH, Record
 from agent.health.states import HealthState
+from agent.kubelet.plans import Demand, Plans
 from agent.mps.core import LONGEST_PAUSE_S, Phase
 from agent.picture import Choices, Picture
-from agent.plans import Demand, Plans
 from agent.telemetry import usage
 from agent.telemetry.activity import WARM_S, ActivityLog, Use
 from agent.telemetry.allocation import NOBODY, Place
@@ -27,10 +27,10 @@ from agent.telemetry.settings import MetricsSettings
 from agent.telemetry.shares import Attribution, Figure, Split
 from agent.telemetry.usage import Usage
 from deviceplugin.strategy import NodeAccess
-from inventory.gpulayout import TimeSliced
 from inventory.ids import NodeName
+from inventory.layout.entries import TimeSliced
+from tests.agent.kubelet.test_plans import GPU, ask, ids, plans, pod
 from tests.agent.mps import test_core as mps
-from tests.agent.test_plans import GPU, ask, ids, plans, pod
 from tests.inventory.builders import gpu, node, uuid
 
 A = PodContainer("team", "a", "main")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from agent.metrics import HEALTH, AgentMetrics
+from agent.serving.metrics import HEALTH, AgentMetrics
 from agent.telemetry.fields import FIELDS
 from agent.telemetry.series import OWN
 from controller.metrics.table import COUNTED, READ

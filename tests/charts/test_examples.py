@@ -9,16 +9,16 @@ import pytest
 import yaml
 from msgspec import structs
 
+from agent.cluster.gpulayouts import read
 from agent.config import load
-from agent.gpulayouts import read
 from cli.fleetnodes import hardware
 from inventory.devices import Node
-from inventory.gpulayout import GpuLayoutSpec, GpuMode, resolve
 from inventory.ids import GpuUuid, ResourceName
-from inventory.layout import plan
-from inventory.sharing import LayoutSpec
-from simulator.fleetfile import load_fleet
-from tests.agent.test_gpunode import gpu, instance, node
+from inventory.layout.entries import GpuLayoutSpec, GpuMode, resolve
+from inventory.layout.layout import plan
+from inventory.layout.sharing import LayoutSpec
+from simulator.fleet.fleetfile import load_fleet
+from tests.agent.cluster.test_gpunode import gpu, instance, node
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FLEETS = sorted((EXAMPLES / "fleets").glob("*.yaml"))

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from inventory.ids import DeviceId, GpuUuid
-from inventory.layout import LogicalDevice
-from inventory.linktable import LinkTable
-from inventory.preference import Chooser, UnsatisfiableError, prefer
-from inventory.sharing import ReplicaPolicy
+from inventory.layout.layout import LogicalDevice
+from inventory.layout.sharing import ReplicaPolicy
+from inventory.preference.linktable import LinkTable
+from inventory.preference.preference import Chooser, UnsatisfiableError, prefer
 from tests.conformance import corpus
 from tests.inventory import oracle
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceNode, NodeAccess, imex_channel_path
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
-from inventory.layout import LogicalDevice, Resource
-from inventory.linktable import LinkTable
-from inventory.preference import Chooser
-from inventory.sharing import ReplicaPolicy, SharingMode
+from inventory.layout.layout import LogicalDevice, Resource
+from inventory.layout.sharing import ReplicaPolicy, SharingMode
+from inventory.preference.linktable import LinkTable
+from inventory.preference.preference import Chooser
 from tests.inventory.builders import instances, matrix, replicas, uuid, whole
 
 GPU = ResourceName("nvidia.com/gpu")

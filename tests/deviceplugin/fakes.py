@@ -14,10 +14,10 @@ from deviceplugin.server import DevicePluginServer
 from deviceplugin.testing import StandInKubelet
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, GpuUuid, ResourceName
-from inventory.layout import Resource
-from inventory.linktable import LinkTable
-from inventory.preference import Chooser, PendingPreference, Preference
-from inventory.sharing import ReplicaPolicy
+from inventory.layout.layout import Resource
+from inventory.layout.sharing import ReplicaPolicy
+from inventory.preference.linktable import LinkTable
+from inventory.preference.preference import Chooser, PendingPreference, Preference
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 

@@ -26,7 +26,7 @@ from deviceplugin.strategy import (
     NodeAccess,
 )
 from inventory.ids import DeviceId
-from inventory.layout import LogicalDevice, Resource
+from inventory.layout.layout import LogicalDevice, Resource
 from tests.deviceplugin.builders import EXTRAS, access_of, gpus, mixture, null_node, shared
 from tests.inventory.builders import instances, replicas, uuid, whole
 

@@ -21,7 +21,7 @@ from deviceplugin.strategy import (
     NodeAccess,
     Symlink,
 )
-from inventory.layout import LogicalDevice
+from inventory.layout.layout import LogicalDevice
 from tests.deviceplugin.builders import EXTRAS, access_of, mixture, null_node
 from tests.deviceplugin.test_answer import DEVICES, SPECS
 from tests.inventory.builders import instances, whole

@@ -7,12 +7,12 @@ from msgspec import Struct
 from deviceplugin.choice import Preferrer
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ResourceView
-from inventory.gpulayout import PERCENT_RESOURCE, Fractional
 from inventory.ids import DeviceId, ResourceName
-from inventory.layout import plan
-from inventory.linktable import LinkTable
-from inventory.preference import Chooser
-from inventory.sharing import LayoutSpec, ReplicaPolicy
+from inventory.layout.entries import PERCENT_RESOURCE, Fractional
+from inventory.layout.layout import plan
+from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
+from inventory.preference.linktable import LinkTable
+from inventory.preference.preference import Chooser
 from tests.inventory.builders import gpu, node, uuid
 
 

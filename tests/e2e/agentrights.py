@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from hack.cluster import binaries
+from hack.cluster.programs import binaries
 from tests.e2e.lab import ROOT, Lab
 
 NAMESPACE = "tessera-system"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from hack.cluster.cluster import Cluster
-from hack.cluster.stages import COMPLETE_AFTER
+from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.lab import EXAMPLES, until
 from tests.e2e.queueapi import Api
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.lab import CRDS, Lab
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.layout import MARK_ENV
+from hack.cluster.programs import binaries
 from kube.config import SERVICE_ACCOUNT_DIR
 from tests.e2e.lab import ROOT, until
 

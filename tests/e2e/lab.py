@@ -24,15 +24,15 @@ import grpc
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.podresources import PodResources
+from agent.kubelet.podresources import PodResources
 from agent.report import DeviceReport, NodeReport
 from hack.agents import AgentProcess
 from hack.cluster import waiting
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
-from hack.cluster.node import NodeHost
-from hack.cluster.render import TEST_IMAGE
+from hack.cluster.nodes.node import NodeHost
 from inventory.ids import ResourceName
 
 ROOT = Path(__file__).parents[2]

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
-from hack.cluster import binaries
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError
-from hack.cluster.stages import COMPLETE_AFTER
+from hack.cluster.programs import binaries
 from hack.cluster.waiting import until as wait_until
 from kube.backoff import Backoff
 from kube.clock import SystemClock
 from kube.errors import NotFoundError
-from kube.reflector import Added, Change, Changed, Reflector, Removed
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from tests.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"

@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from controller.conversion.review import answer
-from hack.cluster import binaries, waiting
+from hack.cluster import waiting
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from tests.conformance.crds import crdfiles
 
 GROUP: Final = "kueue.x-k8s.io"

@@ -19,17 +19,18 @@ from typing import Any
 
 import msgspec
 
-from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
-from hack.cluster import binaries, processes
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from hack.cluster import processes
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.layout import MARK_ENV
-from hack.cluster.stages import COMPLETE_AFTER
+from hack.cluster.programs import binaries
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.config import from_kubeconfig
 from kube.errors import ConflictError
-from kube.reflector import Added, Change, Changed, Reflector, Removed
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
 from tests.e2e import diagnosis
 

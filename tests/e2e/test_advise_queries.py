@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.advisequeries import queries
+from cli.advise.queries import queries
 from hack import prometheus
 
 pytestmark = pytest.mark.e2e

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.articles import A100, GPU, H100, HIGH, PRODUCT, QUEUES, SIMULATE, Json, Scene, cluster_queue
 from tests.e2e.incluster import InCluster

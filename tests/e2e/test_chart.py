@@ -13,16 +13,16 @@ import msgspec
 import pytest
 import yaml
 
-from agent.gpunode import GpuNode
-from agent.publisher import KubePublisher
-from hack.cluster import binaries
+from agent.cluster.gpunode import GpuNode
+from agent.cluster.publisher import KubePublisher
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.clock import SystemClock
 from kube.config import from_kubeconfig
 from kube.testing import eventually
-from tests.agent.test_gpunode import largest
+from tests.agent.cluster.test_gpunode import largest
 
 pytestmark = pytest.mark.e2e
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agent.config import ConfigName, load
-from hack.cluster import binaries
+from hack.cluster.programs import binaries
 
 pytestmark = pytest.mark.e2e
 

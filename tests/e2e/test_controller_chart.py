@@ -10,8 +10,8 @@ import yaml
 
 from controller.config.load import parse
 from controller.config.settings import Policy
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 
 pytestmark = pytest.mark.e2e

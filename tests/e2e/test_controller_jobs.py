@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.engine.topologyencoding import decode as decode_places
+from controller.engine.model.encoding import decode as decode_places
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.runtime.kinds import (
+from controller.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     JOBS,
@@ -23,8 +23,8 @@ from controller.runtime.kinds import (
     TOPOLOGIES,
     WORKLOAD_CLASSES,
 )
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Selection
 from tests.e2e.queuelab import ALONE, QUEUE, QueueLab, as_controller, install, lab, until

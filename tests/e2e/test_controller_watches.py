@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.cut import Cut
 from tests.e2e.queuelab import install, lab, until

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hack import agentimage
-from hack.cluster import binaries
+from hack.cluster.programs import binaries
 from tests.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
 
 pytestmark = pytest.mark.e2e

@@ -13,10 +13,10 @@ import yaml
 
 from cli.main import tessera
 from hack import prometheus
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.layout import MARK_ENV
-from hack.cluster.render import TEST_IMAGE
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.dashboards import FOLDER
 from hack.prometheus import Prometheus

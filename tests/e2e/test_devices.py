@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
-from hack.cluster import binaries
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
 from hack.cluster.cluster import Cluster
-from hack.cluster.render import TEST_IMAGE
+from hack.cluster.controlplane.render import TEST_IMAGE
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.backoff import Backoff
 from kube.clock import SystemClock
-from kube.reflector import Added, Change, Changed, Reflector, Removed
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet
 from tests.e2e.lab import until as settled
 from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until

@@ -52,7 +52,7 @@ def test_every_example_is_used() -> None:
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES}
-    # tests/cli/test_simulate.py, tests/controller/config/test_file.py, test_plain_pods.py, test_layouts.py and
+    # tests/cli/simulate/test_command.py, tests/controller/config/test_file.py, test_plain_pods.py, test_layouts.py and
     # test_metrics.py see to these, file by file.
     used |= {str(path.relative_to(EXAMPLES)) for folder in ELSEWHERE for path in (EXAMPLES / folder).iterdir()}
     assert used == {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}

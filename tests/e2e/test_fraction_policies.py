@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.lab import until
 

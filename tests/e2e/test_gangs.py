@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.podlab import GPU, PLACED, Gang, PodLab, install_pods, pod_lab
 from tests.e2e.queuelab import as_controller

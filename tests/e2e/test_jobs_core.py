@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from controller.jobs import names
-from controller.jobs.actions import ReleaseQuota, StopJob
+from controller.jobframework import names
+from controller.jobframework.actions import ReleaseQuota, StopJob
+from controller.jobframework.kind import Patch
+from controller.jobframework.raw import Json
 from controller.jobs.batchjob import BatchJob
-from controller.jobs.kind import Patch
-from controller.jobs.raw import Json
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until
 from tests.controller.jobs.model import ConflictError, InvalidError, World

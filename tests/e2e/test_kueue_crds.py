@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.crds import crdfiles
 from tests.e2e.incluster import NAMESPACE, SERVICE, InCluster

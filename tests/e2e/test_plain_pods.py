@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.runtime.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
-from hack.cluster import binaries
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.lab import EXAMPLES, ROOT
 from tests.e2e.podlab import (

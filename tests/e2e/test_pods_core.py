@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.podactions import DeletePod, PodAction
-from controller.jobs.podview import POD_INDEX, TERMINATION_TARGET
-from controller.jobs.raw import Json
-from hack.cluster import binaries
+from controller.jobframework.podview import POD_INDEX, TERMINATION_TARGET
+from controller.jobframework.raw import Json
+from controller.pods.podactions import DeletePod, PodAction
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until
 from tests.controller.jobs.model import ConflictError, InvalidError

@@ -12,7 +12,7 @@ import yaml
 from agent.telemetry import collectors
 from controller.config.load import parse
 from hack import prometheus
-from hack.cluster import binaries
+from hack.cluster.programs import binaries
 from hack.dashboards import FOLDER
 from tests.charts.series import RULES
 from tests.e2e.lab import EXAMPLES

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hack.bench.soak import soak
+from hack.bench.node.soak import soak
 
 pytestmark = pytest.mark.e2e
 

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine import status
+from controller.engine.conditions import status
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload
-from controller.runtime.kinds import WORKLOADS, reader
-from controller.runtime.ledger import Ledger
-from controller.runtime.mergepatch import patch_of, status_body
-from controller.runtime.workloadwrites import Result, WorkloadWrites
-from hack.cluster import binaries
+from controller.watching.kinds import WORKLOADS, reader
+from controller.watching.ledger import Ledger
+from controller.writing.mergepatch import patch_of, status_body
+from controller.writing.workloadwrites import Result, WorkloadWrites
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Client
 from kube.clock import SystemClock
@@ -29,8 +29,8 @@ from kube.config import ClusterConfig, from_kubeconfig
 from kube.errors import ConflictError, InvalidError
 from kube.resources import Resource
 from kube.testing import eventually
-from kube.writer import DEFAULTS, Writer
-from kube.writes import Outcome, Verb, Write
+from kube.writing.writer import DEFAULTS, Writer
+from kube.writing.writes import Outcome, Verb, Write
 from tests.e2e.lab import until
 from tests.e2e.queueapi import GROUP, Api, await_kinds, converting, install
 from tests.e2e.queuelab import ACCOUNT, NAMESPACE, grant

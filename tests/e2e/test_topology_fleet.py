@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.engine.topologyencoding import decode as decode_places
+from controller.engine.model.encoding import decode as decode_places
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.runtime.kinds import (
+from controller.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     JOBS,
@@ -26,10 +26,10 @@ from controller.runtime.kinds import (
     TOPOLOGIES,
     WORKLOAD_CLASSES,
 )
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
-from hack.cluster.render import TEST_IMAGE
-from hack.cluster.stages import COMPLETE_AFTER
+from hack.cluster.controlplane.render import TEST_IMAGE
+from hack.cluster.controlplane.stages import COMPLETE_AFTER
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, fleet
 from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, install, lab, until

@@ -19,9 +19,9 @@ from controller.webhooks.injection import UrlTarget
 from controller.webhooks.keeper import OwnCertificates, SecretName
 from controller.webhooks.server import WebhookServer
 from controller.webhooks.service import WebhookService
-from hack.cluster import binaries
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.backoff import Backoff
 from kube.client import Client

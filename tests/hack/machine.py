@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hack.cluster import network, nodeinit, processes
+from hack.cluster import processes
 from hack.cluster.layout import ClusterPaths
+from hack.cluster.nodes import network, nodeinit
 
 _PLACES = (
     "/etc",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.engine.entry import Entry
-from controller.engine.nomination import Nominator
-from hack.bench.departures import Cluster, measured
+from controller.engine.cycle.nomination import Nominator
+from controller.engine.queues.entry import Entry
+from hack.bench.decisions.departures import Cluster, measured
 
 
 def test_a_gang_tells_as_many_to_go_as_it_needs_and_runs_when_they_have_left() -> None:

@@ -10,16 +10,16 @@ import pytest
 
 from controller.config.load import parse
 from controller.config.settings import Policy
-from hack.bench import drain
-from hack.bench.drain import CHOICES, COMMANDS, KUEUE_POLICY, Run
-from hack.bench.drainload import WORKLOADS, Load, Result, Status
-from hack.bench.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
-from hack.bench.nullcontroller import QUEUES, Admitter
+from hack.bench.throughput import drain
+from hack.bench.throughput.drain import CHOICES, COMMANDS, KUEUE_POLICY, Run
+from hack.bench.throughput.drainload import WORKLOADS, Load, Result, Status
+from hack.bench.throughput.drainshape import NODE_CPUS, RACK, Class, Shape, nodes, setting, shape, workload
+from hack.bench.throughput.nullcontroller import QUEUES, Admitter
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.reflector import Change, Changed
+from kube.reading.reflector import Change, Changed
 from kube.testing import FakeApiServer, eventually
-from kube.writer import Writer
+from kube.writing.writer import Writer
 
 QUEUE = "cq-0-0"
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from controller.config.settings import Policy
-from hack.bench.busyserver import BusyClient, BusyServer, Cores, Costs
-from hack.bench.drainload import WORKLOADS
-from hack.bench.drainmodel import Run, config, drained
-from hack.bench.drainshape import shape
-from hack.bench.virtual import LoopClock, run
+from hack.bench.throughput.busyserver import BusyClient, BusyServer, Cores, Costs
+from hack.bench.throughput.drainload import WORKLOADS
+from hack.bench.throughput.drainmodel import Run, config, drained
+from hack.bench.throughput.drainshape import shape
+from hack.bench.throughput.virtual import LoopClock, run
 from kube.client import Client
 from kube.errors import ConflictError
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.engine.config import EngineConfig
-from hack.bench.engine import drain
-from hack.bench.engineload import POLICIES
+from controller.engine.model.config import EngineConfig
+from hack.bench.decisions.engine import drain
+from hack.bench.decisions.engineload import POLICIES
 
 
 @pytest.mark.parametrize("config", POLICIES.values(), ids=POLICIES)

@@ -1,6 +1,6 @@
 """Claims about the benchmark of fragmentation: same traces for all, and which node is chosen does matter."""
 
-from hack.bench.fragmentation import Fleet, allocated, trace
+from hack.bench.decisions.fragmentation import Fleet, allocated, trace
 
 SMALL = (1, 1, 1, 2, 4)
 

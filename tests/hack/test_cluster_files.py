@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster import controlplane, images, pki, render, stages
+from hack.cluster.controlplane import controlplane, pki, render, stages
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import ClusterPaths, NodePaths
-from hack.cluster.network import Addresses, Network
+from hack.cluster.nodes.network import Addresses, Network
 from hack.cluster.processes import Identity
+from hack.cluster.programs import images
 from hack.cluster.state import Spec, State, claimed_ports, decode, encode, load, save
 
 ADDRESSES = Addresses(Network("198.18.16.0/20"))

@@ -14,18 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster import (
-    TEST_IMAGE,
-    Cluster,
-    ClusterError,
-    NodeHost,
-    Spec,
-    UsageError,
-    binaries,
-    images,
-    processes,
-    waiting,
-)
+from hack.cluster import TEST_IMAGE, Cluster, ClusterError, NodeHost, Spec, UsageError, processes, waiting
+from hack.cluster.programs import binaries, images
 from tests.hack import machine
 
 pytestmark = pytest.mark.e2e

@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.cluster import binaries, golang, network, nodeinit, prerequisites, processes, serviceroute, sweep, waiting
+from hack.cluster import prerequisites, processes, sweep, waiting
 from hack.cluster.cli import chosen_programs, main, split_kubectl
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.mutex import mutex
+from hack.cluster.nodes import network, nodeinit, serviceroute
 from hack.cluster.processes import Identity
+from hack.cluster.programs import binaries, golang
 
 DEBIAN = prerequisites.Machine(
     system="Linux",

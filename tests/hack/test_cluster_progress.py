@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster import binaries, golang
-from hack.cluster.progress import Progress, describe
+from hack.cluster.programs import binaries, golang
+from hack.cluster.programs.progress import Progress, describe
 
 
 def test_what_is_left_follows_from_the_pace_of_late() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
-from inventory.layout import LogicalDevice
+from inventory.layout.layout import LogicalDevice
 from inventory.links import Link, PcieLevel, ScoreMatrix
 
 PAIR_SCORES = st.one_of(

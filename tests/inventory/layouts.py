@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from inventory.gpulayout import (
+from inventory.ids import ResourceName
+from inventory.layout.entries import (
     FractionPlacement,
     GpuLayoutSpec,
     GpuSelector,
@@ -11,8 +12,7 @@ from inventory.gpulayout import (
     MpsClient,
     WhenBusy,
 )
-from inventory.ids import ResourceName
-from inventory.sharing import SharingMode
+from inventory.layout.sharing import SharingMode
 from tests.inventory.builders import uuid
 
 LARGE, SMALL = ResourceName("nvidia.com/gpu-large"), ResourceName("nvidia.com/gpu-small")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hack.bench import preferred
+from hack.bench.node import preferred
 
 
 def test_the_benchmark_prints_every_part(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from inventory import migplan
 from inventory.devices import Gpu, MigProfile, Node
-from inventory.gpulayout import PERCENT_RESOURCE
 from inventory.ids import DeviceId, ResourceName
-from inventory.layout import Layout, LogicalDevice, Resource, Share
+from inventory.layout.entries import PERCENT_RESOURCE
+from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
+from inventory.layout.sharing import SharingMode
 from inventory.links import UNKNOWN_LINK
-from inventory.migparts import Part
-from inventory.migplan import Slot
-from inventory.sharing import SharingMode
+from inventory.mig import plan as migplan
+from inventory.mig.parts import Part
+from inventory.mig.plan import Slot
 from tests.inventory.builders import gpu, node, replicas, uuid, whole
 
 GPU = ResourceName("nvidia.com/gpu")

@@ -4,8 +4,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from simulator.boards.products import PRODUCTS
 from simulator.nvml.library import SimulatedLibrary
-from simulator.products import PRODUCTS
 from tests.simulator.conftest import Simulate, gpu, node
 
 

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from simulator.fleetfile import load_fleet
-from simulator.loads import LOAD_KEYS
-from simulator.orders import KINDS
-from simulator.products import PRODUCTS
+from simulator.boards.loads import LOAD_KEYS
+from simulator.boards.products import PRODUCTS
+from simulator.fleet.fleetfile import load_fleet
+from simulator.fleet.orders import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs/simulator.md"
 

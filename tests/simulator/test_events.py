@@ -5,8 +5,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from simulator.hardware import WHOLE_GPU
-from simulator.orders import Ecc, Lost, Reset, Xid
+from simulator.fleet.orders import Ecc, Lost, Reset, Xid
+from simulator.hardware.hardware import WHOLE_GPU
 from tests.simulator.conftest import Simulate, gpu, node
 
 XID = pynvml.nvmlEventTypeXidCriticalError

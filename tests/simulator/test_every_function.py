@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 import pytest
 
+from simulator.fleet.orders import Ecc, Lost, Reset, Xid
 from simulator.nvml.library import FUNCTIONS
-from simulator.orders import Ecc, Lost, Reset, Xid
 from tests.simulator.conftest import Simulate, gpu, node
 
 NOT_IN_PYNVML = {

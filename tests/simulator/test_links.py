@@ -1,8 +1,8 @@
 import pynvml
 import pytest
 
-from simulator import topology
-from simulator.topology import DGX1_LINKS
+from simulator.boards import wiring as topology
+from simulator.boards.wiring import DGX1_LINKS
 from tests.simulator.conftest import Simulate, gpu, node
 
 

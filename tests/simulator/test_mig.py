@@ -5,9 +5,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from simulator.migprofiles import gpu_instance_id
-from simulator.orders import End, Reboot, Reset
-from simulator.products import PRODUCTS
+from simulator.boards.migprofiles import gpu_instance_id
+from simulator.boards.products import PRODUCTS
+from simulator.fleet.orders import End, Reboot, Reset
 from tests.simulator.conftest import Simulate, gpu, node
 
 MIG_PRODUCTS = [name for name, product in PRODUCTS.items() if product.mig]

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 import simulator
 from simulator import client
 from simulator.client import OrderRefusedError
-from simulator.orders import Reboot, Xid
-from simulator.store import LOCK_FILE, STATE_FILE, Store, StoreError
+from simulator.fleet.orders import Reboot, Xid
+from simulator.hardware.store import LOCK_FILE, STATE_FILE, Store, StoreError
 from tests.simulator.conftest import Simulate, gpu, node, wait_for
 
 AGENT = """

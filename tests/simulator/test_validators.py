@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from simulator import hardware as hw
-from simulator import migstate
-from simulator.hardware import EccCounts, GpuState, Hardware, LoggedXid
-from simulator.migstate import GpuInstance, MigState
-from simulator.products import PRODUCTS
-from simulator.telemetry import Meter
+from simulator.boards import migstate
+from simulator.boards.migstate import GpuInstance, MigState
+from simulator.boards.products import PRODUCTS
+from simulator.boards.telemetry import Meter
+from simulator.hardware import hardware as hw
+from simulator.hardware.hardware import EccCounts, GpuState, Hardware, LoggedXid
 
 A100 = PRODUCTS["NVIDIA A100-SXM4-40GB"]
 PROFILES = {one.name: one for one in A100.mig}

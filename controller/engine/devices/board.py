@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from controller.engine.devices.kinds import Free, Kind, Make
 from controller.engine.devices.linkage import Linkage, linkage
-from controller.engine.resources import Amount, ResourceName
+from controller.engine.model.resources import Amount, ResourceName
 from controller.objects.gpunode import Device, GpuNode, Offer
-from inventory.gpulayout import PERCENT_RESOURCE
+from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.links import Link as Pair
 from inventory.links import PcieLevel
 

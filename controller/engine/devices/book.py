@@ -30,12 +30,12 @@ from controller.engine.devices.grants import (
 )
 from controller.engine.devices.labels import said
 from controller.engine.devices.mix import Shape
-from controller.engine.devices.request import ANY
 from controller.engine.devices.rooms import Rooms
-from controller.engine.resources import FlavorName
-from controller.engine.topologyencoding import HOSTNAME_LABEL
-from controller.engine.undo import UndoLog
-from controller.engine.workload import TopologyUsage
+from controller.engine.model.devicerequest import ANY
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import FlavorName
+from controller.engine.model.undo import UndoLog
+from controller.engine.model.workload import TopologyUsage
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 

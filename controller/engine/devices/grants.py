@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 from controller.engine.devices.board import Board, Pool
 from controller.engine.devices.kinds import Free
-from controller.engine.devices.request import DeviceAsk, Link
-from controller.engine.resources import Amount, ResourceName, WorkloadKey
-from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.engine.model.devicerequest import DeviceAsk, Link
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import Amount, ResourceName, WorkloadKey
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNodeStatus
-from inventory import deviceplan
+from inventory.api import deviceplan
 
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"

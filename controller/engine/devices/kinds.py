@@ -6,10 +6,10 @@ Thousands of nodes are of one make, and few different sets of their GPUs are eve
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, NamedTuple
 
-from controller.engine.devices import parts
 from controller.engine.devices.linkage import Linkage
-from controller.engine.devices.parts import Part, Piece
-from controller.engine.devices.request import DeviceAsk, Link, normal
+from controller.engine.model import gpuparts as parts
+from controller.engine.model.devicerequest import DeviceAsk, Link, normal
+from controller.engine.model.gpuparts import Part, Piece
 
 Free = tuple[int, ...]
 """By unit of a pool, how many more containers may hold it."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from controller.engine.devices.request import DeviceAsk
+from controller.engine.model.devicerequest import DeviceAsk
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 MEMORY: Final = "nvidia.com/gpu.memory"

@@ -13,11 +13,11 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
-from controller.engine.devices.request import Link
+from controller.engine.model.devicerequest import Link
 from inventory.ids import GpuUuid
 from inventory.links import LinkMatrix, PcieLevel, scores
-from inventory.linktable import LinkTable
-from inventory.subsets import MAX_BITS, indexes, mask_of
+from inventory.preference.linktable import LinkTable
+from inventory.preference.subsets import MAX_BITS, indexes, mask_of
 
 _STEPS: Final = 64
 """Pieces of a search for the best set (some half a millisecond each): a new kind of node is waited for so long once."""

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from controller.engine.devices.board import Pool
 from controller.engine.devices.kinds import Free, keep
-from controller.engine.devices.request import DeviceAsk, Link
-from controller.engine.resources import ResourceName
-from inventory.gpulayout import PERCENT_RESOURCE
+from controller.engine.model.devicerequest import DeviceAsk, Link
+from controller.engine.model.resources import ResourceName
+from inventory.layout.entries import PERCENT_RESOURCE
 
 HALF_LIFE_S: Final = 3600.0
 _REFRESHED_S: Final = 60.0

@@ -11,8 +11,8 @@ from controller.engine.devices.kinds import Free
 from controller.engine.devices.labels import Said
 from controller.engine.devices.mix import Mix
 from controller.engine.devices.pods import KnownPods
-from controller.engine.devices.request import DeviceAsk
-from controller.engine.resources import Amount, ResourceName
+from controller.engine.model.devicerequest import DeviceAsk
+from controller.engine.model.resources import Amount, ResourceName
 
 UNBOUNDED: Final = 1 << 30
 _PERCENT: Final = 0.01

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from controller.engine.devices.rooms import Rooms
-from controller.engine.resources import ResourceName
-from inventory.layout import mig_resource_name
+from controller.engine.model.resources import ResourceName
+from inventory.layout.layout import mig_resource_name
 
 _PREFIX: Final = mig_resource_name("")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from controller.engine.nodes import Node
-from controller.engine.resources import FlavorResource
+from controller.engine.model.resources import FlavorResource
+from controller.engine.quota.quotanode import Node
 
 
 def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Incoming
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.engine.preemption.index import Entry, HolderIndex, Kind, Rank, started_at_s
-from controller.engine.queuestate import Holder, QueueState
-from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.engine.quota.queuestate import Holder, QueueState
 from controller.objects.queues import ReclaimWithinCohortPolicy, WithinClusterQueuePolicy
 
 Order = tuple[bool, int, float, float, float, str, WorkloadKey]

@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from controller.engine.incoming import PreemptionReason, Target
-from controller.engine.nodes import Node
+from controller.engine.cluster.incoming import PreemptionReason, Target
+from controller.engine.model.resources import ClusterQueueName, FlavorResource, Usage
 from controller.engine.preemption.borrowing import anybody_borrows, within_quota
 from controller.engine.preemption.candidates import (
     Candidate,
@@ -23,8 +23,8 @@ from controller.engine.preemption.candidates import (
 )
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.trials import fill_back
-from controller.engine.queuestate import QueueState
-from controller.engine.resources import ClusterQueueName, FlavorResource, Usage
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.quota.quotanode import Node
 
 
 class Source(NamedTuple):

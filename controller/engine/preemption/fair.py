@@ -8,16 +8,16 @@ the poorer of the two.
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from controller.engine.config import FairSharing
-from controller.engine.incoming import PreemptionReason, Target
-from controller.engine.nodes import Node
+from controller.engine.cluster.incoming import PreemptionReason, Target
+from controller.engine.model.config import FairSharing
+from controller.engine.model.resources import ClusterQueueName
 from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.preemption.trials import fill_back
-from controller.engine.resources import ClusterQueueName
-from controller.engine.shares import PreemptionStrategy, below_common_ancestor
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.shares import PreemptionStrategy, below_common_ancestor
 
 
 class Fair:

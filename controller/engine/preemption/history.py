@@ -18,9 +18,9 @@ sizes all let two sides find each other the richer in turn.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Incoming, Target
-from controller.engine.resources import ClusterQueueName, WorkloadKey
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, Target
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 
 _SWEEP_ABOVE: Final = 1024
 

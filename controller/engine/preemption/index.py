@@ -12,11 +12,11 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.cluster import DriftError
-from controller.engine.config import EngineConfig, VictimOrder
+from controller.engine.cluster.cluster import DriftError
+from controller.engine.model.config import EngineConfig, VictimOrder
+from controller.engine.model.resources import CPU, Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.engine.preemption.chunks import Chunks
-from controller.engine.queuestate import Holder
-from controller.engine.resources import CPU, Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.engine.quota.queuestate import Holder
 from controller.objects.meta import epoch_s, find_condition
 
 _FEW: Final = 64

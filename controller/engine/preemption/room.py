@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from controller.engine.assignment import Assignment
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Incoming
-from controller.engine.nodes import Node
-from controller.engine.placement import PlacementRequest
-from controller.engine.podrequests import pod_requests, whole_amount
-from controller.engine.resources import Amount, FlavorResource
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assignment import Assignment
+from controller.engine.model.podrequests import pod_requests, whole_amount
+from controller.engine.model.resources import Amount, FlavorResource
+from controller.engine.quota.quotanode import Node
 from controller.engine.topology.ask import asks
+from controller.engine.topology.port import PlacementRequest
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 
-from controller.engine.assignment import Assignment, Possibility
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Incoming, Target
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, Target
+from controller.engine.flavors.assignment import Assignment, Possibility
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
 from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
 from controller.engine.preemption.classical import Classical
@@ -13,7 +14,6 @@ from controller.engine.preemption.fair import Fair
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex
 from controller.engine.preemption.room import Room, room_for
-from controller.engine.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
 
 
 class Preemption:

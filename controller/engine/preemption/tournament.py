@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from controller.engine.nodes import Node
 from controller.engine.preemption.candidates import Candidate, Order
-from controller.engine.shares import Share, share
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.shares import Share, share
 
 
 class Shares:

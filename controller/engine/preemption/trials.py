@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Target
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Target
 
 
 def fill_back(cluster: Cluster, targets: list[Target], fits: Callable[[], bool]) -> None:

@@ -6,11 +6,11 @@ again (fact 6 of the corpus); and nobody is evicted for two (fact 8).
 
 from collections.abc import Iterable, Iterator
 
-from controller.engine.cluster import Cluster
-from controller.engine.incoming import Target
-from controller.engine.queuestate import Holder
-from controller.engine.resources import ClusterQueueName, FlavorName, Usage, WorkloadKey
-from controller.engine.workload import TopologyUsage
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Target
+from controller.engine.model.resources import ClusterQueueName, FlavorName, Usage, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.quota.queuestate import Holder
 
 
 class Victims:

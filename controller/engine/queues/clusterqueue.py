@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.lanes import Lane
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 
 _ALL = LocalQueueKey("")
 

@@ -3,11 +3,11 @@
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from controller.engine.assignment import Bookmark
-from controller.engine.incoming import Incoming
-from controller.engine.queuestate import Holder, QueueState
-from controller.engine.resources import LocalQueueKey, WorkloadKey
-from controller.engine.workload import WorkloadInfo
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assignment import Bookmark
+from controller.engine.model.resources import LocalQueueKey, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.quota.queuestate import Holder, QueueState
 
 if TYPE_CHECKING:
     from controller.engine.queues.clusterqueue import ClusterQueueOrder

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
-from controller.engine.cluster import Cluster
-from controller.engine.nodes import Node
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
-from controller.engine.queuestate import QueueState
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.quota.quotanode import Node
 
 
 class QueueDriftError(AssertionError):

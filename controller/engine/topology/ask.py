@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from controller.engine.devices.request import DeviceAsk, device_ask
-from controller.engine.flavormatch import untolerated
-from controller.engine.gates import FeatureGates
-from controller.engine.resources import Amount, ResourceName
+from controller.engine.model.devicerequest import DeviceAsk, device_ask
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.topology.nodematch import untolerated
 from controller.engine.topology.nodes import PODS, NodeFacts
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.pods import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
-from inventory.gpulayout import PERCENT_RESOURCE
+from inventory.layout.entries import PERCENT_RESOURCE
 
 Each = tuple[tuple[ResourceName, Amount], ...]
 """What one pod takes where it runs, itself counted under ``pods``; in the order of the names."""

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from controller.engine.devices.request import ANY
+from controller.engine.model.devicerequest import ANY
 from controller.engine.topology.ask import Each, Shape
 from controller.engine.topology.tree import Path, Tree
 from controller.engine.topology.usage import Sums

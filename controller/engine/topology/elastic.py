@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.engine.placement import PlacementRequest
+from controller.engine.model.encoding import Domain
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import layers
 from controller.engine.topology.finder import Finder
+from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.replacement import merged
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import TopologyUsage
 
 Assume = Callable[[TopologyUsage, int], None]
 """Charge (1) or give back (-1) for the while."""

@@ -4,9 +4,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.devices.request import DeviceAsk, devices_of
-from controller.engine.gates import FeatureGates
-from controller.engine.placement import PlacementRequest
+from controller.engine.model.devicerequest import DeviceAsk, devices_of
+from controller.engine.model.encoding import Domain
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import (
     Ask,
     Shape,
@@ -19,11 +20,10 @@ from controller.engine.topology.ask import (
 )
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
+from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.search import Search, Shortage, Take
 from controller.engine.topology.sentences import shortage_sentence
 from controller.engine.topology.tree import Tree
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import TopologyUsage
 from controller.objects.workload import PodSetTopologyRequest, SliceConstraint
 
 _SHAPES_KEPT: Final = 32

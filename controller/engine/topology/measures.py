@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.engine.devices.book import DeviceBook
-from controller.engine.resources import FlavorName
+from controller.engine.model.resources import FlavorName
 from controller.engine.topology.tree import Tree
 
 _ROUNDED: Final = 1e-6

@@ -7,9 +7,9 @@ that run on it and were not placed by this engine: DaemonSets, pods of other sch
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.engine.podrequests import amounts, pod_requests, whole_amount
-from controller.engine.resources import Amount, ResourceName
-from controller.engine.topologyencoding import HOSTNAME_LABEL
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.podrequests import amounts, pod_requests, whole_amount
+from controller.engine.model.resources import Amount, ResourceName
 from controller.objects.core import Node, Pod
 from controller.objects.meta import is_true
 from controller.objects.pods import Taint

@@ -8,9 +8,11 @@ import msgspec
 from controller.engine.devices.book import DeviceBook, Place
 from controller.engine.devices.grants import NOBODY, Drift, Owner
 from controller.engine.devices.slices import Makeable, could_be_made
-from controller.engine.gates import FeatureGates
-from controller.engine.placement import NotPlaced, Placed, PlacementRequest, no_topology
-from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.undo import UndoLog
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import (
     NO_REQUEST,
     asks,
@@ -24,12 +26,10 @@ from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeBook, NodeFacts, of_queue, placed_here
+from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest, no_topology
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import Sums, UsageBook
-from controller.engine.topologyencoding import HOSTNAME_LABEL
-from controller.engine.undo import UndoLog
-from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.engine.placement import PlacementRequest
+from controller.engine.model.encoding import Domain
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import NO_REQUEST, level_label
 from controller.engine.topology.finder import Finder
+from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.tree import Tree
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import TopologyUsage
 from controller.objects.workload import PodSetTopologyRequest, Workload
 
 _replace = msgspec.structs.replace

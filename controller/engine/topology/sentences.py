@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from controller.engine.devices.request import DeviceAsk, Link
+from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.search import Shortage
-from inventory.gpulayout import PERCENT_RESOURCE
+from inventory.layout.entries import PERCENT_RESOURCE
 
 _LINKED: Final = {
     Link.NVLINK: "joined by NVLink",

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.engine.devices.book import DeviceBook
-from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.usage import Key, Sums, UsageBook
-from controller.engine.topologyencoding import HOSTNAME_LABEL
 from controller.objects.pods import Toleration
 
 Path = tuple[str, ...]

@@ -7,10 +7,10 @@ flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from controller.engine.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
-from controller.engine.topologyencoding import HOSTNAME_LABEL
-from controller.engine.workload import TopologyUsage
 
 Key = tuple[str, tuple[str, ...]]
 """Flavor ("" where all flavors share the domain) and the domain's values."""

@@ -11,8 +11,8 @@ from agent.config import ConfigError, LoadedConfig, load
 from agent.health import FaultClass, XidOverride
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.ids import ResourceName
-from inventory.layout import plan
-from inventory.sharing import (
+from inventory.layout.layout import plan
+from inventory.layout.sharing import (
     DeviceSelector,
     MigStrategy,
     ReplicaPolicy,

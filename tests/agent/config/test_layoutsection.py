@@ -11,16 +11,9 @@ from agent.config import ConfigError, Settings, load
 from agent.config.layoutsection import parse_layout
 from agent.config.names import ConfigName
 from agent.config.settings import ConfigFallback
-from inventory.gpulayout import (
-    FractionPlacement,
-    GpuSelector,
-    LayoutEntry,
-    LayoutMode,
-    MpsClient,
-    WhenBusy,
-)
 from inventory.ids import ResourceName
-from inventory.sharing import SharingMode
+from inventory.layout.entries import FractionPlacement, GpuSelector, LayoutEntry, LayoutMode, MpsClient, WhenBusy
+from inventory.layout.sharing import SharingMode
 
 
 def settings(folder: Path, entries: str) -> Settings:

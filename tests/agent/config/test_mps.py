@@ -6,7 +6,7 @@ import pytest
 
 from agent.config import load
 from agent.mps.settings import MpsSettings
-from inventory.sharing import Replication, SharingMode
+from inventory.layout.sharing import Replication, SharingMode
 
 MPS = "  mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}\n"
 SLICES = "  timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}\n"

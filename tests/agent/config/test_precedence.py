@@ -7,7 +7,7 @@ import pytest
 
 from agent.config import Address, ConfigError, LoadedConfig, load, parse_args
 from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS
-from inventory.sharing import MigStrategy
+from inventory.layout.sharing import MigStrategy
 from tests.agent.answers import rows
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pynvml
 
 import simulator
+from agent.hardware.migchange import GpuMig, ModeChange, read_mig, set_mode, take
 from agent.mig.change import GpuChange
 from agent.mig.journal import Journal
 from agent.mig.outcomes import Outcome, Wish
-from agent.nvml.migchange import GpuMig, ModeChange, read_mig, set_mode, take
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
-from inventory.migplan import Step
+from inventory.layout.entries import WhenBusy
+from inventory.mig.plan import Step
 from simulator.simulation import Simulation
 
 A100 = "NVIDIA A100-SXM4-40GB"

@@ -5,15 +5,15 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agent.hardware.errors import CallFailed
+from agent.hardware.migchange import take
 from agent.mig.change import NOT_QUIET
 from agent.mig.outcomes import MigState, Wish
-from agent.nvml.errors import CallFailed
-from agent.nvml.migchange import take
-from inventory.gpulayout import WhenBusy
-from inventory.migparts import Part
-from inventory.migplan import CreateInstance, DestroyCompute, DestroyInstance, Step
-from simulator.loads import Load
-from simulator.orders import End, Reboot, SetLoad
+from inventory.layout.entries import WhenBusy
+from inventory.mig.parts import Part
+from inventory.mig.plan import CreateInstance, DestroyCompute, DestroyInstance, Step
+from simulator.boards.loads import Load
+from simulator.fleet.orders import End, Reboot, SetLoad
 from tests.agent.mig.bench import A30, H100, bench
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.hardware.migchange import take
 from agent.mig.outcomes import MigState, Wish
-from agent.nvml.migchange import take
-from hack.bench.migplan import Placed, profiles_of, stands
-from inventory.gpulayout import WhenBusy
-from inventory.migparts import Part
-from inventory.migplan import CreateCompute, CreateInstance
-from simulator.products import PRODUCTS
+from hack.bench.node.migplan import Placed, profiles_of, stands
+from inventory.layout.entries import WhenBusy
+from inventory.mig.parts import Part
+from inventory.mig.plan import CreateCompute, CreateInstance
+from simulator.boards.products import PRODUCTS
 from tests.agent.mig.bench import A30, A100, H100, Bench, bench
 
 STANDS = {name: sorted(set(stands(profiles_of(PRODUCTS[name])))) for name in (A100, A30, H100)}

@@ -7,13 +7,13 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from agent.hardware.migchange import ModeChange
 from agent.mig import keeper, node
 from agent.mig.hands import NvmlHands
 from agent.mig.outcomes import MigState
 from agent.mps.paths import device_paths
-from agent.nvml.migchange import ModeChange
 from deviceplugin.view import ResourceView
-from simulator.orders import Reboot
+from simulator.fleet.orders import Reboot
 from tests.agent.lab import EAGER, GPU, Lab, fleet, mps_client
 
 MIG = "nvidia.com/mig-"

@@ -13,8 +13,8 @@ from agent.mig.journal import Entry, Journal
 from agent.mig.keeper import DRAIN_S, RETRY_S, WAIT_POLL_S, MigKeeper, is_so
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from inventory.devices import Gpu
-from inventory.gpulayout import WhenBusy
 from inventory.ids import GpuUuid
+from inventory.layout.entries import WhenBusy
 from kube.testing import eventually
 from tests.inventory.builders import gpu
 

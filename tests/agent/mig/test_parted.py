@@ -13,8 +13,8 @@ from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import PartedEntry, missing, parse, wishes
 from agent.mig.settings import MigSettings
 from inventory.devices import Gpu
-from inventory.gpulayout import GpuMode, Mig, WhenBusy, Whole
 from inventory.ids import GpuUuid
+from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole
 from tests.agent.answers import rows
 from tests.inventory.builders import gpu
 from yamlfile import ConfigError

@@ -4,11 +4,11 @@ from msgspec import structs
 
 from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
 from inventory.devices import Node
-from inventory.gpulayout import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.ids import GpuUuid
-from inventory.layout import Layout, plan
-from inventory.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
-from tests.agent.test_gpunode import gpu, instance, node
+from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
+from inventory.layout.layout import Layout, plan
+from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
+from tests.agent.cluster.test_gpunode import gpu, instance, node
 
 
 def shared(replicas: int, mode: SharingMode = SharingMode.MPS, name: str = "nvidia.com/gpu") -> LayoutSpec:

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 import simulator
-from agent.nvml.gpus import read_gpu
+from agent.hardware.gpus import read_gpu
 from agent.telemetry.fields import FIELDS
 from agent.telemetry.reader import GpuReader
 from agent.telemetry.readings import GpuReading

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.nvml.gpus import read_gpu
+from agent.hardware.gpus import read_gpu
 from agent.telemetry import usage
 from agent.telemetry.fields import BY_NAME, FIELDS, Kind
 from agent.telemetry.reader import GpuReader

@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.hardware.errors import GpuLost
 from agent.health.faults import Fault, FaultKind
 from agent.health.xids import FaultClass
-from agent.nvml.errors import GpuLost
+from agent.kubelet.podresources import Holder
 from agent.picture import Picture
-from agent.podresources import Holder
 from agent.telemetry.collectors import parse
 from agent.telemetry.owners import ContainerTable, PodContainer
 from agent.telemetry.podlabels import PodIdentity
@@ -23,8 +23,8 @@ from agent.telemetry.sampler import Sampler
 from agent.telemetry.settings import MetricsSettings, XidErrors
 from inventory.devices import MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
-from inventory.layout import Layout, plan
-from inventory.sharing import LayoutSpec
+from inventory.layout.layout import Layout, plan
+from inventory.layout.sharing import LayoutSpec
 from kube.clock import Clock
 from kube.testing import VirtualClock
 from tests.agent.telemetry.test_series import GPU, MIXED, SHARED, UTIL, VALUES, board, instance, node

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.nvml import worker
+from agent.hardware import worker
 from agent.telemetry import sampler
 from agent.telemetry.owners import PodContainer
 from tests.agent.lab import EAGER, GPU, Lab, fleet, laboratory

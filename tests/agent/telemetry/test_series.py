@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
-from agent.podresources import Holder
+from agent.kubelet.podresources import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, Place, allocations, tenants
 from agent.telemetry.collectors import parse
@@ -23,9 +23,9 @@ from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
-from inventory.layout import Layout, plan
+from inventory.layout.layout import Layout, plan
+from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
 from inventory.links import UNKNOWN_LINK
-from inventory.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
 from tests.agent.telemetry import dcgm_exporter as peer
 
 GPU = ResourceName("nvidia.com/gpu")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.engine.gates import FeatureGates
+from controller.engine.model.gates import FeatureGates
 from tests.conformance import corpus
 
 

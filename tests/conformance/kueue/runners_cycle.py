@@ -9,17 +9,17 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.config import (
+from controller.engine.conditions.decisions import Decisions, Event, Evicted
+from controller.engine.engine import Engine
+from controller.engine.model.config import (
     AdmissionFairSharing,
     EngineConfig,
     FairSharing,
     QuotaCheckStrategy,
     WaitForPodsReady,
 )
-from controller.engine.decisions import Decisions, Event, Evicted
-from controller.engine.engine import Engine
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.engine.shares import PreemptionStrategy
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
+from controller.engine.quota.shares import PreemptionStrategy
 from controller.objects.decode import decode, decode_object
 from controller.objects.meta import Time, epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity

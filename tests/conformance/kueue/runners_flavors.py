@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.assignment import Assignment, FlavorAttempt, Mode, NoFitReason, PodSetChoice, Possibility
-from controller.engine.cluster import Cluster
-from controller.engine.config import EngineConfig, FairSharing, QuotaCheckStrategy
-from controller.engine.flavorassigner import FlavorAssigner
-from controller.engine.incoming import Incoming
-from controller.engine.queuestate import Holder
-from controller.engine.queueusage import quantity_of
-from controller.engine.resources import (
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assigner import FlavorAssigner
+from controller.engine.flavors.assignment import Assignment, FlavorAttempt, Mode, NoFitReason, PodSetChoice, Possibility
+from controller.engine.model.config import EngineConfig, FairSharing, QuotaCheckStrategy
+from controller.engine.model.resources import (
     CPU,
     Amount,
     ClusterQueueName,
@@ -19,7 +17,9 @@ from controller.engine.resources import (
     LocalQueueKey,
     ResourceName,
 )
-from controller.engine.workload import PodSetRequests, WorkloadInfo, effective_priority
+from controller.engine.model.workload import PodSetRequests, WorkloadInfo, effective_priority
+from controller.engine.quota.queuestate import Holder
+from controller.engine.quota.queueusage import quantity_of
 from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.quantity import parse_quantity

@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.cluster import Cluster
-from controller.engine.config import AdmissionFairSharing, EngineConfig
-from controller.engine.intake import Shapes
-from controller.engine.limitrange import LimitSummary
-from controller.engine.podrequests import RequestRules
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.model.config import AdmissionFairSharing, EngineConfig
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.podrequests import RequestRules
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo, effective_priority
 from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.queuestate import Holder
-from controller.engine.queueusage import reservation, usage
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.engine.usagehistory import UsageHistory
-from controller.engine.workload import WorkloadInfo, effective_priority
+from controller.engine.quota.queuestate import Holder
+from controller.engine.quota.queueusage import reservation, usage
+from controller.engine.quota.usagehistory import UsageHistory
+from controller.engine.state.intake import Shapes
 from controller.objects.decode import decode
 from controller.objects.meta import epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity

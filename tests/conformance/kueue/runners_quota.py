@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.nodes import Node
-from controller.engine.quota import QuotaTree
-from controller.engine.quotaspec import cluster_queue_spec, cohort_spec
-from controller.engine.resources import (
+from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     CohortName,
@@ -14,7 +11,10 @@ from controller.engine.resources import (
     FlavorResource,
     ResourceName,
 )
-from controller.engine.shares import share
+from controller.engine.quota.quota import QuotaTree
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotaspec import cluster_queue_spec, cohort_spec
+from controller.engine.quota.shares import share
 from controller.objects.decode import decode
 from controller.objects.queues import ClusterQueue, Cohort
 from tests.conformance.kueue.harness import Case, Difference, first_difference, runner

@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.placement import NotPlaced, Placed, PlacementRequest
-from controller.engine.resources import FlavorName, ResourceName
+from controller.engine.model.encoding import Domain
+from controller.engine.model.encoding import decode as decode_topology
+from controller.engine.model.resources import FlavorName, ResourceName
+from controller.engine.model.undo import UndoLog
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
 from controller.engine.topology.placement import Topologies
+from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest
 from controller.engine.topology.replacement import stays
-from controller.engine.topologyencoding import Domain
-from controller.engine.topologyencoding import decode as decode_topology
-from controller.engine.undo import UndoLog
-from controller.engine.workload import TopologyUsage
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor, Topology

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine import topologyencoding
-from controller.engine.limitrange import LimitSummary, ResourceProblem
-from controller.engine.podrequests import RequestRules, Transformation
-from controller.engine.resources import FlavorName, ResourceName
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import (
+from controller.engine.model import encoding as topologyencoding
+from controller.engine.model.encoding import Domain
+from controller.engine.model.limitrange import LimitSummary, ResourceProblem
+from controller.engine.model.podrequests import RequestRules, Transformation
+from controller.engine.model.resources import FlavorName, ResourceName
+from controller.engine.model.workload import (
     PodSetRequests,
     WorkloadInfo,
     adjusted,

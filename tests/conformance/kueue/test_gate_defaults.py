@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from controller.engine.gates import DEFAULTS
+from controller.engine.model.gates import DEFAULTS
 from tests.conformance.kueue import harness
 
 pytestmark = pytest.mark.conformance

@@ -7,7 +7,7 @@ import pytest
 from controller.config import ConfigError, ControllerConfig, Policy, default, load, parse
 from controller.config.decisions import HALF_LIFE_S
 from controller.config.settings import Address
-from controller.engine.config import (
+from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
     Backfill,
@@ -17,8 +17,8 @@ from controller.engine.config import (
     VictimOrder,
     WaitForPodsReady,
 )
-from controller.engine.resources import ResourceName
-from controller.engine.shares import PreemptionStrategy
+from controller.engine.model.resources import ResourceName
+from controller.engine.quota.shares import PreemptionStrategy
 from controller.objects.quantity import Quantity
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"

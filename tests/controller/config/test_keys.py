@@ -15,8 +15,8 @@ from controller.config.idlegates import IDLE
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
 from controller.config.oldgates import GONE
 from controller.config.reference import PAGE, rewritten
-from controller.engine.gates import DEFAULTS, FeatureGates
-from controller.engine.podrequests import RequestRules
+from controller.engine.model.gates import DEFAULTS, FeatureGates
+from controller.engine.model.podrequests import RequestRules
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "configs" / "controller").glob("*.yaml"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.conversion import HUB, OLD, convert
-from controller.engine.topologyencoding import decode
+from controller.engine.model.encoding import decode
 from controller.objects.decode import decode as read
 from controller.objects.workload import TopologyAssignment
 

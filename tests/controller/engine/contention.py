@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from controller.engine.config import EngineConfig
+from controller.engine.model.config import EngineConfig
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest

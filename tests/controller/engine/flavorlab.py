@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.engine.assignment import Assignment, Bookmark, Possibility
-from controller.engine.cluster import Cluster
-from controller.engine.config import EngineConfig
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
 from controller.engine.devices.grants import NOBODY, Owner
-from controller.engine.flavorassigner import FlavorAssigner, Pinned
-from controller.engine.incoming import Incoming
-from controller.engine.placement import Everywhere, NotPlaced, Placed, Placement, PlacementRequest
-from controller.engine.queuestate import Holder
-from controller.engine.resources import (
+from controller.engine.flavors.assigner import FlavorAssigner, Pinned
+from controller.engine.flavors.assignment import Assignment, Bookmark, Possibility
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.encoding import Domain
+from controller.engine.model.resources import (
     Amount,
     ClusterQueueName,
     FlavorName,
@@ -19,8 +18,9 @@ from controller.engine.resources import (
     LocalQueueKey,
     ResourceName,
 )
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import PodSetRequests, TopologyUsage, WorkloadInfo
+from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.port import Everywhere, NotPlaced, Placed, Placement, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
 from controller.objects.workload import PodSet, Workload

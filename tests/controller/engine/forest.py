@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from controller.engine.cells import Quota
-from controller.engine.nodes import NodeSpec
-from controller.engine.quota import QuotaTree
-from controller.engine.resources import (
+from controller.engine.model.resources import (
     UNLIMITED,
     ClusterQueueName,
     CohortName,
@@ -20,6 +17,9 @@ from controller.engine.resources import (
     FlavorResource,
     ResourceName,
 )
+from controller.engine.quota.cells import Quota
+from controller.engine.quota.quota import QuotaTree
+from controller.engine.quota.quotanode import NodeSpec
 
 FRS = tuple(
     FlavorResource(FlavorName(flavor), ResourceName(resource))

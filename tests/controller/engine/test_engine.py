@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from controller.engine.activity import local_queue_problem
-from controller.engine.cluster import DriftError
-from controller.engine.config import AdmissionFairSharing, BeyondPeer, EngineConfig, MinimumRuntime
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.cluster.cluster import DriftError
+from controller.engine.model.config import AdmissionFairSharing, BeyondPeer, EngineConfig, MinimumRuntime
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.state.activity import local_queue_problem
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import Condition, KubernetesObject, to_json
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor

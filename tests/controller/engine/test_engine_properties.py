@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.config import BeyondPeer, EngineConfig, FairSharing
-from controller.engine.decisions import Admitted, Evicted
+from controller.engine.claims.runtimes import RUNTIME
+from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.engine import Engine
-from controller.engine.nodes import Node
-from controller.engine.resources import Amount, FlavorResource, WorkloadKey
-from controller.engine.runtimes import RUNTIME
+from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
+from controller.engine.quota.quotanode import Node
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
 from tests.controller.engine.contention import PREEMPTING, QUEUES

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.engine.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
-from controller.engine.decisions import Admitted, Decision, Decisions, Evicted, Pending
+from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
-from controller.engine.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.workload import Workload
 from tests.controller.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.engine.config import EngineConfig, FairSharing
-from controller.engine.resources import ClusterQueueName
+from controller.engine.model.config import EngineConfig, FairSharing
+from controller.engine.model.resources import ClusterQueueName
 from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 RECLAIM = {"reclaimWithinCohort": "Any"}

@@ -14,12 +14,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.config import BeyondPeer, EngineConfig, FairSharing
-from controller.engine.decisions import Admitted, Evicted, SliceReplaced
-from controller.engine.gates import FeatureGates
-from controller.engine.podrequests import RequestRules, Transformation
-from controller.engine.resources import WorkloadKey
-from controller.engine.topologyencoding import decode as decode_places
+from controller.engine.conditions.decisions import Admitted, Evicted, SliceReplaced
+from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.encoding import decode as decode_places
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.podrequests import RequestRules, Transformation
+from controller.engine.model.resources import WorkloadKey
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject, OwnerReference, find_condition, is_true

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.config import Backfill, BeyondPeer, EngineConfig, FairSharing, VictimOrder
+from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig, FairSharing, VictimOrder
 from tests.controller.engine.contention import (
     HOST,
     Arrival,

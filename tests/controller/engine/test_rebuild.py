@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from controller.engine.config import EngineConfig
-from controller.engine.decisions import Admitted, Evicted, SliceReplaced
+from controller.engine.conditions.decisions import Admitted, Evicted, SliceReplaced
 from controller.engine.engine import Engine
-from controller.engine.gates import FeatureGates
-from controller.engine.intake import SLICE_REPLACES
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.state.intake import SLICE_REPLACES
 from controller.objects.decode import decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue

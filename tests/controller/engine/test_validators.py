@@ -5,17 +5,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from controller.engine.audit import QuotaDriftError
-from controller.engine.capacity import Capacity
-from controller.engine.cluster import DriftError
-from controller.engine.config import Backfill, BeyondPeer, EngineConfig
+from controller.engine.cluster.cluster import DriftError
 from controller.engine.engine import Engine
-from controller.engine.gpufailures import GpuFailures, OnFailure
-from controller.engine.nodefailures import NodeFailures, NodeState, PodLife
-from controller.engine.planresults import PlanResults
-from controller.engine.queues.pending import Place
-from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftError
-from controller.engine.resources import (
+from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig
+from controller.engine.model.resources import (
     ClusterQueueName,
     FlavorName,
     FlavorResource,
@@ -23,8 +16,16 @@ from controller.engine.resources import (
     ResourceName,
     WorkloadKey,
 )
-from tests.controller.engine import test_gpufailures, test_nodefailures, test_planresults
+from controller.engine.queues.pending import Place
+from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftError
+from controller.engine.quota.audit import QuotaDriftError
+from controller.engine.quota.capacity import Capacity
+from controller.failures.gpufailures import GpuFailures, OnFailure
+from controller.failures.nodefailures import NodeFailures, NodeState, PodLife
+from controller.placing.planresults import PlanResults
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.controller.failures import test_gpufailures, test_nodefailures
+from tests.controller.placing import test_planresults
 
 Q, OTHER = ClusterQueueName("a"), ClusterQueueName("b")
 FIRST, SECOND = WorkloadKey("ns/first"), WorkloadKey("ns/second")

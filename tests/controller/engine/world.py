@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from controller.engine import reasons, status
-from controller.engine.config import EngineConfig
-from controller.engine.decisions import Admitted, Decision, Decisions, Evicted
+from controller.engine.conditions import reasons, status
+from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted
+from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
-from controller.engine.reasons import PendingReason
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject, is_true, to_json
 from controller.objects.workload import Workload

@@ -7,7 +7,7 @@ when, and a Job controller that takes its time. ``tests/e2e/test_jobs_core.py`` 
 import copy
 from typing import Any
 
-from controller.jobs.actions import (
+from controller.jobframework.actions import (
     Action,
     CreateWorkload,
     DeleteWorkload,
@@ -23,12 +23,12 @@ from controller.jobs.actions import (
     UngatePods,
     UpdateWorkload,
 )
+from controller.jobframework.kind import Patch
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import Json, merged
+from controller.jobframework.settings import JobSettings, Lookups, Observed
 from controller.jobs.batchjob import BatchJob
-from controller.jobs.kind import Patch
-from controller.jobs.podsets import SeenWorkload
-from controller.jobs.raw import Json, merged
 from controller.jobs.reconcile import reconcile
-from controller.jobs.settings import JobSettings, Lookups, Observed
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 

@@ -9,8 +9,8 @@ import copy
 from collections import Counter
 from typing import Any
 
-from controller.engine.topologyencoding import Domain, encode
-from controller.jobs.actions import (
+from controller.engine.model.encoding import Domain, encode
+from controller.jobframework.actions import (
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -21,13 +21,20 @@ from controller.jobs.actions import (
     SetReclaimable,
     UpdateWorkload,
 )
-from controller.jobs.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
-from controller.jobs.podlife import SeenPods, reconcile_pods
-from controller.jobs.podsets import SeenWorkload
-from controller.jobs.podview import ADMISSION_GATE, GROUP_NAME, GROUP_TOTAL, MANAGED, TERMINATION_TARGET, SeenPod
-from controller.jobs.raw import Json, merged
-from controller.jobs.settings import JobSettings
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.podview import (
+    ADMISSION_GATE,
+    GROUP_NAME,
+    GROUP_TOTAL,
+    MANAGED,
+    TERMINATION_TARGET,
+    SeenPod,
+)
+from controller.jobframework.raw import Json, merged
+from controller.jobframework.settings import JobSettings
 from controller.objects.meta import to_json
+from controller.pods.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
+from controller.pods.podlife import SeenPods, reconcile_pods
 from tests.controller.jobs.model import ConflictError, InvalidError, lookups
 
 LEVELS = ("rack", "kubernetes.io/hostname")

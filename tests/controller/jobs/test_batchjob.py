@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs import names
-from controller.jobs.actions import DeleteWorkload, RefuseJob, StopJob
-from controller.jobs.batchjob import BatchJob
-from controller.jobs.kind import Outcome
-from controller.jobs.names import workload_name
-from controller.jobs.podsets import PodSetInfo, StartConflictError, started_template, template_patch
-from controller.jobs.raw import JobError, Json, merged
-from controller.jobs.topologyrequest import (
+from controller.jobframework import names
+from controller.jobframework.actions import DeleteWorkload, RefuseJob, StopJob
+from controller.jobframework.kind import Outcome
+from controller.jobframework.names import workload_name
+from controller.jobframework.podsets import PodSetInfo, StartConflictError, started_template, template_patch
+from controller.jobframework.raw import JobError, Json, merged
+from controller.jobframework.topologyrequest import (
     GROUP_NAME,
     PREFERRED,
     REQUIRED,
@@ -24,6 +23,7 @@ from controller.jobs.topologyrequest import (
     check_groups,
     topology_request,
 )
+from controller.jobs.batchjob import BatchJob
 from tests.controller.jobs.model import World, job
 
 KIND = BatchJob()

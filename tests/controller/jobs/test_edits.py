@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobs import names
+from controller.jobframework import names
 from tests.controller.jobs.worlds import queued, relabel, running
 
 

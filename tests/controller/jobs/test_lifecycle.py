@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.engine.gates import FeatureGates
-from controller.jobs import names
-from controller.jobs.actions import (
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework import names
+from controller.jobframework.actions import (
     FinishWorkload,
     RefuseJob,
     ReleaseQuota,
@@ -16,7 +16,7 @@ from controller.jobs.actions import (
     SetReclaimable,
     StopJob,
 )
-from controller.jobs.settings import JobSettings
+from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
 from tests.controller.jobs.model import UID, InvalidError, World, job, lookups
 from tests.controller.jobs.worlds import queued, relabel, running

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.jobs import names
-from controller.jobs.actions import RefuseJob, StartJob, StopJob
-from controller.jobs.raw import Json
+from controller.jobframework import names
+from controller.jobframework.actions import RefuseJob, StartJob, StopJob
+from controller.jobframework.raw import Json
 from tests.controller.jobs.model import ConflictError, InvalidError, World, job
 
 

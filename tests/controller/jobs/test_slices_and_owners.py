@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
-from controller.engine.gates import FeatureGates
-from controller.jobs import names
-from controller.jobs.actions import Action, CreateWorkload, EmitEvent, RefuseJob, StopJob, UngatePods
-from controller.jobs.raw import Json
-from controller.jobs.settings import JobSettings
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework import names
+from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, RefuseJob, StopJob, UngatePods
+from controller.jobframework.raw import Json
+from controller.jobframework.settings import JobSettings
 from controller.objects.meta import OwnerReference
 from tests.controller.jobs.model import UID, World, job, lookups
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controller.jobs.settings import JobSettings
+from controller.jobframework.settings import JobSettings
 from tests.controller.jobs.model import World, job
 
 

@@ -1,11 +1,11 @@
 """What /metrics and explain tell of devices, from an engine that has some."""
 
 from controller.config.load import default
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.resources import WorkloadKey
+from controller.explain import explained
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
 from controller.objects.gpunode import read_gpu_node
-from controller.runtime.explain import explained
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
 from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
 from tests.controller.engine.world import World

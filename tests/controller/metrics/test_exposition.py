@@ -3,11 +3,11 @@
 from typing import Any
 
 from controller.config.load import parse
-from controller.engine.decisions import Admitted
-from controller.engine.status import finished
+from controller.engine.conditions.decisions import Admitted
+from controller.engine.conditions.status import finished
 from controller.metrics.book import Book
 from controller.metrics.exposition import exposition
-from controller.runtime.ledger import Kept
+from controller.watching.ledger import Kept
 from tests.controller.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"

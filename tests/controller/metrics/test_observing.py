@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.evictionstatus import evicted
+from controller.engine.conditions.evictionstatus import evicted
 from controller.metrics.book import Book
 from controller.metrics.observing import Counting
 from controller.objects.meta import Condition

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.gpunode import HolderView, build
+from agent.cluster.gpunode import HolderView, build
 from controller.engine.devices.board import Board
-from controller.engine.resources import ResourceName
+from controller.engine.model.resources import ResourceName
 from controller.objects.decode import DecodeError
 from controller.objects.gpunode import read_gpu_node
 from inventory.devices import Gpu, MigInstance, Node
-from inventory.gpulayout import PERCENT_RESOURCE, Fractional, FractionPlacement
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
-from inventory.layout import plan
+from inventory.layout.entries import PERCENT_RESOURCE, Fractional, FractionPlacement
+from inventory.layout.layout import plan
+from inventory.layout.sharing import LayoutSpec, MigStrategy
 from inventory.links import Link, PcieLevel
-from inventory.sharing import LayoutSpec, MigStrategy
 from tests.controller.engine.devices.boards import gpu_node
 
 GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig-3g.40gb")

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.topologyencoding import Domain, encode
+from controller.engine.model.encoding import Domain, encode
 from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
 from controller.simulation.tell import placement
 from controller.simulation.timeline import Place

@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.config import BeyondPeer, EngineConfig
 from controller.engine.devices.book import DeviceBook
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.encoding import decode as decode_places
+from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
-from controller.engine.topologyencoding import HOSTNAME_LABEL
-from controller.engine.topologyencoding import decode as decode_places
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode, read_gpu_node
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
-from simulator.topology import DGX1_LINKS
+from simulator.boards.wiring import DGX1_LINKS
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload

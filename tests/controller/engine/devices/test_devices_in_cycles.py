@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.engine.conditions.sentences import details
 from controller.engine.devices.board import Board
 from controller.engine.devices.grants import chosen
 from controller.engine.devices.mix import Mix, Shape
-from controller.engine.devices.request import DeviceAsk, Link
-from controller.engine.resources import ResourceName, WorkloadKey
-from controller.engine.sentences import details
+from controller.engine.model.devicerequest import DeviceAsk, Link
+from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload

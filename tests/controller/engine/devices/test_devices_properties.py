@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.engine.devices.book import DeviceBook
-from controller.engine.devices.request import Link
-from controller.engine.resources import WorkloadKey
+from controller.engine.model.devicerequest import Link
+from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.workload import PodSetTopologyRequest
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of

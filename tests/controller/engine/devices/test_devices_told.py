@@ -3,10 +3,10 @@
 from msgspec import structs
 
 from controller.engine.devices.grants import Owner
-from controller.engine.placement import PlacementRequest
-from controller.engine.resources import FlavorName, ResourceName, WorkloadKey
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import TopologyUsage
+from controller.engine.model.encoding import Domain
+from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.port import PlacementRequest
 from controller.objects.core import Node
 from tests.controller.engine.devices.boards import (
     book,

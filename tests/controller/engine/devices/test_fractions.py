@@ -6,16 +6,16 @@ from typing import Any
 
 from msgspec import structs
 
-from controller.engine.config import EngineConfig
+from controller.engine.conditions.sentences import details
 from controller.engine.devices.board import Board
-from controller.engine.podrequests import RequestRules, Transformation
-from controller.engine.resources import ResourceName, WorkloadKey
-from controller.engine.sentences import details
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.podrequests import RequestRules, Transformation
+from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.gpunode import GpuNode, read_gpu_node
 from controller.objects.quantity import parse_quantity
-from inventory.deviceplan import written
+from inventory.api.deviceplan import written
 from tests.controller.engine.devices.boards import hosts, plan, pod_of, settled
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology

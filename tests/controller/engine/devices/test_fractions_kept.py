@@ -1,6 +1,6 @@
 """Percents from the queue to the kubelet: planned container by container, told in few words, and given as planned.
 
-engine -> plan -> pod's annotation -> agent.plans -> kubelet, container by container -> report, late -> engine
+engine -> plan -> pod's annotation -> agent.kubelet.plans -> kubelet, container by container -> report, late -> engine
 """
 
 import random
@@ -8,11 +8,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.plans import BoundPod, Demand, Plans
-from controller.jobs.deviceplan import Devices
-from inventory import deviceplan
-from inventory.gpulayout import PERCENT_RESOURCE
+from agent.kubelet.plans import BoundPod, Demand, Plans
+from controller.jobframework.deviceplan import Devices
+from inventory.api import deviceplan
 from inventory.ids import DeviceId
+from inventory.layout.entries import PERCENT_RESOURCE
 from tests.controller.engine.devices.boards import hosts, pod_of
 from tests.controller.engine.devices.test_fractions import containers, fractional, known
 from tests.controller.engine.world import World

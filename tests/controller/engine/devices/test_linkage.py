@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.devices.linkage import Linkage
-from controller.engine.devices.request import Link
+from controller.engine.model.devicerequest import Link
 from inventory.links import Link as Pair
 from inventory.links import LinkMatrix, PcieLevel
-from inventory.subsets import indexes
+from inventory.preference.subsets import indexes
 from tests.controller.engine.devices.boards import mesh, pairs
 
 SOME = settings(max_examples=60, deadline=None)

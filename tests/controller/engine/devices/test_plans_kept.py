@@ -1,14 +1,14 @@
 """The engine's plans, the agent's advice and a kubelet of which nobody hears in time: what pods really get.
 
-engine -> plan -> pod's annotation -> agent.plans -> kubelet -> report, late -> engine
+engine -> plan -> pod's annotation -> agent.kubelet.plans -> kubelet -> report, late -> engine
 """
 
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from agent.plans import BoundPod, Demand, Plans
-from controller.jobs.deviceplan import Devices
+from agent.kubelet.plans import BoundPod, Demand, Plans
+from controller.jobframework.deviceplan import Devices
 from inventory.ids import DeviceId, ResourceName
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, pod_of, world_of
 from tests.seeds import histories

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
-from controller.engine.cluster import Cluster
-from controller.engine.config import BeyondPeer, EngineConfig
-from controller.engine.incoming import Incoming, Target
-from controller.engine.preemption import Preemption
-from controller.engine.queuestate import MINIMUM_RUNTIME_ANNOTATION, Holder
-from controller.engine.resources import (
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, Target
+from controller.engine.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
+from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.resources import (
     ClusterQueueName,
     FlavorName,
     FlavorResource,
@@ -17,7 +15,9 @@ from controller.engine.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.workload import PodSetRequests, WorkloadInfo
+from controller.engine.model.workload import PodSetRequests, WorkloadInfo
+from controller.engine.preemption import Preemption
+from controller.engine.quota.queuestate import MINIMUM_RUNTIME_ANNOTATION, Holder
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ClusterQueue, Cohort

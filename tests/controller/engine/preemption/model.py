@@ -5,12 +5,12 @@ come to the same victims.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.engine.config import EngineConfig
-from controller.engine.incoming import Incoming
-from controller.engine.nodes import Node
-from controller.engine.queuestate import Holder
-from controller.engine.resources import ClusterQueueName, FlavorResource
-from controller.engine.shares import PreemptionStrategy, below_common_ancestor, share
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import ClusterQueueName, FlavorResource
+from controller.engine.quota.queuestate import Holder
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.shares import PreemptionStrategy, below_common_ancestor, share
 from tests.controller.engine.preemption.lab import FLAVOR, Lab
 
 Found = list[tuple[str, str]]

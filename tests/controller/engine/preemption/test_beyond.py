@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.resources import CPU, FlavorName, FlavorResource, ResourceName
 from controller.engine.preemption.index import is_gpu, lost_weight
-from controller.engine.resources import CPU, FlavorName, FlavorResource, ResourceName
 from tests.controller.engine.preemption.lab import GPU, NOW_S, Lab, reasons
 
 LOWER: dict[str, Any] = {"withinClusterQueue": "LowerPriority"}

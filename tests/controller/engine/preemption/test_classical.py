@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from controller.engine.config import AdmissionFairSharing, EngineConfig
-from controller.engine.gates import FeatureGates
-from controller.engine.resources import LocalQueueKey
+from controller.engine.model.config import AdmissionFairSharing, EngineConfig
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import LocalQueueKey
 from tests.controller.engine.preemption.lab import NOW_S, Lab
 
 LOWER = {"withinClusterQueue": "LowerPriority"}

@@ -1,8 +1,8 @@
 from typing import Any
 
-from controller.engine.config import EngineConfig, FairSharing
-from controller.engine.gates import FeatureGates
-from controller.engine.shares import PreemptionStrategy
+from controller.engine.model.config import EngineConfig, FairSharing
+from controller.engine.model.gates import FeatureGates
+from controller.engine.quota.shares import PreemptionStrategy
 from tests.controller.engine.preemption.lab import Lab
 
 RECLAIM: dict[str, Any] = {"reclaimWithinCohort": "Any"}

@@ -5,17 +5,17 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.assignment import Possibility
-from controller.engine.cluster import Cluster
-from controller.engine.config import EngineConfig
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.devices.grants import NOBODY, Owner
-from controller.engine.incoming import PreemptionReason, Target
-from controller.engine.placement import Everywhere, NotPlaced, Placed, PlacementRequest
+from controller.engine.flavors.assignment import Possibility
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.encoding import Domain
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption import Preemption, Victims, fits_without
-from controller.engine.queuestate import Holder
-from controller.engine.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
-from controller.engine.topologyencoding import Domain
-from controller.engine.workload import TopologyUsage
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.port import Everywhere, NotPlaced, Placed, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor

@@ -8,17 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from controller.engine.assignment import Bookmark
-from controller.engine.cluster import Cluster
-from controller.engine.config import AdmissionFairSharing, Backfill, BeyondPeer, EngineConfig
-from controller.engine.gates import FeatureGates
-from controller.engine.intake import Shapes
-from controller.engine.limitrange import LimitSummary
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.flavors.assignment import Bookmark
+from controller.engine.model.config import AdmissionFairSharing, Backfill, BeyondPeer, EngineConfig
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
 from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.engine.usagehistory import UsageHistory
-from controller.engine.workload import WorkloadInfo
+from controller.engine.quota.usagehistory import UsageHistory
+from controller.engine.state.intake import Shapes
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import (
     AdmissionScope,

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controller.engine.gates import FeatureGates
-from controller.engine.placement import NotPlaced, Placed, PlacementRequest
-from controller.engine.resources import FlavorName, ResourceName
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import FlavorName, ResourceName
+from controller.engine.model.undo import UndoLog
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.placement import Topologies
-from controller.engine.topologyencoding import HOSTNAME_LABEL, Domain
-from controller.engine.undo import UndoLog
-from controller.engine.workload import TopologyUsage
+from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor, Topology

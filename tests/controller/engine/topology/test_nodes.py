@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.resources import FlavorName
+from controller.engine.model.resources import FlavorName
 from controller.engine.topology.nodes import PODS
 from controller.objects.core import Pod
 from controller.objects.decode import decode

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.placement import NotPlaced
-from controller.engine.resources import FlavorName
+from controller.engine.model.resources import FlavorName
+from controller.engine.topology.port import NotPlaced
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from tests.controller.engine.topology.lab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage

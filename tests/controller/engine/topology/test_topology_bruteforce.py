@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.placement import Placed, PlacementRequest
 from controller.engine.topology.ask import layers, slices_alone
+from controller.engine.topology.port import Placed, PlacementRequest
 from controller.objects.workload import PodSetTopologyRequest
 from tests.controller.engine.topology.lab import FLAVOR, Lab, ask
 from tests.controller.engine.topology.test_topology_properties import LEVELS, check, free, labs, requests

@@ -6,12 +6,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.config import EngineConfig
-from controller.engine.decisions import Evicted
-from controller.engine.gates import FeatureGates
-from controller.engine.resources import FlavorName, WorkloadKey
+from controller.engine.conditions.decisions import Evicted
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.encoding import decode as decode_places
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.topology.placement import Topologies
-from controller.engine.topologyencoding import decode as decode_places
 from controller.objects.core import Node, Pod
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject

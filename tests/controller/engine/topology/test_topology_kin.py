@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.intake import shape_of
-from controller.engine.records import Rule
+from controller.engine.conditions.records import Rule
+from controller.engine.state.intake import shape_of
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.topology.lab import BLOCK, HOST, RACK
 from tests.controller.engine.topology.test_topology_in_cycles import LOWER, world_of

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.placement import Placed, PlacementRequest
+from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import layers
-from controller.engine.workload import TopologyUsage
+from controller.engine.topology.port import Placed, PlacementRequest
 from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, usage
 
 LEVELS = (BLOCK, RACK, HOST)

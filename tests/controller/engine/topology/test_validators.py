@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.cluster import DriftError
+from controller.engine.cluster.cluster import DriftError
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.tree import Tree

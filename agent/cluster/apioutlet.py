@@ -1,0 +1,142 @@
+"""The daemon's state, told to the API server: labels, GpuNode, Events. Glue between ``Picture`` and ``publisher``."""
+
+import logging
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.cluster import gpunode, labels
+from agent.cluster.gpunode import HealthView
+from agent.cluster.labels import VgpuHost
+from agent.cluster.outlet import Follower, NoCluster
+from agent.cluster.publisher import EventType, KubePublisher
+from agent.config.settings import LabelSettings, Settings
+from agent.hardware.vgpu import read_vgpu
+from agent.health.states import DeviceHealth, Transition
+from agent.kubelet.podresources import Holder
+from agent.picture import Picture
+from inventory.devices import Node
+from inventory.ids import DeviceId
+from kube import config
+from kube.clock import Clock, SystemClock
+from kube.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+class ApiOutlet:
+    """An ``Outlet`` to the cluster that ``settings.kubeconfig`` (or the service account) names. Raises NoCluster."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        try:
+            cluster = config.load(None if settings.kubeconfig is None else str(settings.kubeconfig))
+        except ConfigError as wrong:
+            raise NoCluster(f"{wrong} (an agent without an API server: --kubeconfig none)") from None
+        self._publisher = KubePublisher(cluster, node_name=settings.node_name, clock=self._clock, random=random.random)
+        self._stamp = _Stamp(settings.labels)
+        self._vgpu_hosts: dict[tuple[str, ...], VgpuHost | None] = {}
+
+    async def run(self) -> None:
+        await self._publisher.run()
+
+    def follow(self, follower: Follower) -> None:
+        self._publisher.beside(lambda client: follower.follow(client, self._settings.node_name, random.random))
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stamp.settings = settings.labels
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
+        if not picture.node.gpus and not picture.node.driver_version:
+            # Nothing is known yet: what an earlier agent published still holds.
+            return
+        settings = self._settings.labels
+        found = (
+            labels.labels(
+                picture.node,
+                picture.layout,
+                picture.choices.layout,
+                machine_type=read_machine_type(settings.machine_type_file),
+                timestamp_s=self._stamp.at(self._clock.wall()),
+                vgpu=self._vgpu(picture.node),
+                percent_largest=picture.percent_largest(),
+            )
+            if settings.enabled
+            else {}
+        )
+        self._publisher.publish_labels({**found, **picture.answers})
+        self._publisher.publish_gpunode(
+            gpunode.build(
+                node=picture.node,
+                layout=picture.layout,
+                health=health_views(picture),
+                holders=holders,
+                problems=picture.problems,
+            )
+        )
+
+    def _vgpu(self, node: Node) -> VgpuHost | None:
+        """The host of the node's virtual GPUs; read once for each set of GPUs, since it cannot change under them."""
+        buses = tuple(gpu.pci_bus_id for gpu in node.gpus)
+        if buses not in self._vgpu_hosts:
+            found = (read_vgpu(self._settings.sys_root, bus_id) for bus_id in buses)
+            self._vgpu_hosts = {buses: next((host for host in found if host is not None), None)}
+        return self._vgpu_hosts[buses]
+
+    def transition(self, change: Transition) -> None:
+        device = f"GPU {change.gpu}" + (f" MIG {change.mig}" if change.mig else "")
+        note = f"{device}: {change.old.value} -> {change.new.value} after {change.age_s:.0f} s: {change.cause}"
+        kind: EventType = "Normal" if change.new.advertised_healthy else "Warning"
+        self._event(reason=change.reason, action=f"Gpu{change.new.value}", note=note, kind=kind)
+
+    def problem(self, text: str) -> None:
+        self._event(reason="NotAsConfigured", action="Advertise", note=text, kind="Warning")
+
+    def warning(self, reason: str, action: str, text: str) -> None:
+        self._event(reason=reason, action=action, note=text, kind="Warning")
+
+    def _event(self, *, reason: str, action: str, note: str, kind: EventType) -> None:
+        if self._settings.events.enabled:
+            self._publisher.event(reason=reason, action=action, note=note, type_=kind)
+
+
+class _Stamp:
+    """When the labels were last made anew: a timestamp that moves once in ``sleepInterval``, not with each write."""
+
+    def __init__(self, settings: LabelSettings) -> None:
+        self.settings = settings
+        self._last_s: float | None = None
+
+    def at(self, now_s: float) -> int | None:
+        """Seconds since the epoch for the gfd.timestamp label; None where none is wanted."""
+        if self.settings.no_timestamp:
+            return None
+        interval_s = self.settings.sleep_interval_s
+        if self._last_s is None or (math.isfinite(interval_s) and now_s - self._last_s >= interval_s):
+            self._last_s = now_s
+        return int(self._last_s)
+
+
+def read_machine_type(path: Path) -> str:
+    """The machine's name as its firmware gives it; ``unknown`` where there is none."""
+    try:
+        return path.read_text(errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def health_views(picture: Picture) -> dict[str, HealthView]:
+    """By UUID of each GPU and MIG instance."""
+    views: dict[str, HealthView] = {}
+    for gpu in picture.node.gpus:
+        views[gpu.uuid] = _view(picture.health.state(gpu.uuid))
+        views.update((mig.uuid, _view(picture.health.state(gpu.uuid, mig.uuid))) for mig in gpu.mig_instances)
+    return views
+
+
+def _view(health: DeviceHealth) -> HealthView:
+    reasons = tuple(fault.cause for fault in health.faults)
+    return HealthView(state=health.state.value, reasons=reasons, since_s=health.since_s)

@@ -1,0 +1,67 @@
+"""Where the daemon's state goes beside kubelet: the API server, or nowhere."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from agent.config.settings import Settings
+from agent.health.states import Transition
+from agent.kubelet.podresources import Holder
+from agent.picture import Picture
+from inventory.ids import DeviceId
+from kube.client import Client
+
+
+class Follower(Protocol):
+    """Who wants to hear what the API server says about this node."""
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
+        """Until cancelled."""
+
+
+class Outlet(Protocol):
+    """All but ``run`` return at once; what cannot be written now is written later, the latest state wins."""
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+
+    def follow(self, follower: Follower) -> None:
+        """While ``run`` runs, let ``follower`` listen to the API server."""
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Settings from now on; what they show differently is in the next ``publish``."""
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
+        """The state to show from now on: node labels and the GpuNode object."""
+
+    def transition(self, change: Transition) -> None:
+        """A device changed its health state."""
+
+    def problem(self, text: str) -> None:
+        """Something that was asked for is not so; one line for an administrator."""
+
+    def warning(self, reason: str, action: str, text: str) -> None:
+        """Something has happened to the node; ``reason`` and ``action`` are an Event's, in CamelCase."""
+
+
+class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
+    """The kubeconfig or service account cannot be used; one line says why."""
+
+
+class NoOutlet:
+    """``--kubeconfig none``: the agent serves its kubelet and nobody else."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def follow(self, follower: Follower) -> None: ...
+
+    def reconfigure(self, settings: Settings) -> None: ...
+
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None: ...
+
+    def transition(self, change: Transition) -> None: ...
+
+    def problem(self, text: str) -> None: ...
+
+    def warning(self, reason: str, action: str, text: str) -> None: ...

@@ -1,0 +1,238 @@
+"""Telling the cluster: node labels, the GpuNode object and Events.
+
+    publish_labels(), publish_gpunode(), event()  ->  latest state  ->  API server
+
+Everything handed in returns at once; ``run`` does the writing, waits out outages and sends the newest state only. The
+three do not hold each other up. Labels are applied with the Node's uid, so that a Node that is gone is never made
+anew; what no longer holds is removed even where another manager co-owns it, once: if it comes back, an Event names
+who else writes it, and we leave it alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
+from agent.cluster.labels import ANSWERS, is_published
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import Clock
+from kube.config import ClusterConfig
+from kube.errors import InvalidError, NotFoundError
+from kube.objects import Metadata, ObjectMeta, ObjectReference, label_managers
+from kube.resources import NODES
+from kube.writing.events import EventRecorder, Occurrence
+from kube.writing.latest import LatestWriter
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "tessera-agent"
+CONTROLLER = "tessera.dev/agent"
+GPUNODE_INTERVAL_S = 1.0
+LABELS_INTERVAL_S = 1.0
+RESYNC_S = 300.0
+"""How often what others may have undone is looked at."""
+
+EventType = Literal["Normal", "Warning"]
+
+
+class KubePublisher:
+    """Writes to the API server that ``config`` names, for the Node ``node_name``."""
+
+    def __init__(self, config: ClusterConfig, *, node_name: str, clock: Clock, random: Callable[[], float]) -> None:
+        self._name = node_name
+        self._clock = clock
+        self._client = Client(config, user_agent=FIELD_MANAGER, clock=clock)
+        self._beside: list[Callable[[Client], Coroutine[Any, Any, None]]] = []
+        self._uid: str | None = None
+        self._wanted: GpuNode | None = None
+        self._wanted_labels: Mapping[str, str] | None = None
+        self._checked = False
+        self._labels = _LabelWriter(self._client, node_name, self.event, self._seen)
+        self._label_loop: LatestWriter[Mapping[str, str]] = LatestWriter(
+            "node labels",
+            self._labels.write,
+            clock=clock,
+            backoff=Backoff(random=random),
+            min_interval_s=LABELS_INTERVAL_S,
+            resync_s=RESYNC_S,
+        )
+        self._gpunode_loop: LatestWriter[GpuNode] = LatestWriter(
+            "GpuNode",
+            self._write_gpunode,
+            clock=clock,
+            backoff=Backoff(random=random),
+            min_interval_s=GPUNODE_INTERVAL_S,
+            resync_s=RESYNC_S,
+        )
+        self._events = EventRecorder(
+            self._client, controller=CONTROLLER, instance=node_name, clock=clock, backoff=Backoff(random=random)
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was handed in has arrived."""
+        return self._label_loop.settled and self._gpunode_loop.settled and self._events.settled
+
+    def publish_labels(self, labels: Mapping[str, str]) -> None:
+        strange = [key for key in labels if not is_published(key) and key not in ANSWERS]
+        assert not strange, f"not ours to write: {strange}"
+        if labels != self._wanted_labels:
+            self._wanted_labels = dict(labels)
+            self._label_loop.put(self._wanted_labels)
+
+    def publish_gpunode(self, gpunode: GpuNode) -> None:
+        if gpunode == self._wanted:
+            return
+        self._wanted = gpunode
+        self._gpunode_loop.put(observed(gpunode, self._clock.wall()))
+
+    def event(self, *, reason: str, action: str, note: str, type_: EventType = "Normal") -> None:
+        # The name stands for the uid, as in kubelet's own Events about its node: `kubectl describe node` looks for
+        # both, and an Event from before the Node was first read belongs to the same series as a later one.
+        regarding = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=self._name, uid=self._name)
+        self._events.record(Occurrence(regarding=regarding, reason=reason, action=action, note=note, type=type_))
+
+    async def run(self) -> None:
+        async with self._client, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._label_loop.run())
+            tasks.create_task(self._gpunode_loop.run())
+            tasks.create_task(self._events.run())
+            for work in self._beside:
+                tasks.create_task(work(self._client))
+
+    def beside(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        """What ``run`` runs too, with the same client."""
+        self._beside.append(work)
+
+    def _seen(self, uid: str) -> None:
+        """The Node has this uid now. Another one than before: its GpuNode went with the old Node."""
+        changed = self._uid is not None and self._uid != uid
+        self._uid = uid
+        if changed and self._wanted is not None:
+            self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
+
+    async def _write_gpunode(self, gpunode: GpuNode) -> None:
+        node = await self._client.get(NODES, self._name, Metadata)
+        body = owned_by(gpunode, node.metadata.uid)
+        if not self._checked and await self._is_there(body):
+            self._checked = True
+            return
+        await self._client.apply(GPU_NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True)
+        self._checked = True
+
+    async def _is_there(self, body: GpuNode) -> bool:
+        """Whether the server holds this content already: an agent that restarts has changed nothing."""
+        try:
+            found = await self._client.get(GPU_NODES, self._name, _FoundGpuNode)
+        except NotFoundError:
+            return False
+        same_owner = found.metadata.owner_references == body.metadata.owner_references
+        return same_owner and _content(found.status) == _content(body.status)
+
+
+class _FoundGpuNode(Struct):
+    """A GpuNode as it lies there, perhaps another version's: no shape is expected of its status."""
+
+    metadata: ObjectMeta
+    status: dict[str, Any] = {}
+
+
+def _content(status: object) -> dict[str, Any]:
+    """The status as JSON has it, without its time."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
+    return {key: value for key, value in plain.items() if key != "observedAt"}
+
+
+class _NodeLabels(Struct, rename="camel"):
+    """What is applied: nothing of the Node but its identity and our labels."""
+
+    metadata: dict[str, Any]
+    api_version: str = NODES.api_version
+    kind: str = NODES.kind
+
+
+class _LabelWriter:
+    """Brings the Node's labels to what is wanted, touching only those that ``is_published``."""
+
+    def __init__(self, client: Client, node_name: str, event: Callable[..., None], seen: Callable[[str], None]) -> None:
+        self._client = client
+        self._name = node_name
+        self._event = event
+        self._seen = seen
+        self._applied: Mapping[str, str] = {}
+        self._removed: set[str] = set()
+        """Labels that we took away from another manager. Seen again, they are that manager's affair."""
+        self._told: set[str] = set()
+
+    async def write(self, wanted: Mapping[str, str]) -> None:
+        """One pass: read, apply where something differs, remove what is left. Raises KubeError to be called again."""
+        meta = (await self._client.get(NODES, self._name, Metadata)).metadata
+        self._seen(meta.uid)
+        self._removed -= set(wanted)
+        for key, value in wanted.items():
+            if self._applied.get(key) == value and meta.labels.get(key) != value:
+                self._tell(key, meta, "it is set back")
+        if not _holds(meta, wanted):
+            # A uid that no longer fits is a conflict: the next attempt reads the new Node.
+            body = _NodeLabels(metadata={"name": self._name, "uid": meta.uid, "labels": dict(wanted)})
+            applied = await self._client.apply(
+                NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True
+            )
+            meta = applied.metadata
+        self._applied = dict(wanted)
+        for key, value in stale(meta, wanted).items():
+            if key in self._removed:
+                self._tell(key, meta, "it is left as it is")
+            else:
+                await self._remove(key, value, meta)
+
+    async def _remove(self, key: str, value: str, meta: ObjectMeta) -> None:
+        pointer = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
+        steps = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "test", "path": pointer, "value": value},
+            {"op": "remove", "path": pointer},
+        ]
+        try:
+            await self._client.json_patch(NODES, self._name, steps, Metadata, field_manager=FIELD_MANAGER)
+        except InvalidError as error:
+            # Somebody changed it this very moment: the next pass sees what it is then.
+            log.info("label %s was not removed: %s", key, error)
+            return
+        self._removed.add(key)
+
+    def _tell(self, key: str, meta: ObjectMeta, what: str) -> None:
+        """One Event for each contested label, in the life of this process."""
+        if key in self._told:
+            return
+        self._told.add(key)
+        others = [name for name in label_managers(meta, key) if name != FIELD_MANAGER]
+        found = f"{key}={meta.labels[key]}" if key in meta.labels else f"{key} removed"
+        self._event(
+            reason="LabelContested",
+            action="PublishLabels",
+            note=f"Label {found} against the agent, by {', '.join(others) or 'another client'}; {what}",
+            type_="Warning",
+        )
+
+
+def stale(meta: ObjectMeta, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Labels on the Node that are ours to say and no longer hold."""
+    return {key: value for key, value in meta.labels.items() if is_published(key) and key not in wanted}
+
+
+def _holds(meta: ObjectMeta, wanted: Mapping[str, str]) -> bool:
+    """Whether an apply would change nothing: every label is there and ours, and we own no other."""
+    owned = {
+        key.removeprefix("f:")
+        for entry in meta.managed_fields
+        if (entry.manager, entry.operation) == (FIELD_MANAGER, "Apply")
+        for key in entry.fields.get("f:metadata", {}).get("f:labels", {})
+        if key != "."
+    }
+    return owned == set(wanted) and all(meta.labels.get(key) == value for key, value in wanted.items())

@@ -1,0 +1,1 @@
+"""NVML in, plain data out; and the monitor that follows the GPUs. Nothing outside of here imports ``pynvml``."""

@@ -1,0 +1,354 @@
+"""The NVML session: opening it, finding GPUs, probing them, hearing their XIDs. All of it off the event loop.
+
+One worker speaks for the driver (open, count), one for each GPU index. A GPU that hangs or is lost keeps the place it
+had in the last good picture, marked unreadable; the others are read as if nothing had happened.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+from msgspec import Struct, structs
+
+from agent.hardware.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
+from agent.hardware.gpus import common_ancestor, read_gpu
+from agent.hardware.links import link_matrix
+from agent.hardware.probe import Probe, look, works
+from agent.hardware.query import ask, must, text
+from agent.hardware.renewals import Renewals
+from agent.hardware.worker import GpuWorker, XidEvent, address
+from inventory.devices import Gpu, Node
+from inventory.ids import GpuUuid, NodeName
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OPEN_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 2.0
+
+
+class Versions(Struct, frozen=True):
+    driver: str
+    cuda: tuple[int, int]
+
+
+class Discovery(Struct, frozen=True):
+    """A picture of the node, and one line for each GPU that could not be read."""
+
+    node: Node
+    problems: tuple[str, ...] = ()
+
+
+class Sighting(Struct, frozen=True):
+    """A probe's findings; ``reset`` says that the GPU has come to life anew (see ``renewals``)."""
+
+    probe: Probe
+    reset: bool
+
+
+class _Slot:
+    """One GPU index of NVML: its thread, and the handle and GPU last found there."""
+
+    def __init__(self, index: int, on_event: Callable[["_Slot", XidEvent], None]) -> None:
+        self.index = index
+        self.handle: Any = None
+        self.gpu: Gpu | None = None
+        self.worker = GpuWorker(f"gpu{index}", lambda event: on_event(self, event))
+        self._changes: GpuWorker | None = None
+
+    @property
+    def changes(self) -> GpuWorker:
+        """A second thread, for what takes long or may hang: the GPU's probes and events go on meanwhile."""
+        if self._changes is None:
+            self._changes = GpuWorker(f"gpu{self.index}-mig")
+        return self._changes
+
+
+class Driver:
+    """NVML in this process, one session at a time. ``on_xid`` is called on the event loop.
+
+    Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
+    being joined by another hanging thread each time.
+    """
+
+    def __init__(self, node_name: NodeName, sys_root: Path, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
+        self._node_name = node_name
+        self._sys_root = sys_root
+        self._on_xid = on_xid
+        self._main = GpuWorker("driver")
+        self._pool: list[_Slot] = []
+        self._slots: list[_Slot] = []
+        self._renewals = Renewals()
+        self._naming: set[asyncio.Task[None]] = set()
+        """Events whose GPU is being asked for."""
+        self._indexed = asyncio.Event()
+        """Not set while a discovery finds out who is at which index."""
+        self._indexed.set()
+        self.versions = Versions("", (0, 0))
+        self.session = 0
+        """How many sessions there were: handles and samples of one mean nothing to the next."""
+
+    async def open(self) -> Versions:
+        """Start a session. Raises DriverUnavailable where there is no driver, CallTimedOut where it hangs."""
+        self.versions = await self._main.call(_open, OPEN_TIMEOUT_S)
+        self.session += 1
+        return self.versions
+
+    async def read_versions(self) -> Versions:
+        """The versions as they are now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        return await self._main.call(_read_versions)
+
+    @property
+    def unread(self) -> bool:
+        """Whether an index holds a GPU of which nothing is known at all."""
+        return any(slot.gpu is None for slot in self._slots)
+
+    async def count(self) -> int:
+        """How many GPUs NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        return int(await self._main.call(lambda: must(pynvml.nvmlDeviceGetCount)))
+
+    async def discover(self, known: Sequence[Gpu]) -> Discovery:
+        """Read every GPU and all links anew. ``known`` stands in for those that cannot be read, by index.
+
+        Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
+        """
+        count = await self.count()
+        self._indexed.clear()
+        try:
+            return await self._discover(count, known)
+        finally:
+            self._indexed.set()
+
+    async def _discover(self, count: int, known: Sequence[Gpu]) -> Discovery:
+        self._fit(count)
+        by_uuid = {gpu.uuid: gpu for gpu in known}
+        failures = await asyncio.gather(*(self._read(slot, by_uuid) for slot in self._slots))
+        outcomes = list(zip(self._slots, failures, strict=True))
+        seen = {slot.gpu.uuid for slot, failed in outcomes if slot.gpu and not failed}
+        for slot, failed in outcomes:
+            if failed and slot.gpu is not None:
+                # Indexes move when a GPU is removed: who was read at another index is not here.
+                slot.gpu = None if slot.gpu.uuid in seen else structs.replace(slot.gpu, readable=False)
+        by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
+        gpus = []
+        for slot in self._slots:
+            if slot.gpu is None and slot.index in by_index:
+                slot.gpu = structs.replace(by_index[slot.index], readable=False)
+            if slot.gpu is not None:
+                gpus.append(slot.gpu)
+        for slot, failed in outcomes:
+            if slot.gpu is not None and isinstance(failed, GpuLost):
+                self._renewals.lost(slot.gpu.uuid)
+        self._renewals.keep(gpu.uuid for gpu in gpus)
+        links = link_matrix(gpus, await self._ancestors([slot for slot in self._slots if slot.gpu is not None]))
+        node = Node(
+            name=self._node_name,
+            driver_version=self.versions.driver,
+            cuda_version=self.versions.cuda,
+            gpus=tuple(gpus),
+            links=links,
+        )
+        return Discovery(
+            node, tuple(f"GPU {slot.index} cannot be read: {failed}" for slot, failed in outcomes if failed)
+        )
+
+    async def watch(self) -> None:
+        """Hear the XIDs of every GPU that has a living handle."""
+        await asyncio.gather(*(self._watch(slot) for slot in self._slots if slot.handle is not None))
+
+    async def probe(self, uuid: GpuUuid, timeout_s: float) -> Sighting:
+        """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
+        slot = self._find(uuid)
+        if slot is None:
+            # Another one went, and this one may be on its way to another index.
+            await self._indexed.wait()
+            slot = self._find(uuid)
+        if slot is None or slot.gpu is None:
+            raise GpuLost(f"NVML no longer lists {uuid}")
+        gpu, handle = slot.gpu, slot.handle
+        try:
+            found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
+        except GpuLost:
+            self._renewals.lost(uuid)
+            raise
+        self._renewals.answered(uuid, old_handle_works=None if handle is None else not found.renewed)
+        if self._find(uuid) is slot:
+            slot.handle = found.handle
+            if found.renewed or slot.worker.deaf:
+                # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
+                await self._listen(slot)
+        return Sighting(found.probe, reset=self._renewals.take(uuid))
+
+    async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """``function(handle)`` on the GPU's own thread, between probes. Raises what it does, GpuLost, CallTimedOut."""
+        slot = self._find(uuid)
+        if slot is None or slot.handle is None:
+            raise GpuLost(f"NVML does not list {uuid}")
+        handle = slot.handle
+        return await slot.worker.call(lambda: function(handle), timeout_s)
+
+    async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
+        """``function`` of the GPU's handle, beside its probes. Raises what it raises, GpuLost, CallTimedOut."""
+        slot = self._find(uuid)
+        if slot is None or slot.handle is None:
+            raise GpuLost(f"NVML does not list {uuid}")
+        handle = slot.handle
+        return await slot.changes.call(lambda: function(handle), timeout_s)
+
+    def hurry(self, seconds: float) -> None:
+        """Whoever looks at the GPUs in the next so many seconds waits for little, see ``GpuWorker.hurry``."""
+        for slot in self._slots:
+            slot.worker.hurry(seconds)
+
+    async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
+        """``function`` while no session is open: it opens its own. Raises what it raises, CallTimedOut."""
+        return await self._main.call(function, timeout_s)
+
+    async def close(self) -> None:
+        """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""
+        slots, self._slots = self._slots, []
+        for task in tuple(self._naming):
+            task.cancel()
+        for slot in slots:
+            slot.handle, slot.gpu = None, None
+        quiet = await asyncio.gather(*(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True)
+        if any(isinstance(one, CallTimedOut) for one in quiet):
+            # Shutting a library down under a thread that is inside it is how processes crash.
+            log.warning("NVML stays open: a call has not returned")
+            return
+        try:
+            await self._main.call(_close, CLOSE_TIMEOUT_S)
+        except NvmlError as failed:
+            log.debug("NVML was not shut down: %s", failed)
+
+    def _heard(self, slot: _Slot, event: XidEvent) -> None:
+        """An event that came to ``slot``'s thread; whose it is says the event."""
+        if event.device is not None:
+            there = address(event.device)
+            named = next((one for one in self._slots if one.handle is not None and address(one.handle) == there), None)
+            if named is None:
+                # A library with another handle for each call. Asked beside the probes: the GPU may be one that hangs.
+                task = asyncio.create_task(self._name(slot, event))
+                self._naming.add(task)
+                task.add_done_callback(self._naming.discard)
+                return
+            slot = named
+        if slot.gpu is not None:
+            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+
+    async def _name(self, slot: _Slot, event: XidEvent) -> None:
+        """Tell an event whose handle is none of ours, by the UUID behind it; without one it is his who heard it."""
+        try:
+            uuid = text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device)))
+        except NvmlError as failed:
+            log.warning("an XID's GPU has no UUID", extra={"heard_by": slot.index, "error": str(failed)})
+        else:
+            owner = next((one for one in self._slots if one.gpu is not None and uuid in _uuids(one.gpu)), None)
+            if owner is None:
+                log.warning("an XID of a GPU that is not listed", extra={"gpu": uuid, "xid": event.xid})
+                return
+            slot = owner
+        if slot.gpu is not None:
+            self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
+
+    def _find(self, uuid: GpuUuid) -> _Slot | None:
+        return next((slot for slot in self._slots if slot.gpu is not None and slot.gpu.uuid == uuid), None)
+
+    def _fit(self, count: int) -> None:
+        """One slot for each index, with the thread that index had before."""
+        for index in range(len(self._pool), count):
+            self._pool.append(_Slot(index, self._heard))
+        for slot in self._pool[count:]:
+            slot.handle, slot.gpu = None, None
+        self._slots = self._pool[:count]
+
+    async def _read(self, slot: _Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
+        """Fill the slot; what kept it from being read. A GPU known from before stays, unreadable."""
+        old, before = slot.handle, slot.gpu
+
+        def read() -> tuple[Any, Gpu, bool | None]:
+            old_works = None if old is None else works(old)
+            handle = must(pynvml.nvmlDeviceGetHandleByIndex, slot.index)
+            return handle, read_gpu(handle, slot.index, self._sys_root), old_works
+
+        try:
+            slot.handle, gpu, old_works = await slot.worker.call(read)
+        except DriverUnavailable:
+            raise
+        except NvmlError as failed:
+            return failed
+        same = before is not None and before.uuid == gpu.uuid
+        self._renewals.answered(gpu.uuid, old_handle_works=old_works if same else None)
+        # In one step: a probe may look at the slot at any time, and must not take a link that is down for none.
+        slot.gpu = remember_links(gpu, known.get(gpu.uuid))
+        return None
+
+    async def _watch(self, slot: _Slot) -> None:
+        if not slot.worker.watches(slot.handle):
+            await self._listen(slot)
+
+    async def _listen(self, slot: _Slot) -> None:
+        try:
+            heard = await slot.worker.watch(slot.handle)
+        except NvmlError as failed:
+            log.warning("no XID events", extra={"gpu": slot.index, "error": str(failed)})
+            return
+        if not heard:
+            log.info("this GPU has no XID events", extra={"gpu": slot.index})
+
+    async def _ancestors(self, slots: Sequence[_Slot]) -> dict[tuple[int, int], int]:
+        """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing.
+
+        A GPU that could not be read is not asked about either: in a call of its neighbour it would hang that one.
+        """
+        readable = {i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable}
+
+        async def row(i: int) -> dict[tuple[int, int], int]:
+            one = slots[i].handle
+            others = [(j, slots[j].handle) for j in range(i + 1, len(slots)) if j in readable]
+            if i not in readable or not others:
+                return {}
+            try:
+                levels = await slots[i].worker.call(lambda: [(j, common_ancestor(one, other)) for j, other in others])
+            except CallTimedOut:
+                return {}
+            return {(i, j): level for j, level in levels if level is not None}
+
+        rows = await asyncio.gather(*(row(i) for i in range(len(slots))))
+        return {pair: level for found in rows for pair, level in found.items()}
+
+
+def _uuids(gpu: Gpu) -> set[str]:
+    """The GPU's own and those of its MIG devices."""
+    return {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances)}
+
+
+def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
+    """A link that is down now keeps the end it had: otherwise a look while it is down would make that the normal."""
+    old = {link.link: link for link in before.nvlinks} if before is not None else {}
+    return structs.replace(
+        gpu,
+        nvlinks=tuple(
+            link if link.active or link.link not in old else structs.replace(old[link.link], active=False)
+            for link in gpu.nvlinks
+        ),
+    )
+
+
+def _open() -> Versions:
+    must(pynvml.nvmlInit)
+    return _read_versions()
+
+
+def _read_versions() -> Versions:
+    # Numbers, 12080 for 12.8: from the driver's own library, not from any toolkit.
+    cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+    return Versions(driver=text(must(pynvml.nvmlSystemGetDriverVersion)), cuda=(cuda // 1000, cuda % 1000 // 10))
+
+
+def _close() -> None:
+    must(pynvml.nvmlShutdown)

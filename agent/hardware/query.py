@@ -1,0 +1,69 @@
+"""The one place where NVML's error codes become values or exceptions.
+
+What the hardware does not have is None; what is broken raises one of ``errors``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from agent.hardware.errors import CallFailed, DriverUnavailable, GpuLost, NvmlError
+
+ABSENT = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,  # older libraries: "no such link", "no such profile"
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    }
+)
+GONE = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+    }
+)
+NO_DRIVER = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+
+
+def translate(error: Any, name: str) -> NvmlError:
+    """The exception for a pynvml.NVMLError out of the function ``name``."""
+    text = f"{name}: {error}"
+    if error.value in NO_DRIVER:
+        return DriverUnavailable(text)
+    if error.value in GONE:
+        return GpuLost(text)
+    return CallFailed(text)
+
+
+def must(function: Callable[..., Any], *args: Any) -> Any:
+    """Call NVML. Raises DriverUnavailable, GpuLost or CallFailed."""
+    try:
+        return function(*args)
+    except pynvml.NVMLError as error:
+        raise translate(error, function.__name__) from None
+
+
+def ask(function: Callable[..., Any], *args: Any) -> Any | None:
+    """Call NVML; None where this GPU, driver or library has no such thing. Raises as ``must`` for the rest."""
+    try:
+        return function(*args)
+    except pynvml.NVMLError as error:
+        if error.value in ABSENT:
+            return None
+        raise translate(error, function.__name__) from None
+
+
+def text(value: Any) -> str:
+    """A C string, whichever of bytes and str the library gave."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,205 @@
+"""One daemon thread for each GPU: NVML calls can hang, and a hung GPU must hang nothing but itself.
+
+The thread takes calls from a short queue; between calls it waits in NVML for events of its GPU. Daemon threads, because
+an executor's threads would hold the process's exit until the driver answers, which may be never.
+"""
+
+import asyncio
+import ctypes
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pynvml
+from msgspec import Struct
+
+from agent.hardware.errors import CallFailed, CallTimedOut, NvmlError
+from agent.hardware.query import ask, must
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+EVENT_WAIT_MS = 1000
+HURRIED_WAIT_MS = 50
+"""A call waits for the wait for events before it to end: for whom that is too long, see ``hurry``."""
+CALL_TIMEOUT_S = 5.0
+QUEUE_LENGTH = 8
+MAX_LATE_EVENTS = 64
+"""Events that are still taken out of a set before it is freed."""
+WHOLE_GPU = 0xFFFFFFFF
+EVENT_TYPES = (
+    pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
+)
+
+
+class XidEvent(Struct, frozen=True):
+    """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU.
+
+    ``device`` is the event's own handle where that is not the handle listened to, else None: some libraries deliver
+    an event to whichever set is waited on.
+    """
+
+    xid: int
+    gi: int | None = None
+    ci: int | None = None
+    device: Any = None
+
+
+class GpuWorker:
+    """Runs NVML calls of one GPU (or of the driver as a whole) one after another, off the event loop.
+
+    ``on_event`` is called on the event loop for each XID of the handle given to ``watch``.
+    """
+
+    def __init__(self, name: str, on_event: Callable[[XidEvent], None] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_event = on_event
+        self._calls: queue.Queue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.Queue(QUEUE_LENGTH)
+        self._events: Any = None
+        self._watched: int | None = None
+        self._hurried_until_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
+        self._thread.start()
+
+    async def call(self, function: Callable[[], T], timeout_s: float = CALL_TIMEOUT_S) -> T:
+        """Run ``function`` on the thread. Raises what it raises, and CallTimedOut when it (or one before it) hangs."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+        try:
+            self._calls.put_nowait((function, answer))
+        except queue.Full:
+            raise CallTimedOut("earlier NVML calls of this GPU have not returned") from None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise CallTimedOut(f"NVML did not answer within {timeout_s:g} s") from None
+
+    async def watch(self, handle: Any) -> bool:
+        """Deliver this handle's events from now on, in place of an earlier handle's. False where the GPU has none."""
+        return await self.call(lambda: self._register(handle))
+
+    def watches(self, handle: Any) -> bool:
+        """Whether events of this very handle are heard now."""
+        return self._events is not None and self._watched == address(handle)
+
+    @property
+    def deaf(self) -> bool:
+        """Whether waiting for events failed since ``watch``: they are heard again only after another."""
+        return self._events is None and self._watched is not None
+
+    async def unwatch(self, timeout_s: float) -> None:
+        """Hear no more events. Raises CallTimedOut when the thread hangs."""
+        await self.call(self._release, timeout_s)
+
+    def hurry(self, seconds: float) -> None:
+        """Calls of the next so many seconds are to wait for little: it is looked for events more often meanwhile."""
+        self._hurried_until_s = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """Let the thread end after what it is doing; nobody waits for it."""
+        try:
+            self._calls.put_nowait(None)
+        except queue.Full:
+            log.debug("a hung NVML thread is left behind")
+
+    def _register(self, handle: Any) -> bool:
+        self._release()
+        self._watched = address(handle)
+        supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+        try:
+            if supported:
+                self._events = must(pynvml.nvmlEventSetCreate)
+                must(pynvml.nvmlDeviceRegisterEvents, handle, supported & EVENT_TYPES, self._events)
+                return True
+        except CallFailed as refused:
+            log.debug("no events: %s", refused)
+            self._free()
+        except NvmlError:
+            self._free()
+            raise
+        self._watched = None
+        return False
+
+    def _release(self) -> None:
+        for _ in range(MAX_LATE_EVENTS):
+            if not self._wait_for_event(0):
+                break
+        self._watched = None
+        self._free()
+
+    def _free(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            try:
+                must(pynvml.nvmlEventSetFree, events)
+            except NvmlError as failed:
+                log.debug("event set not freed: %s", failed)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._calls.get(block=self._events is None)
+            except queue.Empty:
+                hurried = time.monotonic() < self._hurried_until_s
+                self._wait_for_event(min(HURRIED_WAIT_MS, EVENT_WAIT_MS) if hurried else EVENT_WAIT_MS)
+                continue
+            if item is None:
+                self._release()
+                return
+            if not item[1].done():  # who asked has given up: the handles it meant may be gone
+                self._answer(*item)
+
+    def _answer(self, function: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
+        try:
+            result = function()
+        except NvmlError as failed:
+            self._tell(_fail, answer, failed)
+        except Exception as failed:  # noqa: BLE001 - a thread's boundary: the caller gets whatever it was
+            self._tell(_fail, answer, failed)
+        else:
+            self._tell(_resolve, answer, result)
+
+    def _wait_for_event(self, wait_ms: int) -> bool:
+        """Tell the next event; False where none came."""
+        if self._events is None:
+            return False
+        try:
+            data = pynvml.nvmlEventSetWait_v2(self._events, wait_ms)
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
+                # The next probe says what happened, and a recovered GPU is watched anew.
+                log.debug("no more events from %s: %s", self._thread.name, error)
+                self._free()
+            return False
+        if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
+            gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
+            device = None if address(data.device) in (None, self._watched) else data.device
+            self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci, device=device))
+        return True
+
+    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The loop is closed: the agent is ending, nobody listens any more.
+            log.debug("an NVML answer came after the end")
+
+
+def address(handle: Any) -> int | None:
+    """What identifies a handle: the address in its opaque pointer."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _resolve(answer: "asyncio.Future[Any]", result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)

@@ -1,0 +1,1 @@
+"""What the kubelet knows and what containers get: pod resources, pods, device plans, device files, CDI specs."""

@@ -1,0 +1,170 @@
+"""Writes the CDI specs, and lets NVIDIA's own tool generate the GPU spec where the host has it.
+
+Rewritten whenever the devices, the driver or the settings change; left in place at the end, because containers that
+restart while the agent is away still need them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from agent.config.settings import DriverSettings
+from agent.keeping.files import write_atomically
+from agent.kubelet.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
+from agent.kubelet.hostroot import HostRoot, seen_at
+from agent.process.programs import started
+from deviceplugin.cdi import device_names, file_name, rename_kind, specs
+from deviceplugin.drivermounts import DriverFiles, HookProgram
+from deviceplugin.strategy import AllocationSpec, NodeAccess
+
+log = logging.getLogger(__name__)
+
+PROGRAM_TIMEOUT_S = 30.0
+
+
+class _GeneratedDevice(Struct):
+    name: str
+
+
+class _Generated(Struct):
+    """As much of a generated spec as we rely on."""
+
+    devices: list[_GeneratedDevice]
+
+
+class CdiFiles:
+    """Specs below ``folder``. ``driver`` may be replaced between two writes."""
+
+    def __init__(self, folder: Path, driver: DriverSettings, *, simulated: bool) -> None:
+        self._folder = folder
+        self.driver = driver
+        self._simulated = simulated
+        self._written: dict[str, bytes] = {}
+
+    def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
+        """Whether an answer could name a device that the files as they are do not define."""
+        for name, document in specs(spec, access, DriverFiles()).items():
+            try:
+                there = msgspec.json.decode((self._folder / name).read_bytes(), type=_Generated)
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                return bool(document["devices"])
+            if not device_names(document) <= {device.name for device in there.devices}:
+                return True
+        return False
+
+    async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
+        """Bring the files in line; the names of those that changed.
+
+        Raises OSError when they cannot be written, and NoDriverError where there is no driver to give to containers:
+        then no file says otherwise.
+        """
+        changed = []
+        try:
+            documents = await self._documents(spec, access)
+        except NoDriverError:
+            (self._folder / file_name("gpu")).unlink(missing_ok=True)
+            raise
+        for name, document in documents.items():
+            content = msgspec.json.format(msgspec.json.encode(document))
+            if not document["devices"]:
+                # A spec without devices is refused by runtimes, and would hide the good ones beside it.
+                (self._folder / name).unlink(missing_ok=True)
+                self._written.pop(name, None)
+            elif self._written.get(name) != content or not (self._folder / name).exists():
+                write_atomically(self._folder / name, content, mode=0o644)
+                self._written[name] = content
+                changed.append(name)
+        return tuple(changed)
+
+    async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
+        if not spec.uses_cdi:
+            return {}
+        if self._simulated or not access.devices:
+            return specs(spec, access, DriverFiles())
+        generated = await self._generate(spec)
+        if generated is None:
+            return specs(spec, access, await self._driver_files(access))
+        documents = specs(spec, access, DriverFiles())
+        unnamed = device_names(documents[file_name("gpu")]) - device_names(generated)
+        if unnamed:
+            # An answer that names a device without a spec fails the container: ours knows them all.
+            log.warning("nvidia-ctk left devices out", extra={"devices": ",".join(sorted(unnamed))})
+            return specs(spec, access, await self._driver_files(access))
+        documents[file_name("gpu")] = generated
+        return documents
+
+    async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
+        """The GPU spec by ``nvidia-ctk cdi generate``; None where there is no such program or it fails."""
+        program = self.driver.cdi_hook_path
+        # A program of the host's that we see elsewhere has its libraries elsewhere too: it is not ours to run.
+        if program.name != "nvidia-ctk" or self._seen(program) != program or not program.exists():
+            return None
+        output = await run_program(
+            str(program),
+            "cdi",
+            "generate",
+            "--format=json",
+            f"--device-name-strategy={spec.device_id.value}",
+            f"--driver-root={self.driver.driver_root}",
+            f"--dev-root={self.driver.dev_root}",
+            *(f"--disable-hook={hook}" for hook in self.driver.cdi_disable_hooks),
+            *(f"--feature-flag={flag}" for flag in self.driver.cdi_feature_flags),
+        )
+        if output is None:
+            return None
+        try:
+            document = msgspec.json.decode(output, type=dict[str, Any])
+            msgspec.convert(document, type=_Generated)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+            log.warning("nvidia-ctk printed no spec", extra={"error": str(wrong)})
+            return None
+        return rename_kind(document, "gpu") if document["devices"] else None
+
+    async def _driver_files(self, access: NodeAccess) -> DriverFiles:
+        root = HostRoot(self.driver.driver_root, self._seen)
+        try:
+            found = find_driver(root, access.driver_version)
+        except NoDriverError:
+            listed = await self._listed_folders()
+            if not listed:
+                raise
+            found = find_driver(root, access.driver_version, listed)
+        return structs.replace(found, hook=self._hook())
+
+    async def _listed_folders(self) -> tuple[str, ...]:
+        # The cache file by name, not ldconfig's -r: that is a chroot, a right we do without.
+        cache = self._seen(self.driver.driver_root / "etc/ld.so.cache")
+        output = await run_program("ldconfig", "-p", "-C", str(cache)) if cache.exists() else None
+        return () if output is None else listed_folders(output.decode(errors="replace"))
+
+    def _hook(self) -> HookProgram | None:
+        driver = self.driver
+        hidden = driver.container_driver_root.is_dir() and not driver.cdi_hook_path.is_relative_to(driver.driver_root)
+        return find_hook(driver.cdi_hook_path, driver.cdi_disable_hooks, hidden=hidden, seen=self._seen)
+
+    def _seen(self, path: Path) -> Path:
+        return seen_at(self.driver.driver_root, self.driver.container_driver_root)(path)
+
+
+async def run_program(*words: str) -> bytes | None:
+    """What a program printed; None, and one warning, when it is missing, fails or takes too long."""
+    pipe = asyncio.subprocess.PIPE
+    try:
+        async with started(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+            async with asyncio.timeout(PROGRAM_TIMEOUT_S):
+                output, errors = await process.communicate()
+    except TimeoutError:
+        log.warning("took too long", extra={"program": words[0], "timeout_s": PROGRAM_TIMEOUT_S})
+        return None
+    except OSError as missing:
+        log.warning("cannot run", extra={"program": words[0], "error": str(missing)})
+        return None
+    if process.returncode != 0:
+        log.warning("failed", extra={"program": words[0], "error": errors.decode(errors="replace")[-200:]})
+        return None
+    return output

@@ -1,0 +1,112 @@
+"""The node's device files as containers get them: by path, and by the names in the CDI specs.
+
+What a setting promises and this host does not have is looked for again every few seconds: a driver's files and an IMEX
+channel come after the agent as often as before it.
+"""
+
+import logging
+
+from msgspec import structs
+
+from agent.config.settings import DriverSettings, Settings
+from agent.kubelet.access import Roots, missing_channels, node_access
+from agent.kubelet.cdifiles import CdiFiles
+from agent.kubelet.driverfiles import NoDriverError
+from agent.kubelet.hostroot import Seen, seen_at
+from deviceplugin.strategy import AllocationSpec, NodeAccess
+from inventory.devices import Node
+
+log = logging.getLogger(__name__)
+
+
+def absent_channels(settings: Settings) -> tuple[str, ...]:
+    """The paths of the IMEX channels that every container is to get and this host does not have."""
+    if settings.simulate is not None:
+        return ()
+    seen = seen_at(settings.driver.driver_root, settings.driver.container_driver_root)
+    return missing_channels(settings.driver.dev_root, settings.allocation.imex_channels, seen)
+
+
+def required_channel_problem(settings: Settings) -> str | None:
+    """Why these settings cannot be taken up on this host: one line, or None."""
+    absent = absent_channels(settings) if settings.imex_required else ()
+    if not absent:
+        return None
+    return f"imex.required: requested IMEX channel {absent[0]} does not exist, expected a character device"
+
+
+class DeviceFiles:
+    """Of one node. Where the driver lies, and what is asked of it, may change with the settings, the rest never."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._cdi = CdiFiles(settings.cdi_dir, settings.driver, simulated=settings.simulate is not None)
+        self._problem: str | None = None
+        self._absent: tuple[str, ...] = ()
+
+    def reconfigure(self, settings: Settings) -> None:
+        """In use from the next call on: where the driver lies, and what containers get."""
+        self._settings = structs.replace(
+            self._settings,
+            driver=settings.driver,
+            allocation=settings.allocation,
+            imex_required=settings.imex_required,
+        )
+        self._cdi.driver = settings.driver
+
+    @property
+    def problem(self) -> str | None:
+        """Why no container can be given a device, as of the last ``write``: one line."""
+        return self._problem
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was asked for is there."""
+        return self._problem is None and not self._absent
+
+    def access(self, node: Node) -> NodeAccess:
+        """The files of each GPU and MIG instance, as the node is now."""
+        return node_access(
+            node,
+            Roots(self._driver.dev_root, self._settings.proc_root, self._settings.sys_root),
+            channels=self._settings.allocation.imex_channels,
+            simulated=self._settings.simulate is not None,
+            seen=self._seen,
+        )
+
+    def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
+        """Whether an answer could name a device that no CDI spec defines."""
+        return self._cdi.lacking(spec, access)
+
+    async def write(self, spec: AllocationSpec, access: NodeAccess) -> None:
+        """Bring the CDI specs in line, and ``problem`` and ``complete`` with them."""
+        self._note_channels()
+        problem = required_channel_problem(self._settings)
+        try:
+            changed = await self._cdi.write(spec, access)
+        except NoDriverError as missing:
+            problem = problem or f"no CDI spec: {missing}"
+        except OSError as failed:
+            log.warning("CDI specs not written", extra={"error": str(failed)})
+            if self._cdi.lacking(spec, access):
+                problem = problem or f"no CDI spec: {failed}"
+        else:
+            if changed:
+                log.info("CDI specs written", extra={"files": ",".join(changed)})
+        if problem is not None and problem != self._problem:
+            log.warning("no container can be given a device", extra={"problem": problem})
+        self._problem = problem
+
+    def _note_channels(self) -> None:
+        absent = absent_channels(self._settings)
+        if absent and absent != self._absent:
+            log.warning("IMEX channel not there: containers get none", extra={"paths": ",".join(absent)})
+        self._absent = absent
+
+    @property
+    def _driver(self) -> DriverSettings:
+        return self._settings.driver
+
+    @property
+    def _seen(self) -> Seen:
+        return seen_at(self._driver.driver_root, self._driver.container_driver_root)

@@ -1,0 +1,365 @@
+"""Which devices the controller planned for the pod that is about to get some. Pure: pods, answers and holders in.
+
+    bound(pod), unbound(uid), held(holders), given(resource, devices)  ->  Plans.choose(...)
+
+No call of the kubelet names the pod. The kubelet admits pods one by one, in the order in which the API server shows
+them bound: so the asker is the oldest pod that still lacks devices of that resource and number. Where its own plan
+cannot be had, that of a pod of the same workload and shape will do (the two swap), then any that can. Devices that are
+planned for others are avoided as long as enough are left.
+
+What Allocate gave away is put down to a pod at once, so that a burst is served before pod resources shows any of it;
+pod resources has the last word. What was given before the news of its pod came was that pod's, it is supposed: it asks
+last from then on, else everybody after it would be taken for the one before.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from inventory.ids import DeviceId, ResourceName
+from inventory.layout.entries import PERCENT_RESOURCE
+from inventory.layout.layout import physical_id
+
+PodKey = tuple[str, str]
+"""Namespace and name."""
+
+
+class Demand(Struct, frozen=True):
+    """One container's request for devices of one resource: the kubelet makes one call for each."""
+
+    resource: ResourceName
+    count: int
+
+
+class BoundPod(Struct, frozen=True, kw_only=True):
+    """A pod of this node that the kubelet has not acknowledged yet.
+
+    ``age`` orders pods as the API server showed them bound; ``demands`` are in the kubelet's order, ``plan`` is what
+    the controller chose, as UUIDs or device ids, and ``workload`` what it belongs to: both empty where nobody did.
+    """
+
+    uid: str
+    key: PodKey
+    age: int
+    demands: tuple[Demand, ...]
+    plan: tuple[str, ...] = ()
+    workload: str = ""
+
+
+class Choice(Struct, frozen=True):
+    """``devices`` is empty where no plan decides; ``avoid`` is planned for others.
+
+    ``known``: a pod that may be the asker is known. Without one, its news may be on its way; one that is supposed to
+    have been served does not count, though its plan is better than none.
+    """
+
+    devices: tuple[DeviceId, ...] = ()
+    avoid: frozenset[DeviceId] = frozenset()
+    known: bool = True
+
+
+class _Waiting:
+    """A pod that lacks devices: ``open`` demands, and a plan that it may have swapped for another's."""
+
+    def __init__(self, pod: BoundPod) -> None:
+        self.pod = pod
+        self.open = list(pod.demands)
+        self.plan = pod.plan
+        self.taken: set[DeviceId] = set()
+        self.supposed = False
+        """Whether something was given before it was known that is supposed to be its."""
+
+    @property
+    def turn(self) -> tuple[bool, int, PodKey]:
+        return self.supposed, self.pod.age, self.pod.key
+
+    def wants(self, demand: Demand) -> bool:
+        return demand in self.open
+
+    def alike(self, other: "_Waiting") -> bool:
+        """Whether it makes no difference which of the two runs where."""
+        mine, theirs = self.pod, other.pod
+        return bool(mine.workload) and (mine.workload, mine.demands) == (theirs.workload, theirs.demands)
+
+
+class _Given(Struct, frozen=True):
+    """An answer to Allocate that pod resources does not show yet, and the demand of the pod it is put down to.
+
+    ``supposed`` is a pod that was heard of only later, where it was put down to none.
+    """
+
+    demand: Demand
+    devices: frozenset[DeviceId]
+    uid: str | None
+    supposed: str = ""
+
+
+class _Offer(Struct, frozen=True):
+    devices: frozenset[DeviceId]
+    asker: str
+    owner: str
+
+
+_REMEMBERED: Final = 512
+"""Answers of Allocate kept at most: more than a node has pods."""
+_PACKED: Final = 6
+"""Containers of a pod that share GPUs by the percent and of which all ways to lie are tried."""
+
+
+class Plans:
+    """The pods that wait for their devices. ``choose`` says what to prefer, ``given`` what the kubelet took."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        """By uid: those with an open demand."""
+        self._served: dict[str, _Waiting] = {}
+        """Those that have all they asked for, while the API server does not say so."""
+        self._given: list[_Given] = []
+        self._offers: dict[ResourceName, _Offer] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def bound(self, pod: BoundPod) -> None:
+        """It is bound here and not acknowledged. Again: nothing new but perhaps its plan."""
+        known = self._waiting.get(pod.uid) or self._served.get(pod.uid)
+        if known is None or known.pod.demands != pod.demands:
+            self.unbound(pod.uid)
+            if pod.demands:
+                self._waiting[pod.uid] = _Waiting(pod)
+                self._suppose(self._waiting[pod.uid])
+            return
+        if known.pod.plan != pod.plan:
+            known.plan = pod.plan
+        known.pod = pod
+
+    def unbound(self, uid: str) -> None:
+        """It has its devices, or it is over: it asks for nothing more."""
+        self._waiting.pop(uid, None)
+        self._served.pop(uid, None)
+
+    def held(self, holders: Mapping[DeviceId, PodKey]) -> None:
+        """Pod resources' answer. What was put down to the wrong pod goes back to that one's demands."""
+        shown = set(holders.values())
+        open_: list[_Given] = []
+        for given in self._given:
+            found = {holders.get(device) for device in given.devices}
+            if None in found:
+                open_.append(given)
+                continue
+            late = self._waiting.get(given.supposed)
+            if late is not None and late.pod.key not in shown:
+                late.supposed = False
+            wrong = self._entry(given.uid)
+            if wrong is not None and wrong.pod.key not in found and wrong.pod.key not in shown:
+                self._reopen(wrong, given)
+        self._given = open_
+        for uid, entry in list(self._waiting.items()):
+            if entry.pod.key in shown and self._has_all(entry, holders):
+                entry.open.clear()
+                self._served[uid] = self._waiting.pop(uid)
+
+    def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
+        """The kubelet took these for a container."""
+        taken = frozenset(devices)
+        demand = Demand(resource, len(taken))
+        entry = self._receiver(demand, taken)
+        # Devices that are given anew were given back: nobody tells us of that.
+        self._given = [one for one in self._given if one.devices.isdisjoint(taken)][-_REMEMBERED + 1 :]
+        self._given.append(_Given(demand, taken, entry.pod.uid if entry is not None else None))
+        if entry is None:
+            return
+        entry.taken |= taken
+        entry.open.remove(demand)
+        if not entry.open:
+            self._served[entry.pod.uid] = self._waiting.pop(entry.pod.uid)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def choose(
+        self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
+    ) -> Choice:
+        """What to prefer out of ``available``, ``required`` among it; leave unhealthy devices out of ``available``."""
+        demand = Demand(resource, size)
+        asking = self._asking(demand)
+        known = asking is not None and not asking.supposed
+        self._offers.pop(resource, None)
+        free = _Free(available)
+        if asking is not None:
+            for owner in self._candidates(asking, demand):
+                devices = _planned(owner, free, frozenset(required), demand)
+                if devices:
+                    self._offers[resource] = _Offer(frozenset(devices), asking.pod.uid, owner.pod.uid)
+                    return Choice(devices=devices, known=known)
+        return Choice(avoid=self._reserved(asking, free), known=known)
+
+    def validate(self) -> None:
+        """Recompute what must hold: each pod in one place, open demands are its own, nothing is given twice."""
+        assert self._waiting.keys().isdisjoint(self._served), "a pod is waiting and served"
+        for uid, entry in {**self._waiting, **self._served}.items():
+            assert entry.pod.uid == uid, f"{uid} is filed under another pod"
+            left = list(entry.pod.demands)
+            for demand in entry.open:
+                assert demand in left, f"{uid} waits for what it never asked for"
+                left.remove(demand)
+            assert bool(entry.open) == (uid in self._waiting), f"{uid} is in the wrong place"
+        given = [device for one in self._given for device in one.devices]
+        assert len(given) == len(set(given)), "a device is remembered as given twice"
+        assert all(len(one.devices) == one.demand.count for one in self._given), "an answer of another size"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _ordered(self) -> list[_Waiting]:
+        return sorted(self._waiting.values(), key=lambda entry: entry.turn)
+
+    def _asking(self, demand: Demand) -> _Waiting | None:
+        return min(
+            (entry for entry in self._waiting.values() if entry.wants(demand)),
+            key=lambda entry: entry.turn,
+            default=None,
+        )
+
+    def _candidates(self, asking: _Waiting, demand: Demand) -> Iterator[_Waiting]:
+        """Whose plan may do, best first. One that nobody planned for takes nobody's plan."""
+        if not asking.plan:
+            return
+        yield asking
+        others = [entry for entry in self._ordered() if entry is not asking and entry.plan and entry.wants(demand)]
+        yield from (entry for entry in others if asking.alike(entry))
+        # The asker's plan is not to be had: it was served long ago, as like as not, and another one is asking.
+        yield from (entry for entry in others if not asking.alike(entry))
+
+    def _reserved(self, asking: _Waiting | None, free: "_Free") -> frozenset[DeviceId]:
+        return frozenset(
+            device
+            for entry in self._waiting.values()
+            if entry is not asking
+            for name in entry.plan
+            if (device := DeviceId(name)) in free.ids
+        )
+
+    def _receiver(self, demand: Demand, devices: frozenset[DeviceId]) -> _Waiting | None:
+        """Whom the devices are put down to: who was offered them, whose plan they are, or the oldest that asks."""
+        offer = self._offers.pop(demand.resource, None)
+        if offer is not None and offer.devices == devices:
+            asker, owner = self._waiting.get(offer.asker), self._waiting.get(offer.owner)
+            if asker is not None and asker.wants(demand):
+                if owner is not None and owner is not asker:
+                    asker.plan, owner.plan = owner.plan, asker.plan
+                return asker
+        own = (
+            entry
+            for entry in self._ordered()
+            if entry.wants(demand) and set(_planned(entry, _Free(devices), frozenset(), demand)) == devices
+        )
+        return next(own, None) or self._asking(demand)
+
+    def _suppose(self, entry: _Waiting) -> None:
+        """It is new: the oldest answer of its size that was put down to nobody was its, as like as not."""
+        for at, given in enumerate(self._given):
+            if given.uid is None and not given.supposed and entry.wants(given.demand):
+                self._given[at] = replace(given, supposed=entry.pod.uid)
+                entry.supposed = True
+                return
+
+    def _entry(self, uid: str | None) -> _Waiting | None:
+        return None if uid is None else self._waiting.get(uid) or self._served.get(uid)
+
+    def _reopen(self, entry: _Waiting, given: _Given) -> None:
+        if entry.open.count(given.demand) == entry.pod.demands.count(given.demand):
+            return  # it is told of anew, as asking for something else
+        entry.open.append(given.demand)
+        entry.taken -= given.devices
+        self._served.pop(entry.pod.uid, None)
+        self._waiting[entry.pod.uid] = entry
+
+    @staticmethod
+    def _has_all(entry: _Waiting, holders: Mapping[DeviceId, PodKey]) -> bool:
+        """Whether pod resources shows as many devices as it asks for: containers are given theirs one by one.
+
+        Containers that start one after the other share devices, so fewer may be all: then its acknowledgement tells.
+        """
+        shown = sum(key == entry.pod.key for key in holders.values())
+        return shown >= sum(demand.count for demand in entry.pod.demands)
+
+
+class _Free:
+    """Available devices, by id and by the UUID inside it, in their order."""
+
+    def __init__(self, available: Iterable[DeviceId]) -> None:
+        self.ids = frozenset(available)
+        self._by_uuid: dict[str, list[DeviceId]] | None = None
+        self._available = available
+
+    def of(self, name: str) -> Sequence[DeviceId]:
+        """The devices that a plan's word can mean: the device of that id, or any replica of that UUID."""
+        if name in self.ids:
+            return (DeviceId(name),)
+        if self._by_uuid is None:
+            self._by_uuid = {}
+            for device in self._available:
+                self._by_uuid.setdefault(physical_id(device), []).append(device)
+        return self._by_uuid.get(name, ())
+
+
+def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand: Demand) -> tuple[DeviceId, ...]:
+    """As many devices of the owner's plan, with all of ``required``; empty where they are not all to be had."""
+    found: dict[str, list[DeviceId]] = {}
+    seen: set[DeviceId] = set()
+    left = _left(owner, required)
+    for name, count in left.items():
+        usable = [one for one in free.of(name) if one not in seen and (one not in owner.taken or one in required)]
+        usable.sort(key=lambda one: one not in required)
+        seen.update(usable[:count])
+        found[name] = usable[:count]
+    if demand.resource == PERCENT_RESOURCE:
+        gpu = _lying_on(owner, left, {name: len(devices) for name, devices in found.items()}, required, demand)
+        found = {gpu: found[gpu]} if gpu is not None else {}
+    every = [one for devices in found.values() for one in devices]
+    if not required <= set(every) or len(every) < demand.count:
+        return ()
+    rest = [device for device in every if device not in required]
+    chosen = {*required, *rest[: demand.count - len(required)]}
+    return tuple(device for device in every if device in chosen)
+
+
+def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
+    """What its containers have not used up of its plan; those in ``required`` are handed on to the next."""
+    left = Counter(owner.plan)
+    for device in owner.taken - required:
+        word = device if left[device] > 0 else physical_id(device)
+        if left[word] > 0:
+            left[word] -= 1
+    return +left
+
+
+def _lying_on(
+    owner: _Waiting, left: Mapping[str, int], had: Mapping[str, int], required: frozenset[DeviceId], demand: Demand
+) -> str | None:
+    """The GPU that a request for percents lies on, so that its other containers find theirs on what is left."""
+    pinned = {physical_id(one) for one in required}
+    able = [gpu for gpu in left if had[gpu] >= demand.count and pinned <= {gpu}]
+    able.sort(key=lambda gpu: left[gpu])
+    rest = [one.count for one in owner.open if one.resource == demand.resource]
+    if demand.count in rest:
+        rest.remove(demand.count)
+    if len(able) > 1 and len(rest) <= _PACKED:
+        for gpu in able:
+            if _fit([count - demand.count * (name == gpu) for name, count in left.items()], sorted(rest, reverse=True)):
+                return gpu
+    return next(iter(able), None)
+
+
+def _fit(room: list[int], sizes: Sequence[int]) -> bool:
+    """Whether each of them lies in one of the rooms."""
+    if not sizes:
+        return True
+    for at in {free: at for at, free in enumerate(room) if free >= sizes[0]}.values():
+        if _fit([free - sizes[0] * (one == at) for one, free in enumerate(room)], sizes[1:]):
+            return True
+    return False

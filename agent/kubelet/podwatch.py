@@ -1,0 +1,247 @@
+"""The pods bound to this node, and the devices that were planned for them: the shell around ``agent.kubelet.plans``.
+
+    API server -> watch of the node's pods -> see() -> Plans -> GetPreferredAllocation
+                                                    -> ContainerTable -> whose process uses a GPU (agent.telemetry)
+
+Only what matters is decoded; of pods that wait for no device the ids of their containers are kept, and of those that
+ever asked for one uid and labels. Without an API
+server there are no plans, and nothing waits for any.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
+from agent.kubelet.podresources import Holder
+from agent.telemetry.owners import ContainerTable, PodContainer
+from agent.telemetry.podlabels import PodIdentity
+from inventory.api import deviceplan
+from inventory.ids import DeviceId, ResourceName
+from kube.backoff import Backoff
+from kube.client import Client, Selection
+from kube.clock import Clock, SystemClock
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
+from kube.resources import PODS
+
+NEWS_S: Final = 2.0
+"""How long a request waits for the pod it may be about: the kubelet and we hear of it from one server, each alone.
+
+On a machine with ten times the load that it has processors for, news came up to 0.4 s after the request.
+"""
+BRIEF_S: Final = 0.1
+"""Likewise, after a wait in vain: there is a pod that no news tells of, and it may ask again."""
+FRESH_S: Final = 120.0
+"""A watch that has heard nothing for so long brings no news: a healthy one has a bookmark about once a minute."""
+_DIGITS: Final = 6
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class _Annotations(Struct, frozen=True):
+    devices: str = field(default="", name="tessera.dev/devices")
+    workload: str = field(default="", name="kueue.x-k8s.io/workload")
+
+
+class _Meta(Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    annotations: _Annotations | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Resources(Struct, frozen=True):
+    limits: dict[str, Any] | None = None
+
+
+class _Container(Struct, frozen=True):
+    resources: _Resources | None = None
+
+
+class _Spec(Struct, frozen=True, rename="camel"):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+
+
+class _ContainerStatus(Struct, frozen=True):
+    name: str = ""
+    container_id: str = field(default="", name="containerID")
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    start_time: str | None = None
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class _Pod(Struct, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+IDLE: Final = BoundPod(uid="", key=("", ""), age=0, demands=())
+"""Stands for all pods that wait for no device: one object, however many they are."""
+
+
+class SeenPod(Struct, frozen=True):
+    """What is kept of a pod: what it waits for, and its containers by id (those of a pod that ended are nobody's)."""
+
+    waiting: BoundPod
+    containers: tuple[tuple[str, PodContainer], ...] = ()
+    over: bool = False
+    identity: PodIdentity | None = None
+
+
+_NOTHING: Final = SeenPod(IDLE)
+_OVER: Final = SeenPod(IDLE, over=True)
+
+_decoder = msgspec.json.Decoder(_Pod)
+
+
+def see(raw: bytes) -> SeenPod:
+    """What is kept of the pod. Raises msgspec.MsgspecError."""
+    pod = _decoder.decode(raw)
+    if pod.status.phase in _ENDED:
+        return _OVER
+    waiting, containers, identity = _waiting(pod), tuple(_containers(pod)), _identity(pod)
+    known = containers or waiting is not IDLE or identity is not None
+    return SeenPod(waiting, containers, identity=identity) if known else _NOTHING
+
+
+def read(raw: bytes) -> BoundPod:
+    """The pod, if it still waits for devices; IDLE for all others. Raises msgspec.MsgspecError."""
+    return _waiting(_decoder.decode(raw))
+
+
+def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
+    """Ids without the runtime's name before them (``containerd://``)."""
+    status = pod.status
+    if status.phase in _ENDED:
+        return
+    for one in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
+        container_id = one.container_id.rpartition("://")[2]
+        if container_id:
+            yield container_id, PodContainer(pod.metadata.namespace, pod.metadata.name, one.name)
+
+
+def _identity(pod: _Pod) -> PodIdentity | None:
+    if next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is None:
+        return None
+    return PodIdentity(pod.metadata.uid, pod.metadata.labels or {})
+
+
+def _waiting(pod: _Pod) -> BoundPod:
+    """The kubelet sets ``startTime`` when it has admitted the pod, and a pod's devices are given at its admission."""
+    meta, status = pod.metadata, pod.status
+    if status.start_time is not None or status.phase in _ENDED:
+        return IDLE
+    demands = tuple(_demands((*pod.spec.init_containers, *pod.spec.containers)))
+    if not demands:
+        return IDLE
+    said = meta.annotations or _Annotations()
+    return BoundPod(
+        uid=meta.uid,
+        key=(meta.namespace, meta.name),
+        # Versions of one resource can be compared as numbers (API conventions): this one is the binding's.
+        age=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
+        demands=demands,
+        plan=deviceplan.devices(said.devices),
+        workload=f"{meta.namespace}/{said.workload}" if said.workload else "",
+    )
+
+
+def _demands(containers: Iterable[_Container]) -> Iterable[Demand]:
+    """Whole numbers of extended resources (``vendor/name``), in the order in which the kubelet serves containers."""
+    for container in containers:
+        limits = container.resources.limits if container.resources is not None else None
+        for name, quantity in (limits or {}).items():
+            text = str(quantity)
+            if "/" in name and text.isdecimal() and len(text) <= _DIGITS and int(text) > 0:
+                yield Demand(ResourceName(name), int(text))
+
+
+class PodWatch:
+    """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
+
+    ``freed`` is called when a pod ends that held devices: nobody else tells.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.plans = Plans()
+        self.containers = ContainerTable()
+        self._clock = clock or SystemClock()
+        self._reflector: Reflector[SeenPod] | None = None
+        self._news = asyncio.Event()
+        self._patience_s = NEWS_S
+        self._holders: frozenset[PodKey] = frozenset()
+        self.freed: Callable[[], None] = lambda: None
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
+        """Follow the node's pods until cancelled. A server that refuses is asked again, less and less often."""
+        self._reflector = Reflector(
+            client,
+            PODS,
+            see,
+            self.hear,
+            clock=self._clock,
+            backoff=Backoff(random=random),
+            selection=Selection(field_selector=f"spec.nodeName={node_name}"),
+        )
+        await self._reflector.run()
+
+    def hear(self, change: Change[SeenPod]) -> None:
+        match change:
+            case Added(new=entry) | Changed(new=entry):
+                self.containers.put(entry.uid, entry.object.containers)
+                if entry.object.identity is not None:
+                    self.containers.describe(entry.uid, *change.key, entry.object.identity)
+                if entry.object.waiting is IDLE:
+                    self.plans.unbound(entry.uid)
+                    if entry.object.over and tuple(change.key) in self._holders:
+                        self.freed()
+                else:
+                    self.plans.bound(entry.object.waiting)
+                    self._news.set()
+                    self._patience_s = NEWS_S
+            case Removed(old=entry):
+                self.containers.drop(entry.uid)
+                self.plans.unbound(entry.uid)
+                if tuple(change.key) in self._holders:
+                    self.freed()
+
+    def held(self, holders: Mapping[DeviceId, Holder]) -> None:
+        """Pod resources' answer."""
+        pods = {device: (holder.namespace, holder.pod) for device, holder in holders.items()}
+        self._holders = frozenset(pods.values())
+        self.plans.held(pods)
+
+    def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
+        self.plans.given(resource, devices)
+
+    async def advise(
+        self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
+    ) -> Choice:
+        choice = self.plans.choose(resource, available, required, size)
+        end_s = self._clock.monotonic() + self._patience_s
+        while not choice.known and self._follows:
+            left_s = end_s - self._clock.monotonic()
+            self._news.clear()
+            if left_s <= 0 or not await self._clock.wait(self._news, left_s):
+                self._patience_s = BRIEF_S
+                break
+            choice = self.plans.choose(resource, available, required, size)
+        return choice
+
+    @property
+    def _follows(self) -> bool:
+        """Whether a pod that was bound a moment ago would be heard of."""
+        lag_s = self._reflector.lag_s if self._reflector is not None and self._reflector.synced else None
+        return lag_s is not None and lag_s < FRESH_S

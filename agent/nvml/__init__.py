@@ -1,1 +1,0 @@
-"""NVML in, plain data out. Nothing above this package imports ``pynvml``."""

@@ -1,0 +1,122 @@
+"""The agent's two listeners: probes and metrics over TCP, its report on a local socket for people.
+
+They listen from the first moment, and answer once ``serve`` has loaded what that takes: who asks earlier waits.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config.settings import Address
+from agent.report import NodeReport
+from agent.serving.answers import Answers
+
+if TYPE_CHECKING:
+    from agent.serving.handlers import Handlers
+
+SOCKET_NAME = "agent.sock"
+BACKLOG = 128
+
+
+class Endpoints:
+    """Starts and stops the listeners. The arguments are those of ``Answers``."""
+
+    def __init__(
+        self,
+        exposition: Callable[[], bytes],
+        report: Callable[[], NodeReport],
+        healthy: Callable[[], str | None],
+        ready: Callable[[], str | None],
+        release: Callable[[float], None],
+        release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None,
+    ) -> None:
+        self._answers = Answers(exposition, report, healthy, ready, release, release_gpu)
+        self._public: list[socket.socket] = []
+        self._local: socket.socket | None = None
+        self._path: Path | None = None
+        self._handlers: Handlers | None = None
+        self.port = 0
+
+    @property
+    def serving(self) -> bool:
+        return self._handlers is not None
+
+    def bind(self, address: Address | None, state_dir: Path) -> None:
+        """Listen on both (``address`` None: on the socket alone). Raises OSError.
+
+        ``port`` is then the TCP port in use; port 0 asks for any.
+        """
+        if address is not None:
+            self._public = list(_listen(address))
+            self.port = int(self._public[0].getsockname()[1])
+        path = state_dir / SOCKET_NAME
+        # The state folder belongs to one agent: what stands there is a dead agent's.
+        path.unlink(missing_ok=True)
+        self._local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            self._local.bind(str(path))
+        finally:
+            os.umask(before)
+        self._path = path
+        _open(self._local)
+
+    async def serve(self) -> None:
+        """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
+        assert self._local is not None, "nothing to serve on before bind"
+        handlers = await asyncio.to_thread(_handlers, self._answers)
+        await handlers.serve(self._public, self._local)
+        self._handlers = handlers
+
+    async def start(self, address: Address | None, state_dir: Path) -> None:
+        """``bind`` and ``serve``. Raises OSError."""
+        self.bind(address, state_dir)
+        await self.serve()
+
+    async def stop(self) -> None:
+        if self._handlers is not None:
+            await self._handlers.stop()
+        for one in (*self._public, *([] if self._local is None else [self._local])):
+            one.close()
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+
+
+def _handlers(answers: Answers) -> "Handlers":
+    import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
+    from agent.serving.handlers import Handlers
+
+    return Handlers(answers)
+
+
+def _listen(address: Address) -> list[socket.socket]:
+    """A socket for each address that the host means, all of one port. Raises OSError."""
+    found: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, number, _, place in dict.fromkeys(
+            socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            one = socket.socket(family, kind, number)
+            found.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((place[0], port, *place[2:]))
+            port = one.getsockname()[1]
+            _open(one)
+    except OSError as failed:
+        for one in found:
+            one.close()
+        raise OSError(failed.errno, f"cannot listen on {address}: {failed.strerror}") from None
+    return found
+
+
+def _open(one: socket.socket) -> None:
+    one.listen(BACKLOG)
+    one.setblocking(False)

@@ -1,0 +1,1 @@
+"""``tessera advise``: smaller requests that would do."""

@@ -1,0 +1,309 @@
+"""What a container asked for, what it used, and the smaller request that would do. Pure.
+
+Shares are of physical GPUs. An instance's is what it blocks of its GPU, in compute slices or in memory slices,
+whichever is more. Advice is never more than was asked and never less than the use with its headroom.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from inventory.devices import MigProfile
+from inventory.layout.entries import PERCENT_RESOURCE
+
+WHOLE, MIG = "whole", "mig"
+"""Modes of ``tessera_gpu_allocation``; the others are those of shared GPUs."""
+MIG_RESOURCE = "nvidia.com/mig-"
+NOTHING_MIB = 1.0
+_EPSILON = 1e-6
+
+
+class Kind(StrEnum):
+    RELEASE = "release"
+    """Nothing was ever done with it."""
+    COUNT = "count"
+    """Fewer of the same."""
+    MIG = "mig"
+    FRACTION = "fraction"
+    KEEP = "keep"
+    UNKNOWN = "unknown"
+
+
+class Prefer(StrEnum):
+    MIG = "mig"
+    FRACTION = "fraction"
+
+
+class Product(Struct, frozen=True):
+    """A kind of GPU. ``profiles`` are empty where it has no MIG."""
+
+    name: str
+    memory_mib: float
+    profiles: tuple[MigProfile, ...] = ()
+
+    def share(self, profile: MigProfile) -> float:
+        """What an instance of the profile takes from the GPU."""
+        slices = max(one.slices for one in self.profiles)
+        size = max(one.size for one in self.profiles)
+        return max(profile.slices / slices, profile.size / size)
+
+    def activity(self, profile: MigProfile) -> float:
+        """How much of the GPU's work an instance of the profile can do."""
+        return profile.slices / max(one.slices for one in self.profiles)
+
+    def named(self, name: str) -> MigProfile | None:
+        return next((one for one in self.profiles if one.name == name), None)
+
+
+class Used(Struct, frozen=True):
+    """One device of a container: a GPU, an instance, or a share. Figures that nobody knows are None.
+
+    ``share`` is what ``tessera_gpu_allocation`` says; ``activity_p95`` is a part of the GPU, of an instance
+    where it is one. ``empty``: its agent never saw it in use.
+    """
+
+    share: float
+    profile: str = ""
+    activity_p95: float | None = None
+    memory_p95_mib: float | None = None
+    memory_max_mib: float | None = None
+    empty: bool = False
+
+    @property
+    def untouched(self) -> bool:
+        """A device without processes may still show some of its memory as used: the driver's."""
+        return self.activity_p95 == 0 and (self.empty or (self.memory_max_mib or 0.0) < NOTHING_MIB)
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What one container has of one resource, in one mode."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    mode: str
+    product: str
+    devices: tuple[Used, ...]
+    age_s: float
+
+
+class Wish(Struct, frozen=True):
+    """What the person asked for. ``headroom`` is a ratio; ``granularity`` in percent of a GPU."""
+
+    headroom: float = 0.2
+    min_age_s: float = 3600.0
+    prefer: Prefer = Prefer.MIG
+    granularity: int = 1
+
+
+class Advice(Struct, frozen=True, kw_only=True, rename="camel"):
+    """For one Request. ``needs_gpus`` and ``frees_gpus`` add up to ``asked_gpus``."""
+
+    namespace: str
+    pod: str
+    container: str
+    product: str
+    mode: str
+    asked: str
+    asked_gpus: float
+    activity_p95: float | None
+    memory_p95_mib: float | None
+    memory_max_mib: float | None
+    kind: Kind
+    do: str
+    needs_gpus: float
+    frees_gpus: float
+    why: str = ""
+
+
+class Sum(Struct, rename="camel"):
+    asked_gpus: float = 0.0
+    frees_gpus: float = 0.0
+
+
+class Report(Struct, frozen=True, kw_only=True, rename="camel"):
+    window_seconds: float
+    headroom: float
+    asked_gpus: float
+    frees_gpus: float
+    namespaces: Mapping[str, Sum]
+    advice: tuple[Advice, ...]
+
+
+class _Choice(Struct, frozen=True):
+    kind: Kind
+    do: str
+    share: float
+    why: str = ""
+
+
+class _Unknown(Exception):  # noqa: N818 - no error: a container that nothing can be said about
+    """One line: what is missing."""
+
+
+def report(requests: Iterable[Request], products: Mapping[str, Product], wish: Wish, window_s: float) -> Report:
+    """Advice for all of them, those that free most first."""
+    found = sorted(
+        (advise(one, products.get(one.product), wish) for one in requests),
+        key=lambda one: (-one.frees_gpus, one.namespace, one.pod, one.container, one.asked),
+    )
+    sums: dict[str, Sum] = {}
+    for one in found:
+        total = sums.setdefault(one.namespace, Sum())
+        total.asked_gpus += one.asked_gpus
+        total.frees_gpus += one.frees_gpus
+    return Report(
+        window_seconds=window_s,
+        headroom=wish.headroom,
+        asked_gpus=math.fsum(one.asked_gpus for one in found),
+        frees_gpus=math.fsum(one.frees_gpus for one in found),
+        namespaces=dict(sorted(sums.items())),
+        advice=tuple(found),
+    )
+
+
+def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
+    asked_gpus = _asked_gpus(request, product)
+    asked = _asked(request)
+    try:
+        choice = _choice(request, product, wish, asked_gpus)
+    except _Unknown as missing:
+        choice = _Choice(Kind.UNKNOWN, asked, asked_gpus, str(missing))
+    return Advice(
+        namespace=request.namespace,
+        pod=request.pod,
+        container=request.container,
+        product=request.product,
+        mode=request.mode,
+        asked=asked,
+        asked_gpus=asked_gpus,
+        activity_p95=_busy(request),
+        memory_p95_mib=_sum([one.memory_p95_mib for one in request.devices]),
+        memory_max_mib=_sum([one.memory_max_mib for one in request.devices]),
+        kind=choice.kind,
+        do=choice.do,
+        needs_gpus=choice.share,
+        frees_gpus=asked_gpus - choice.share,
+        why=choice.why,
+    )
+
+
+def _asked_gpus(request: Request, product: Product | None) -> float:
+    if request.mode != MIG or product is None or not product.profiles:
+        return sum(one.share for one in request.devices)
+    profiles = [product.named(one.profile) for one in request.devices]
+    return sum(
+        one.share if profile is None else product.share(profile)
+        for one, profile in zip(request.devices, profiles, strict=True)
+    )
+
+
+def _asked(request: Request) -> str:
+    if request.resource == PERCENT_RESOURCE:
+        return f"{round(sum(one.share for one in request.devices) * 100)} x {request.resource}"
+    return f"{len(request.devices)} x {request.resource}"
+
+
+def _busy(request: Request) -> float | None:
+    """In GPUs; of instances the busiest one's ratio."""
+    ratios = [one.activity_p95 for one in request.devices]
+    if request.mode == MIG:
+        return None if None in ratios else max((ratio for ratio in ratios if ratio is not None), default=None)
+    return _sum(ratios)
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
+
+
+def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: float) -> _Choice:
+    if request.age_s < wish.min_age_s:
+        raise _Unknown(f"seen for {request.age_s:.0f} s, {wish.min_age_s:.0f} s are wanted")
+    if any(one.activity_p95 is None for one in request.devices):
+        raise _Unknown("nothing tells how busy its devices are")
+    if any(one.memory_max_mib is None for one in request.devices):
+        raise _Unknown("nothing tells how much memory it holds")
+    if all(one.untouched for one in request.devices):
+        return _Choice(Kind.RELEASE, "nothing", 0.0, "never used")
+    if product is None or product.memory_mib <= 0:
+        raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")
+    if request.mode == MIG:
+        found = _instances(request, product, wish)
+    else:
+        if any(one.profile for one in request.devices):
+            raise _Unknown("a share of a MIG instance")
+        found = _parts(request, product, wish)
+        if request.mode == WHOLE:
+            found += _fewer(request, product, wish)
+    smaller = [one for one in found if one.share < asked_gpus - _EPSILON]
+    if not smaller:
+        return _Choice(Kind.KEEP, _asked(request), asked_gpus)
+    wanted = Kind.MIG if wish.prefer is Prefer.MIG else Kind.FRACTION
+    # Of a whole GPU the kind of part that is preferred; else whatever frees most.
+    return min(smaller, key=lambda one: (request.mode == WHOLE and one.kind is not wanted, one.share))
+
+
+def _needs(request: Request, wish: Wish) -> tuple[float, float]:
+    """With headroom: activity (in devices) and memory (MiB) of all devices together."""
+    more = 1 + wish.headroom
+    busy = math.fsum(one.activity_p95 or 0.0 for one in request.devices)
+    # The 95th percentile cannot exceed the maximum; two queries a moment apart can say so.
+    memory = math.fsum(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices)
+    return busy * more, memory * more
+
+
+def _parts(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+    """Parts of one GPU that would do for all that the container does. On shared GPUs another share only."""
+    activity, memory_mib = _needs(request, wish)
+    found: list[_Choice] = []
+    step = wish.granularity
+    percent = max(step, step * math.ceil(100 * max(activity, memory_mib / product.memory_mib) / step - _EPSILON))
+    if percent < 100:  # noqa: PLR2004 - percent
+        found.append(_Choice(Kind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
+    if request.mode == WHOLE:
+        # An instance that takes all of the GPU is no part of it.
+        fitting = [one for one in _fitting(product, activity, memory_mib) if product.share(one) < 1 - _EPSILON]
+        found += [_Choice(Kind.MIG, f"1 x {MIG_RESOURCE}{one.name}", product.share(one)) for one in fitting]
+    return found
+
+
+def _fewer(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+    activity, memory_mib = _needs(request, wish)
+    count = max(1, math.ceil(max(activity, memory_mib / product.memory_mib) - _EPSILON))
+    return [_Choice(Kind.COUNT, f"{count} x {request.resource}", float(count))]
+
+
+def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+    """As many instances of a smaller profile, or fewer of the same."""
+    profile = product.named(request.devices[0].profile)
+    if profile is None or any(one.profile != profile.name for one in request.devices):
+        raise _Unknown(f"{request.product} has no profile {request.devices[0].profile}")
+    if any(one.share < product.activity(profile) - _EPSILON for one in request.devices):
+        raise _Unknown("a compute instance that shares its GPU instance")
+    number, more = len(request.devices), 1 + wish.headroom
+    busiest = max(one.activity_p95 or 0.0 for one in request.devices) * product.activity(profile) * more
+    largest = max(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices) * more
+    found = [
+        _Choice(Kind.MIG, f"{number} x {MIG_RESOURCE}{one.name}", number * product.share(one))
+        for one in _fitting(product, busiest, largest)
+    ]
+    activity, memory_mib = _needs(request, wish)
+    count = max(1, math.ceil(max(activity, memory_mib / profile.memory_mib) - _EPSILON))
+    found.append(_Choice(Kind.COUNT, f"{count} x {request.resource}", count * product.share(profile)))
+    return found
+
+
+def _fitting(product: Product, activity: float, memory_mib: float) -> list[MigProfile]:
+    """Profiles that can do the work and hold the memory. Those with extra engines are nobody's first choice."""
+    return [
+        one
+        for one in product.profiles
+        if "+" not in one.name
+        and "-" not in one.name
+        and product.activity(one) >= activity - _EPSILON
+        and one.memory_mib >= memory_mib - _EPSILON
+    ]

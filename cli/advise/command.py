@@ -1,0 +1,163 @@
+"""``tessera advise``: smaller requests that would do, from what Prometheus saw."""
+
+import asyncio
+import re
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from cli.advise.advice import Advice, Kind, Prefer, Report, Wish, report
+from cli.advise.queries import Prometheus, check, known_products, queries, requests
+from cli.console import patience, show
+from cli.local import Number, Whole, output_option, reason
+
+_UNITS_S = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile(r"(?:\d+[wdhms])+")
+
+
+class Duration(click.ParamType[float]):
+    """``7d``, ``1h30m``: seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value)
+        if not _DURATION.fullmatch(text):
+            self.fail(f"found {text!r}, expected a duration such as 7d, 12h or 1h30m", param, ctx)
+        return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
+
+
+def _some(_: click.Context, __: click.Parameter, value: float) -> float:
+    if value <= 0:
+        raise click.BadParameter("found 0s, expected a duration above 0")
+    return value
+
+
+def _url(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise click.BadParameter(f"found {value!r}, expected http://HOST:PORT or https://HOST")
+    return value
+
+
+@click.command(short_help="Which containers could ask for less GPU.")
+@click.option("--prometheus", "url", envvar="TESSERA_PROMETHEUS", required=True, callback=_url, help="Its URL.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for it.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="File with the authorities of its certificate.")
+@click.option(
+    "--window", type=Duration(), default="7d", callback=_some, show_default=True, help="How far back to look."
+)
+@click.option("--min-age", type=Duration(), default="1h", show_default=True, help="Younger containers get no advice.")
+@click.option("--headroom", type=Number(0, 10), default=0.2, show_default=True, help="Added to the use: 0.2 is 20 %.")
+@click.option(
+    "--prefer",
+    type=click.Choice([one.value for one in Prefer]),
+    default="mig",
+    show_default=True,
+    help="Where a MIG instance and a fraction would both do.",
+)
+@click.option("--granularity", type=Whole(1, 100), default=1, show_default=True, help="Of fractions, in percent.")
+@click.option("-n", "--namespace", help="Of this namespace only.")
+@output_option
+def advise(
+    url: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    window: float,
+    namespace: str | None,
+    output: str,
+    **sizes: Any,
+) -> None:
+    """Say which containers could ask for less GPU, and what that would free.
+
+    Who holds GPUs now is measured by the 95th percentile of what it did in the window, and by the most memory it held.
+
+    \b
+    Examples:
+      tessera advise --prometheus http://localhost:9090               the last week
+      tessera advise --prometheus URL --window 1d -n team-a           one team, one day
+      tessera advise --prometheus URL --prefer fraction               shares by percent instead of MIG
+      tessera advise --prometheus URL -o json | jq .freesGpus         for programs
+    """
+    wish = Wish(sizes["headroom"], sizes["min_age"], Prefer(sizes["prefer"]), sizes["granularity"])
+    prometheus = Prometheus(url, _token(token_file), _authorities(ca_file))
+    found = asyncio.run(_look(prometheus, window, namespace, wish))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        _show(found)
+
+
+async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: Wish) -> Report:
+    async with patience(lambda: "waiting for Prometheus"):
+        found = await prometheus.ask(queries(window_s, namespace))
+    check(prometheus.url, found)
+    return report(requests(found), known_products(found), wish, window_s)
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as failed:
+        raise click.ClickException(f"--token-file: {path}: {reason(failed)}, expected a readable file") from None
+
+
+def _authorities(path: Path | None) -> ssl.SSLContext | None:
+    if path is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise click.ClickException(f"--ca-file: {path}: found no certificate, expected some in PEM form") from None
+    except OSError as failed:
+        raise click.ClickException(f"--ca-file: {path}: {reason(failed)}, expected a readable file") from None
+
+
+def _show(found: Report) -> None:
+    if not found.advice:
+        show("nobody holds a GPU")
+        return
+    useful = [one for one in found.advice if one.kind not in (Kind.KEEP, Kind.UNKNOWN)]
+    if useful:
+        show(_table(useful), "")
+    kept = sum(one.kind is Kind.KEEP for one in found.advice)
+    for one in found.advice:
+        if one.kind is Kind.UNKNOWN:
+            show(Text(f"no advice for {one.namespace}/{one.pod}: {one.why}"))
+    for name, one_sum in found.namespaces.items():
+        if one_sum.frees_gpus > 0:
+            show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
+    total = f"{found.frees_gpus:.2f} of {found.asked_gpus:.2f} GPUs would be free"
+    show(Text(f"{total}; {kept} requests are as they should be"))
+
+
+def _table(found: list[Advice]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("pod", "asked", "used (p95)", "memory (most)", "would do", "frees"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        name = f"{one.namespace}/{one.pod}"
+        used = (
+            "-"
+            if one.activity_p95 is None
+            else f"{one.activity_p95:.2f} GPU"
+            if one.mode != "mig"
+            else f"{one.activity_p95:.0%}"
+        )
+        memory = "-" if one.memory_max_mib is None else f"{one.memory_max_mib / 1024:.1f} GiB"
+        table.add_row(name, one.asked, used, memory, one.do, f"{one.frees_gpus:.2f}")
+    return table

@@ -1,0 +1,208 @@
+"""What ``tessera advise`` asks Prometheus, and its answers as Requests.
+
+Series of one device and container are joined by the labels that name them, not by the agent's address, which an agent's
+restart changes.
+"""
+
+import base64
+import json
+import math
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import aiohttp
+import click
+
+from cli.advise.advice import Product, Request, Used
+from inventory.devices import MigProfile
+from kube.client import describe
+from simulator.boards import products
+
+TIMEOUT_S = 120.0
+"""A week's percentiles of a large fleet take Prometheus a while."""
+STEPS = 200
+_OK = 200
+_NOT_LET_IN = (401, 403)
+_PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
+_CONTAINER = ("namespace", "pod", "container")
+_DEVICE = (*_PLACE, *_CONTAINER)
+_BY = ", ".join(_DEVICE)
+_FIGURES = ("sm", "dram", "busy", "memory", "most", "empty", "used")
+
+Labels = Mapping[str, str]
+Vector = list[tuple[Labels, float]]
+
+
+class Prometheus:
+    """One Prometheus' HTTP API. Failures are click.ClickException with one line.
+
+    ``url`` may hold a user and a password; the lines do not. ``tls`` None: the system's authorities.
+    """
+
+    def __init__(self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url.rstrip("/"))
+        self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        self._tls = tls
+        self._headers = {}
+        if token:
+            self._headers = {"Authorization": f"Bearer {token}"}
+        elif parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+    async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
+        """The instant vectors of the queries, by their names. One after the other: each is work enough for it."""
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        connector = aiohttp.TCPConnector(ssl=self._tls or True)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as session:
+            return {name: await self._query(session, query) for name, query in queries.items()}
+
+    async def _query(self, session: aiohttp.ClientSession, query: str) -> Vector:
+        try:
+            async with session.post(f"{self.url}/api/v1/query", data={"query": query}) as answer:
+                status, raw = answer.status, await answer.read()
+        except aiohttp.ClientConnectorCertificateError as failed:
+            said = f"{failed.certificate_error}, expected one that --ca-file vouches for"
+            raise click.ClickException(f"{self.url}: found another certificate: {said}") from None
+        except (aiohttp.ClientError, TimeoutError) as failed:
+            why = "no answer in time" if isinstance(failed, TimeoutError) else describe(failed)
+            raise click.ClickException(f"{self.url}: cannot be reached: {why}") from None
+        if status in _NOT_LET_IN:
+            raise click.ClickException(f"{self.url}: answered {status}, expected a --token-file that it accepts")
+        try:
+            body: Any = json.loads(raw)
+        except ValueError:
+            said = f"answered {status}: " if status != _OK else ""
+            raise click.ClickException(f"{self.url}: {said}found no JSON, expected Prometheus' HTTP API") from None
+        if not isinstance(body, dict) or status != _OK or body.get("status") != "success":
+            error = body.get("error") if isinstance(body, dict) else None
+            raise click.ClickException(f"{self.url}: answered {status}: {error or 'not what Prometheus says'}")
+        try:
+            return [(dict(one["metric"]), float(one["value"][1])) for one in body["data"]["result"]]
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise click.ClickException(f"{self.url}: found another answer, expected an instant vector") from None
+
+
+def queries(window_s: float, namespace: str | None) -> dict[str, str]:
+    """By name; ``allocation`` is of now, the others of the window."""
+    window = f"{max(1, round(window_s))}s"
+    step = f"{max(1, round(window_s / STEPS))}s"
+    mine = f'namespace="{_quoted(namespace)}"' if namespace else ""
+    pods = f'{{{mine + ", " if mine else ""}owner="pod"}}'
+    empty, used = (f'{pods[:-1]}, use{sign}"empty"}}' for sign in ("=", "!="))
+    alone = f'{{{mine + ", " if mine else ""}pod!=""}}'
+    ours = f"{{{mine}}}" if mine else ""
+    models = "DCGM_FI_DEV_XID_ERRORS|DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_FB_USED"
+    device = "Hostname, hostname, UUID"
+    return {
+        "there": "count(tessera_gpu_busy_ratio) or count(tessera_agent_info)",
+        "renamed": 'count(tessera_gpu_allocation{exported_pod!=""})',
+        "allocation": f"max by ({_BY}, resource, mode) (tessera_gpu_allocation{ours})",
+        "age": f"time() - min by ({_BY}, resource, mode)"
+        f" (min_over_time(timestamp(tessera_gpu_allocation{ours})[{window}:{step}]))",
+        # GPM's, where the container is alone on the device: how many SMs, and how much of the memory's bandwidth.
+        "sm": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_SM_ACTIVE{alone}[{window}]))",
+        "dram": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_DRAM_ACTIVE{alone}[{window}]))",
+        "busy": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_busy_ratio{pods}[{window}]))",
+        "memory": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
+        "most": f"max by ({_BY}) (max_over_time(tessera_pod_gpu_memory_used_bytes{pods}[{window}]))",
+        "empty": f"sum by ({_BY}) (count_over_time(tessera_pod_gpu_use{empty}[{window}]))",
+        "used": f"sum by ({_BY}) (count_over_time(tessera_pod_gpu_use{used}[{window}]))",
+        "models": f'group by ({device}, modelName) ({{__name__=~"{models}", modelName!=""}})',
+        "sizes": f'sum by ({device}, modelName) (DCGM_FI_DEV_FB_USED{{GPU_I_ID=""}})'
+        f' + on ({device}, modelName) max by ({device}, modelName) (DCGM_FI_DEV_FB_FREE{{GPU_I_ID=""}})',
+    }
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def check(url: str, found: Mapping[str, Vector]) -> None:
+    """Raises click.ClickException where the series are not there, or not as they should be."""
+    if not found["there"]:
+        raise click.ClickException(
+            f"{url}: found neither tessera_gpu_busy_ratio nor tessera_agent_info, expected a Prometheus that scrapes"
+            " Tessera's agents"
+        )
+    if found["renamed"]:
+        raise click.ClickException(
+            f"{url}: found the label exported_pod on tessera_gpu_allocation, expected agents scraped with honor_labels"
+        )
+
+
+def requests(found: Mapping[str, Vector]) -> list[Request]:
+    """From the answers to ``queries``: one for each container, resource and mode."""
+    figures = {name: {_key(labels): value for labels, value in found[name]} for name in _FIGURES}
+    models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
+    ages = {(_key(labels), labels.get("resource"), labels.get("mode")): age for labels, age in found["age"]}
+    devices: dict[tuple[str, ...], list[tuple[Used, float]]] = {}
+    for labels, share in sorted(found["allocation"], key=lambda one: sorted(one[0].items())):
+        key, resource, mode = _key(labels), labels.get("resource", ""), labels.get("mode", "")
+        used = Used(
+            share=share,
+            profile=labels.get("GPU_I_PROFILE", ""),
+            activity_p95=_activity(figures, key),
+            memory_p95_mib=_mib(_figure(figures["memory"], key)),
+            memory_max_mib=_mib(_figure(figures["most"], key)),
+            empty=key in figures["empty"] and key not in figures["used"],
+        )
+        whose = tuple(labels.get(name, "") for name in _CONTAINER)
+        group = (*whose, resource, mode, models.get(_gpu(labels), ""))
+        devices.setdefault(group, []).append((used, ages.get((key, resource, mode), 0.0)))
+    return [
+        Request(
+            namespace=namespace,
+            pod=pod,
+            container=container,
+            resource=resource,
+            mode=mode,
+            product=product,
+            devices=tuple(used for used, _ in each),
+            age_s=min(age for _, age in each),
+        )
+        for (namespace, pod, container, resource, mode, product), each in devices.items()
+    ]
+
+
+def known_products(found: Mapping[str, Vector]) -> dict[str, Product]:
+    """By model name: geometry from the product where it is known, else the memory as it is measured, without MIG."""
+    measured = {labels["modelName"]: size for labels, size in found["sizes"]}
+    names = {labels["modelName"] for labels, _ in found["models"]}
+    return {name: _product(name) or Product(name, measured.get(name, 0.0)) for name in names}
+
+
+def _product(name: str) -> Product | None:
+    one = products.PRODUCTS.get(name)
+    if one is None:
+        return None
+    profiles = tuple(
+        MigProfile(each.name, each.id, each.slices, each.size, each.starts, each.count, each.memory_mib, each.sms)
+        for each in one.mig
+    )
+    return Product(name, float(one.memory_mib), profiles)
+
+
+def _key(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in _DEVICE)
+
+
+def _gpu(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("Hostname", "hostname", "UUID"))
+
+
+def _figure(figures: Mapping[tuple[str, ...], float], key: tuple[str, ...]) -> float | None:
+    value = figures.get(key)
+    return None if value is None or math.isnan(value) else value
+
+
+def _activity(figures: Mapping[str, Mapping[tuple[str, ...], float]], key: tuple[str, ...]) -> float | None:
+    """What a smaller device must have: SMs and bandwidth where GPM tells them, else the time that anything ran."""
+    sm = _figure(figures["sm"], key)
+    return _figure(figures["busy"], key) if sm is None else max(sm, _figure(figures["dram"], key) or 0.0)
+
+
+def _mib(size_bytes: float | None) -> float | None:
+    return None if size_bytes is None else size_bytes / (1 << 20)

@@ -1,0 +1,1 @@
+"""``tessera doctor``: what is wrong on this node."""

@@ -1,0 +1,347 @@
+"""What can be wrong on a node, each found out by looking, each told in one line. ``tessera doctor`` runs them all.
+
+A check reads files, sockets and processes and changes nothing. One that cannot find out says nothing: a doctor that
+guesses is worse than none.
+"""
+
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pynvml
+from msgspec import Struct
+
+from agent.config.settings import Settings
+from agent.hardware.query import text
+from agent.mps import folders
+from agent.mps.computemode import ComputeMode
+from agent.mps.core import Phase
+from agent.mps.paths import PIPE_ENV, device_paths, root_problem
+from agent.mps.process import is_running
+from agent.report import NodeReport
+from inventory.layout.entries import mode_of, needs_mps
+from inventory.layout.sharing import SharingMode
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+_CONTAINERD = Path("/etc/containerd/config.toml")
+_TAIL_BYTES = 256 << 10
+_ASK_TIMEOUT_S = 10.0
+
+
+class Finding(Struct, frozen=True):
+    """One line about one thing. ``advice`` is what to do, empty where nothing is wrong."""
+
+    check: str
+    level: str
+    text: str
+    advice: str = ""
+
+
+class Patient(Struct, frozen=True):
+    """What is looked at. ``report`` is the running agent's own; ``silence`` why there is none. Roots are for tests."""
+
+    settings: Settings
+    report: NodeReport | None
+    silence: str = ""
+    control: tuple[str, ...] = ("nvidia-cuda-mps-control",)
+    containerd: Path = _CONTAINERD
+    proc: Path = Path("/proc")
+    default_pipe: Path = Path("/tmp/nvidia-mps")  # noqa: S108 - CUDA's own default
+
+    @property
+    def simulated(self) -> bool:
+        return self.settings.simulate is not None
+
+    @property
+    def mps_root(self) -> Path:
+        return self.settings.mps_root or self.settings.state_dir / "mps"
+
+    @property
+    def wants_mps(self) -> bool:
+        replication = self.settings.layout.replication
+        if replication is not None and replication.mode is SharingMode.MPS:
+            return True
+        return any(needs_mps(mode_of(entry)) for entry in self.settings.gpu_layout.entries) or bool(
+            self.report and self.report.mps
+        )
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def agent(patient: Patient) -> Iterator[Finding]:
+    """Whether the agent runs, and what it says itself."""
+    report = patient.report
+    if report is None:
+        yield Finding("agent", ERROR, f"the agent does not answer: {patient.silence}", "start it, or give --state-dir")
+        return
+    yield Finding("agent", OK, f"the agent runs, version {report.version}")
+    for problem in report.problems:
+        yield Finding("agent", WARNING, problem, "the agent's own word: correct the configuration or the hardware")
+    for server in report.servers:
+        if not server.registered:
+            why = f": {server.last_error}" if server.last_error else ""
+            yield Finding(
+                "kubelet", ERROR, f"{server.resource} is not registered with the kubelet{why}", "see kubelet's log"
+            )
+
+
+def driver(patient: Patient) -> Iterator[Finding]:
+    """Whether NVML answers."""
+    if patient.report is not None and patient.report.driver_up:
+        yield Finding(
+            "driver", OK, f"driver {patient.report.node.driver_version}, {len(patient.report.node.gpus)} GPUs"
+        )
+    elif not patient.simulated and not Path("/dev/nvidiactl").exists():
+        yield Finding("driver", ERROR, "no NVIDIA driver: /dev/nvidiactl is not there", "load it: modprobe nvidia")
+    elif patient.report is not None:
+        yield Finding("driver", ERROR, "the agent has no NVML session", "nvidia-smi says why; see the agent's log")
+
+
+def kubelet(patient: Patient) -> Iterator[Finding]:
+    """Whether the kubelet's sockets are there, and whether somebody else serves GPUs to it."""
+    folder = patient.settings.device_plugins_dir
+    registration = patient.settings.registration_socket
+    if registration is not None:
+        if _listens(registration):
+            yield Finding("kubelet", OK, f"{registration} answers")
+        else:
+            yield Finding(
+                "kubelet", ERROR, f"{registration}: nobody listens", "start the kubelet, or give --kubelet-dir"
+            )
+    pods = patient.settings.kubelet_dir / "pod-resources/kubelet.sock"
+    if not _listens(pods):
+        yield Finding("kubelet", WARNING, f"{pods}: nobody listens", "without it nobody knows which pod holds a device")
+    others = sorted(path for path in folder.glob("nvidia*.sock") if _listens(path))
+    for path in others:
+        yield Finding(
+            "device plugins", ERROR, f"another device plugin serves {path.name}", "remove NVIDIA's device plugin here"
+        )
+    if patient.report is not None:
+        ours = {Path(server.socket).name for server in patient.report.servers}
+        for path in sorted(folder.glob("tessera-*.sock")):
+            if path.name not in ours and _listens(path):
+                yield Finding(
+                    "device plugins", ERROR, f"another agent serves {path.name}", "one agent a node: end the other"
+                )
+
+
+def runtime(patient: Patient) -> Iterator[Finding]:
+    """Whether containerd reads the CDI specs that the answers name."""
+    if not patient.settings.allocation.uses_cdi:
+        return
+    try:
+        config = patient.containerd.read_text()
+    except OSError:
+        return
+    lines = [line.partition("#")[0] for line in config.splitlines()]
+    said = [found[1] for line in lines if (found := re.search(r"enable_cdi\s*=\s*(true|false)", line))]
+    old = any(re.match(r"\s*version\s*=\s*[12]\s*$", line) for line in lines)
+    if (said and said[-1] == "false") or (not said and old):
+        yield Finding(
+            "cdi",
+            ERROR,
+            f"{patient.containerd}: CDI is not enabled, and deviceListStrategy hands devices over by it",
+            "set enable_cdi = true in containerd's cri plugin and restart it",
+        )
+    else:
+        yield Finding("cdi", OK, "containerd reads CDI specs")
+
+
+def compute_modes(patient: Patient) -> Iterator[Finding]:
+    """Whether a GPU keeps an exclusive compute mode that no daemon of ours needs, or lacks one that ours does."""
+    if patient.simulated:
+        return  # their state is the agent's own process's
+    exclusive = {state.device for state in patient.report.mps if state.phase is Phase.READY} if patient.report else None
+    for uuid, mode in _modes():
+        if mode == ComputeMode.DEFAULT and exclusive is not None and uuid in exclusive:
+            yield Finding(
+                "compute mode", WARNING, f"{uuid}: programs can pass the MPS daemon by", f"nvidia-smi -i {uuid} -c 3"
+            )
+        elif mode != ComputeMode.DEFAULT and uuid not in (exclusive or ()):
+            yield Finding(
+                "compute mode",
+                WARNING if exclusive is None else ERROR,
+                f"{uuid}: the compute mode is {ComputeMode(mode).name} and no MPS daemon is there: "
+                "one process at most gets the GPU",
+                f"nvidia-smi -i {uuid} -c 0",
+            )
+
+
+def _modes() -> list[tuple[str, int]]:
+    """UUID and compute mode of each GPU; none where NVML does not say."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    found = []
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                found.append((text(pynvml.nvmlDeviceGetUUID(handle)), int(pynvml.nvmlDeviceGetComputeMode(handle))))
+    finally:
+        pynvml.nvmlShutdown()
+    return found
+
+
+def mps_programs(patient: Patient) -> Iterator[Finding]:
+    """Whether MPS can be started at all."""
+    if not patient.wants_mps or patient.simulated:
+        return
+    program = str(patient.settings.mps.control_program)
+    if shutil.which(program) is None:
+        yield Finding(
+            "mps",
+            ERROR,
+            f"{program} is not there",
+            "install the driver's compute tools; in a container NVIDIA_DRIVER_CAPABILITIES needs compute,utility",
+        )
+    elif shutil.which("nvidia-cuda-mps-server", path=str(Path(shutil.which(program) or "/").parent)) is None:
+        yield Finding("mps", ERROR, f"nvidia-cuda-mps-server is not beside {program}", "install the whole driver")
+
+
+def mps_folders(patient: Patient) -> Iterator[Finding]:
+    """Whether servers and clients of any user get to their folders."""
+    if not patient.wants_mps:
+        return
+    problem = root_problem(patient.mps_root)
+    if problem is not None:
+        yield Finding("mps", ERROR, problem, "give a shorter --state-dir, or flags.mpsRoot")
+    closed = folders.closed_folder(patient.mps_root)
+    runs = patient.report is not None and bool(patient.report.mps)
+    # The state folder is opened by the agent itself, with its first daemon.
+    if closed is not None and (runs or closed != patient.settings.state_dir):
+        yield Finding(
+            "mps",
+            ERROR,
+            f"{closed} lets no other user pass: MPS servers of pods that are not root's cannot start",
+            f"chmod o+x {closed}",
+        )
+    shm = Path("/dev/shm")  # noqa: S108 - where it is
+    if not patient.settings.mps.private_shm and not shm.is_mount():
+        yield Finding(
+            "mps", ERROR, f"{shm} is no file system of its own", "mount a tmpfs there, or mps.privateShm: true"
+        )
+
+
+def mps_daemons(patient: Patient) -> Iterator[Finding]:
+    """How each daemon is, whom it serves, and who waits."""
+    states = patient.report.mps if patient.report is not None else ()
+    for state in states:
+        if state.phase is Phase.READY:
+            yield Finding("mps", OK, f"{state.name}: the MPS daemon is ready, {state.restarts} restarts")
+        else:
+            yield Finding("mps", ERROR, f"{state.name}: {state.reason}", "see the logs below the MPS root")
+    known = {state.device for state in states}
+    for device in folders.leftovers(patient.mps_root):
+        paths = device_paths(patient.mps_root, device)
+        pid = folders.read_pid(paths)
+        alive = pid is not None and is_running(pid, PIPE_ENV, paths.pipe)
+        if device not in known:
+            what = f"the MPS daemon {pid} runs on for" if alive else "there is a stale MPS folder of"
+            yield Finding(
+                "mps", WARNING, f"{what} {device}, which no agent looks after", "start the agent: it tidies up"
+            )
+        elif alive:
+            yield from _users(patient, device)
+    pid = _pid_in(patient.default_pipe)
+    if pid is not None and is_alive(patient.proc, pid):
+        yield Finding(
+            "mps",
+            WARNING,
+            f"an MPS daemon that is not the agent's (pid {pid}) has CUDA's default folder {patient.default_pipe}",
+            f"end it: echo quit | CUDA_MPS_PIPE_DIRECTORY={patient.default_pipe} nvidia-cuda-mps-control",
+        )
+
+
+def _users(patient: Patient, device: str) -> Iterator[Finding]:
+    """One server serves one user at a time; others' clients wait without a word of their own."""
+    paths = device_paths(patient.mps_root, device)
+    uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(patient.proc, pid)) is not None}
+    waiting = waiting_user(_tail(paths.control_log))
+    if uids and waiting is not None and waiting not in uids:
+        yield Finding(
+            "mps",
+            WARNING,
+            f"{device}: its MPS server serves user {min(uids)}, and a client of user {waiting} waits for it to be free",
+            "give the pods that share a GPU one runAsUser, or set mps.multiUser",
+        )
+
+
+def _servers(patient: Patient, pipe: Path) -> list[int]:
+    try:
+        done = subprocess.run(
+            patient.control,
+            input="get_server_list\n",
+            env={PIPE_ENV: str(pipe), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [int(word) for word in done.stdout.split() if word.isdigit()] if done.returncode == 0 else []
+
+
+def waiting_user(log: str) -> int | None:
+    """The user whose client waits for a server, by the end of a control log; None where nobody does."""
+    waiting: int | None = None
+    for line in log.splitlines():
+        pending = re.search(r"NEW CLIENT \d+ from user (\d+): Server is not ready", line)
+        if pending is not None:
+            waiting = int(pending[1])
+        elif "NEW SERVER" in line and waiting is not None:
+            waiting = None
+    return waiting
+
+
+def uid_of(proc: Path, pid: int) -> int | None:
+    """The user that a process runs as."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^Uid:\s+(\d+)", (proc / str(pid) / "status").read_text(), re.MULTILINE)
+        return int(found[1]) if found else None
+    return None
+
+
+def is_alive(proc: Path, pid: int) -> bool:
+    return (proc / str(pid)).is_dir()
+
+
+def _pid_in(pipe: Path) -> int | None:
+    try:
+        return int((pipe / "nvidia-cuda-mps-control.pid").read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+CHECKS: tuple[Check, ...] = (agent, driver, kubelet, runtime, compute_modes, mps_programs, mps_folders, mps_daemons)
+
+
+def examine(patient: Patient) -> tuple[Finding, ...]:
+    """Everything found, in the order of the checks."""
+    return tuple(finding for check in CHECKS for finding in check(patient))

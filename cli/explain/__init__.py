@@ -1,0 +1,1 @@
+"""``tessera explain``: why one workload waits."""

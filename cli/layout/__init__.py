@@ -1,0 +1,1 @@
+"""``tessera layout``: what a layout would change, and to apply it."""

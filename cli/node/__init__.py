@@ -1,0 +1,1 @@
+"""``tessera node``: the local agent's report."""

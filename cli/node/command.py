@@ -1,0 +1,112 @@
+"""``tessera node``: the local agent's report, as tables or as JSON."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import RenderableType
+
+from agent.report import NodeReport
+from cli.console import show
+from cli.local import Number, Whole, fetch, output_option, state_dir_option
+from cli.node import tables
+
+SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
+    "gpus": tables.gpus,
+    "links": tables.links,
+    "partitions": tables.partitions,
+    "mig": tables.mig_layouts,
+    "resources": tables.resources,
+    "holders": tables.holders,
+    "mps": tables.mps,
+    "health": tables.health,
+    "history": tables.history,
+}
+
+
+@click.command("release-nvml", short_help="Let the agent close its NVML session for a while.")
+@click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
+@state_dir_option
+@output_option
+def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
+    """Let the agent close its NVML session for a while: an open one blocks GPU resets and MIG mode changes.
+
+    The kubelet is served from memory meanwhile, and health is looked at again afterwards.
+
+    \b
+    Example:
+      tessera release-nvml --for 30 && nvidia-smi --gpu-reset -i 3
+    """
+    fetch(state_dir / "agent.sock", f"/v1/release?seconds={seconds:g}", method="POST")
+    _say({"seconds": seconds, "message": f"NVML is let go for {seconds:g} s"}, output)
+
+
+@click.command()
+@click.option("--gpu", type=Whole(0), required=True, help="Index of the GPU that is to be reset.")
+@click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
+@click.option("--force", is_flag=True, help="Though pods are on it: the reset ends what they run.")
+@state_dir_option
+@output_option
+def release(gpu: int, seconds: float, force: bool, state_dir: Path, output: str) -> None:
+    """Let go of a GPU for a while, so that it can be reset or change its MIG mode.
+
+    Refused while pods are on it. New pods do not get it meanwhile, the agent closes its NVML session, an Event tells
+    the node's other users, and health is looked at again afterwards.
+
+    \b
+    Example:
+      tessera node release --gpu 3 --for 30 && nvidia-smi --gpu-reset -i 3
+    """
+    words = f"/v1/release?gpu={gpu}&seconds={seconds:g}" + ("&force=true" if force else "")
+    said = fetch(state_dir / "agent.sock", words, method="POST").decode().strip()
+    _say({"gpu": gpu, "seconds": seconds, "message": said}, output)
+
+
+def _say(done: dict[str, Any], output: str) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(done)).decode() if output == "json" else done["message"])
+
+
+class _Node(click.Command):
+    """``node release`` is a command of its own, beside the sections that ``node`` shows."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if "release" in args:
+            # It is no section, and no value that an option of either command takes: options may stand on both sides.
+            words = [word for word in args if word != "release"]
+            return release.make_context(f"{info_name} release", words, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+@click.command(cls=_Node, short_help="What this node's agent knows: GPUs, holders, health.")
+@click.argument("sections", nargs=-1, type=click.Choice(list(SECTIONS)))
+@state_dir_option
+@output_option
+def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
+    """What this node's agent knows: GPUs, links, partitions, resources, who holds what, health and its history.
+
+    \b
+    Examples:
+      tessera node                     everything there is to tell
+      tessera node links               the link matrix alone
+      tessera node health history      what is wrong, and how it came about
+      tessera node release --gpu 3     let go of a GPU that is to be reset (see tessera node release --help)
+      tessera node -o json             for programs (the whole report)
+    """
+    body = fetch(state_dir / "agent.sock", "/v1/node")
+    if output == "json":
+        click.echo(msgspec.json.format(body).decode())
+        return
+    try:
+        report = msgspec.json.decode(body, type=NodeReport)
+    except msgspec.MsgspecError as wrong:
+        raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
+    shown: list[RenderableType] = [] if sections else [tables.headline(report)]
+    shown += [one for one in (SECTIONS[name](report) for name in sections or SECTIONS) if one is not None]
+    show(*shown)

@@ -1,0 +1,175 @@
+"""The report's sections as tables. Each function returns None where there is nothing to show."""
+
+import datetime as dt
+
+from rich.table import Table
+from rich.text import Text
+
+from agent.kubelet.podresources import Holder
+from agent.mig.outcomes import MigState
+from agent.report import NodeReport
+from inventory.layout.entries import PERCENT_RESOURCE
+from inventory.layout.layout import Layout, physical_id
+from inventory.layout.offers import device_modes, weakest
+
+STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
+HISTORY_LINES = 20
+
+
+def headline(report: NodeReport) -> Text:
+    """One line: which node, which driver, how many GPUs."""
+    node = report.node
+    driver = f"driver {node.driver_version}, CUDA {node.cuda_version[0]}.{node.cuda_version[1]}"
+    simulated = ", simulated" if report.simulated else ""
+    state = driver if report.driver_up else f"no driver now (last seen: {driver})"
+    return Text(f"{node.name}: {len(node.gpus)} GPUs{simulated}, {state}; agent {report.version}")
+
+
+def _table(title: str, *columns: str) -> Table:
+    # Titles are not folded to the table's width: a narrow table would break them into pieces.
+    heading = Text(title, no_wrap=True, overflow="ignore")
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _state(name: str) -> Text:
+    return Text(name, style=STATE_STYLES.get(name, ""))
+
+
+def gpus(report: NodeReport) -> Table | None:
+    if not report.node.gpus:
+        return None
+    states = {one.uuid: one.state for one in report.health}
+    modes = device_modes(report.node, Layout(report.resources))
+    table = _table("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
+    for gpu in report.node.gpus:
+        mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"
+        numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
+        memory = f"{gpu.memory_mib} MiB"
+        state = _state(states.get(gpu.uuid, "?"))
+        mode = modes[gpu.uuid].value
+        table.add_row(str(gpu.index), gpu.product, memory, numa, gpu.pci_bus_id, mig, mode, state, gpu.uuid)
+    return table
+
+
+def links(report: NodeReport) -> Table | None:
+    node = report.node
+    if len(node.gpus) < 2:  # noqa: PLR2004 - one GPU has no links
+        return None
+    table = _table(
+        "Links (NVn: n NVLinks, else the nearest common PCIe ancestor)", "", *(f"{g.index}" for g in node.gpus)
+    )
+    for i, gpu in enumerate(node.gpus):
+        row = ["-" if i == j else link.label for j, link in enumerate(node.links[i])]
+        table.add_row(str(gpu.index), *row)
+    return table
+
+
+def partitions(report: NodeReport) -> Table | None:
+    rows = [(gpu, mig) for gpu in report.node.gpus for mig in gpu.mig_instances]
+    if not rows:
+        return None
+    table = _table("MIG instances", "GPU", "profile", "GI/CI", "slots", "memory", "UUID")
+    for gpu, mig in rows:
+        slots = "-" if mig.start is None or mig.size is None else f"{mig.start}-{mig.start + mig.size - 1}"
+        ids = f"{mig.gi_id}/{mig.ci_id}"
+        table.add_row(str(gpu.index), mig.profile, ids, slots, f"{mig.memory_mib} MiB", mig.uuid)
+    return table
+
+
+def mig_layouts(report: NodeReport) -> Table | None:
+    if not report.mig:
+        return None
+    table = _table("MIG layouts", "GPU", "wished", "state", "for", "why")
+    for one in report.mig:
+        style = "" if one.state is MigState.APPLIED else "yellow"
+        state = Text(one.state.value, style=style)
+        table.add_row(str(one.index), one.wish, state, _ago(report.now_s - one.since_s), one.sentence)
+    return table
+
+
+def resources(report: NodeReport) -> Table | None:
+    if not report.resources and not report.problems:
+        return None
+    servers = {server.resource: server for server in report.servers}
+    bad = {one.uuid for one in report.health if one.state in {"Unhealthy", "Probation"}}
+    held = {one.device for one in report.holders}
+    table = _table("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
+    for resource in report.resources:
+        server = servers.get(resource.name)
+        healthy = sum(1 for device in resource.devices if device.physical_id not in bad)
+        taken = sum(1 for device in resource.devices if device.id in held)
+        known = "registered" if server is not None and server.registered else "not registered"
+        counts = (str(len(resource.devices)), str(healthy), str(taken))
+        table.add_row(resource.name, *counts, resource.sharing.value, weakest(resource).value, known)
+    for problem in report.problems:
+        table.add_row(Text(f"problem: {problem}", style="yellow"))
+    return table
+
+
+def holders(report: NodeReport) -> Table | None:
+    if not report.holders:
+        return None
+    table = _table("Held", "pod", "container", "resource", "device")
+    percents: dict[tuple[Holder, str], int] = {}
+    for one in report.holders:
+        whole = one.holder.resource == PERCENT_RESOURCE
+        key = (one.holder, physical_id(one.device) if whole else one.device)
+        percents[key] = percents.get(key, 0) + 1
+    for (holder, device), count in percents.items():
+        shown = f"{count} % of {device}" if holder.resource == PERCENT_RESOURCE else device
+        table.add_row(f"{holder.namespace}/{holder.pod}", holder.container, holder.resource, shown)
+    return table
+
+
+def mps(report: NodeReport) -> Table | None:
+    if not report.mps:
+        return None
+    table = _table("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
+    for one in report.mps:
+        age = _ago(report.now_s - one.since_s)
+        table.add_row(one.name, one.device, one.phase.value, age, str(one.restarts), one.reason)
+    return table
+
+
+def health(report: NodeReport) -> Table | None:
+    index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
+    rows = [(index.get(group.uuid, -1), fault) for group in report.faults for fault in group.faults]
+    if not rows:
+        return None
+    table = _table("Open faults", "GPU", "since", "times", "cause", "what to do", "source")
+    for gpu, fault in rows:
+        table.add_row(
+            str(gpu), _ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
+        )
+    return table
+
+
+def history(report: NodeReport) -> Table | None:
+    if not report.history:
+        return None
+    index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
+    latest = sorted(report.history, key=lambda change: change.at_s)[-HISTORY_LINES:]
+    table = _table("Health history", "when", "GPU", "from", "to", "cause")
+    for change in latest:
+        name = str(index.get(change.gpu, "?")) + (f" {change.mig}" if change.mig else "")
+        table.add_row(_clock(change.at_s), name, _state(change.old.value), _state(change.new.value), change.cause)
+    return table
+
+
+def _ago(seconds: float) -> str:
+    """An age in its two largest units: ``45s``, ``3m20s``, ``2h05m``, ``3d04h``."""
+    s = max(0, int(seconds))
+    if s < 60:  # noqa: PLR2004 - units of time
+        return f"{s}s"
+    if s < 3600:  # noqa: PLR2004
+        return f"{s // 60}m{s % 60:02d}s"
+    if s < 86400:  # noqa: PLR2004
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86400}d{s % 86400 // 3600:02d}h"
+
+
+def _clock(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

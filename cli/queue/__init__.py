@@ -1,0 +1,1 @@
+"""``tessera queue``: the queues, and the workloads that wait in them."""

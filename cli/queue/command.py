@@ -1,0 +1,265 @@
+"""``tessera queue``: what queues have and who waits in them; to stop and to resume them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from cli.cluster import Controller, Json, UnreachableError, Where, cluster_options, is_kind_missing, run
+from cli.local import Whole, output_option
+from cli.offline import Offline
+from cli.queue import tables
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES
+from kube.client import Client, Selection
+from kube.errors import KubeError, NotFoundError
+
+MANAGER = "tessera-cli"
+_MOST = 500
+
+
+class Source:
+    """Answers from the controller, or computed here; ``name`` says which."""
+
+    def __init__(self, client: Client, where: Where, controller: Controller, offline: Offline | None) -> None:
+        self.client = client
+        self.where = where
+        self.controller = controller
+        self._offline = offline
+
+    @property
+    def name(self) -> str:
+        return "controller" if self._offline is None else "computed here"
+
+    @property
+    def is_live(self) -> bool:
+        return self._offline is None
+
+    async def offline(self) -> Offline:
+        if self._offline is None:
+            return await Offline.load(self.client, self.where)
+        return self._offline
+
+    async def queues(self) -> list[Json]:
+        if self._offline is not None:
+            return self._offline.queues()
+        body = await self.controller.ask("queues")
+        return list(body["clusterQueues"]) if body is not None else []
+
+    async def pending(self, name: str, limit: int) -> list[Json] | None:
+        if self._offline is not None:
+            return self._offline.pending(name, limit=limit)
+        body = await self.controller.ask("pending", clusterQueue=name, limit=limit)
+        return None if body is None else list(body["items"])
+
+
+@asynccontextmanager
+async def source(where: Where) -> AsyncIterator[Source]:
+    """The controller where it answers, else the same engine here, which is said on standard error."""
+    cluster = where.cluster()
+    async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
+        controller = Controller(where, cluster, client)
+        offline = None
+        if where.offline:
+            offline = await Offline.load(client, where)
+        else:
+            try:
+                await controller.ask("queues")
+            except UnreachableError as failed:
+                offline = await _instead(client, where, failed)
+        for note in offline.notes if offline is not None else ():
+            click.echo(f"note: {note}", err=True)
+        try:
+            yield Source(client, where, controller, offline)
+        except UnreachableError as failed:
+            raise click.ClickException(f"the controller no longer answers: {failed}") from None
+
+
+async def _instead(client: Client, where: Where, failed: UnreachableError) -> Offline:
+    """The engine here. Where the API server does not answer either, that alone is worth telling."""
+    note = f"note: the controller cannot be reached ({failed})"
+    try:
+        made = await Offline.load(client, where)
+    except KubeError as wrong:
+        if wrong.status is not None:
+            click.echo(note, err=True)
+        raise
+    click.echo(f"{note}: computed here", err=True)
+    return made
+
+
+def printed(body: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+
+
+@click.group(short_help="What queues have and who waits; stop and resume them.")
+def queue() -> None:
+    """What queues have, who waits in them and why; stop and resume them.
+
+    NAME is a ClusterQueue, or NAMESPACE/NAME for a LocalQueue.
+
+    \b
+    Examples:
+      tessera queue list                          quota, use and who waits, queue by queue
+      tessera queue pending --queue research      who is next in a ClusterQueue, and why not yet
+      tessera queue pending --local team-a/jobs   the same for one LocalQueue
+      tessera queue stop research                 admit nothing more; what runs goes on
+      tessera queue stop research --drain         ... and evict what runs
+      tessera queue resume research
+    """
+
+
+@queue.command("list", short_help="Queues with their quota, use and waiting workloads.")
+@cluster_options
+@output_option
+def list_(where: Where, output: str) -> None:
+    """ClusterQueues with their quota, use and waiting workloads, and the LocalQueues that lead to them.
+
+    \b
+    Examples:
+      tessera queue list
+      tessera queue list -o json | jq '.clusterQueues[].name'
+    """
+
+    async def work() -> None:
+        async with source(where) as asked:
+            queues = await asked.queues()
+            objects = await asked.client.list_all(CLUSTER_QUEUES, Json)
+            locals_ = await asked.client.list_all(LOCAL_QUEUES, Json)
+            body = {
+                "source": asked.name,
+                "clusterQueues": tables.with_quotas(queues, objects.items),
+                "localQueues": tables.local_queues(locals_.items),
+            }
+            if output == "json":
+                printed(body)
+            else:
+                tables.show_queues(body)
+
+    run(work())
+
+
+@queue.command()
+@click.option("--queue", "name", help="A ClusterQueue; without one all of them.")
+@click.option("--local", help="NAMESPACE/NAME of a LocalQueue.")
+@click.option("--limit", type=Whole(1, 100_000), default=_MOST, show_default=True, help="Of each queue.")
+@cluster_options
+@output_option
+def pending(where: Where, name: str | None, local: str | None, limit: int, output: str) -> None:
+    """Who waits, in the order in which they are tried, and why.
+
+    \b
+    Examples:
+      tessera queue pending                       in all ClusterQueues
+      tessera queue pending --queue research -o json | jq '.clusterQueues[].pending[].sentence'
+    """
+    if name is not None and local is not None:
+        raise click.UsageError("--queue and --local: found both, expected one")
+    if local is not None:
+        _door(local)
+
+    async def work() -> None:
+        async with source(where) as asked:
+            chosen = await _chosen(asked, name, local)
+            problems = {one["name"]: one["problems"] for one in await asked.queues()}
+            queues = []
+            for one in chosen:
+                items = await asked.pending(one, limit)
+                if items is None:
+                    raise click.ClickException(f"--queue: found {one!r}, expected a ClusterQueue's name")
+                found = [item for item in items if local is None or item["localQueue"] == local]
+                queues.append({"clusterQueue": one, "problems": problems.get(one, []), "pending": found})
+            body = {"source": asked.name, "clusterQueues": queues}
+            if output == "json":
+                printed(body)
+            else:
+                tables.show_pending(body)
+
+    run(work())
+
+
+async def _chosen(asked: Source, name: str | None, local: str | None) -> list[str]:
+    """ClusterQueues to look at. Raises click.ClickException."""
+    if local is not None:
+        return [str((await _local(asked.client, local))["spec"].get("clusterQueue", ""))]
+    if name is not None:
+        return [name]
+    return [str(one["name"]) for one in await asked.queues()]
+
+
+async def _local(client: Client, local: str) -> Json:
+    namespace, name = _door(local)
+    try:
+        return await client.get(LOCAL_QUEUES, name, Json, namespace=namespace)
+    except NotFoundError as failed:
+        if is_kind_missing(failed):
+            raise
+        raise click.ClickException(f"--local: found {local!r}, expected a LocalQueue that exists") from None
+
+
+def _door(local: str) -> tuple[str, str]:
+    """A LocalQueue's namespace and name. Raises click.UsageError."""
+    namespace, slash, name = local.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise click.UsageError(f"--local: found {local!r}, expected NAMESPACE/NAME")
+    return namespace, name
+
+
+def _queue_name(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value or value.count("/") > 1 or value.startswith("/") or value.endswith("/"):
+        raise click.BadParameter(f"found {value!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue")
+    return value
+
+
+@queue.command(short_help="Admit nothing more from a queue.")
+@click.argument("name", callback=_queue_name)
+@click.option("--drain", is_flag=True, help="Evict what runs, too.")
+@cluster_options
+@output_option
+def stop(where: Where, name: str, drain: bool, output: str) -> None:
+    """Admit nothing more from NAME: what runs goes on, what only holds quota gives it back.
+
+    \b
+    Examples:
+      tessera queue stop research                 a ClusterQueue
+      tessera queue stop team-a/jobs --drain      a LocalQueue; what runs is evicted
+    """
+    run(_set_policy(where, name, "HoldAndDrain" if drain else "Hold", output))
+
+
+@queue.command()
+@click.argument("name", callback=_queue_name)
+@cluster_options
+@output_option
+def resume(where: Where, name: str, output: str) -> None:
+    """Let NAME admit again; what waited keeps its place.
+
+    \b
+    Example:
+      tessera queue resume research
+    """
+    run(_set_policy(where, name, "None", output))
+
+
+async def _set_policy(where: Where, name: str, policy: str, output: str) -> None:
+    namespace, slash, bare = name.rpartition("/")
+    resource = LOCAL_QUEUES if slash else CLUSTER_QUEUES
+    body = {"spec": {"stopPolicy": policy}}
+    async with Client(where.cluster(), user_agent=MANAGER) as client:
+        try:
+            before = await client.get(resource, bare, Json, namespace=namespace or None)
+            await client.merge_patch(resource, bare, body, Json, namespace=namespace or None, field_manager=MANAGER)
+        except NotFoundError as failed:
+            if is_kind_missing(failed):
+                raise
+            raise click.ClickException(f"NAME: found {name!r}, expected a {resource.kind} that exists") from None
+    was = before.get("spec", {}).get("stopPolicy") or "None"
+    if output == "json":
+        printed({"kind": resource.kind, "name": name, "stopPolicy": policy, "before": was})
+    else:
+        click.echo(f"{resource.kind} {name}: stopPolicy {policy}" + (f" (was {was})" if was != policy else " already"))
+
+
+async def namespaced(client: Client, resource: Any, namespace: str) -> tuple[Json, ...]:
+    return (await client.list_all(resource, Json, Selection(namespace=namespace))).items

@@ -1,0 +1,1 @@
+"""``tessera simulate``: the engine on files alone."""

@@ -1,0 +1,163 @@
+"""``tessera simulate``: the engine on files alone, in virtual time."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from cli.local import output_option
+from cli.simulate.tables import show
+from controller.config.load import default, load
+from controller.objects.meta import KubernetesObject
+from controller.simulation.documents import Document, InputError, documents, unknown
+from controller.simulation.manifests import scenario
+from controller.simulation.run import Progress, simulate
+from yamlfile import ConfigError
+from yamlfile.parsers import Unfit, go_duration
+
+EXIT_PENDING = 3
+_QUIET_S = 2.0
+_EVERY_S = 0.5
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class WrongInputError(click.ClickException):
+    """One line that says where, what was found and what was expected."""
+
+    exit_code = 2
+
+
+class Seconds(click.ParamType[float]):
+    """A duration as Go writes it, or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return float(value) if value.replace(".", "", 1).isdigit() else go_duration(value)
+        except (Unfit, ValueError):
+            self.fail(f'found {value!r}, expected a duration such as "90s" or "2h30m"', param, ctx)
+
+
+@click.command("simulate", short_help="Who would run when, from files alone.")
+@click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="The simulated fleet's file.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="TESSERA_CONFIG",
+    help="The controller's configuration file; without it Kueue's defaults and Tessera's policy.",
+)
+@click.option("--until", type=Seconds(), metavar="DURATION", help="Cut off after so much virtual time.")
+@click.option("--fail-pending", is_flag=True, help=f"Exit with {EXIT_PENDING} if a workload waits at the end.")
+@click.option("--allow-unknown-fields", is_flag=True, help="Fields that no API server knows are a note and no error.")
+@output_option
+def simulate_command(
+    manifests: tuple[Path, ...],
+    fleet: Path | None,
+    config: Path | None,
+    until: float | None,
+    fail_pending: bool,
+    allow_unknown_fields: bool,
+    output: str,
+) -> None:
+    """Who runs when? Queues, classes and jobs from files, GPUs from a fleet file, no cluster.
+
+    MANIFESTS are files, folders of them, or - for standard input. Nodes come from --fleet or as Node manifests. On a
+    job, tessera.dev/arrival: 10s and tessera.dev/runtime: 30s say when it comes and how long it runs; without a runtime
+    it runs for ever.
+
+    Exit codes: 0 done, 2 wrong input, 3 somebody waits at the end (--fail-pending).
+
+    \b
+    Examples:
+      tessera simulate --fleet fleet.yaml queues.yaml jobs.yaml
+      tessera simulate --fleet fleet.yaml --config controller.yaml manifests/
+      tessera simulate --fleet fleet.yaml --until 24h -o json . | jq .final
+      kubectl get clusterqueues,localqueues,resourceflavors -A -o yaml | tessera simulate --fleet fleet.yaml - job.yaml
+    """
+    try:
+        settings = default() if config is None else load(config)
+        nodes, events = _nodes(fleet)
+        strangers: list[str] = []
+        given = scenario(_documents(manifests, strangers if allow_unknown_fields else None), settings)
+        given = msgspec.structs.replace(given, objects=(*given.objects, *nodes))
+        notes = [*map(str, settings.without_effect), *strangers, *given.warnings]
+        if events:
+            notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+        result = simulate(given, settings.engine, until_s=until, progress=patience(time.monotonic))
+    except (ConfigError, InputError) as wrong:
+        raise WrongInputError(str(wrong)) from None
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+    else:
+        show(result)
+    if fail_pending and result.final.pending:
+        sys.exit(EXIT_PENDING)
+
+
+def _nodes(fleet: Path | None) -> tuple[list[KubernetesObject], bool]:
+    if fleet is None:
+        return [], False
+    from cli.fleetnodes import load_nodes
+    from simulator.reading import InputError as FleetError
+
+    try:
+        nodes, events = load_nodes(fleet)
+    except FleetError as wrong:
+        raise InputError(str(wrong)) from None
+    return [*nodes], events
+
+
+def _documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterator[Document]:
+    """What the files hold. Their unknown fields go to ``strangers``; None: the first one is an InputError."""
+    for file in (file for path in manifests for file in _files(path)):
+        text = _text(file)
+        found = documents(text, str(file) if str(file) != "-" else "standard input")
+        for line in unknown(text, found):
+            if strangers is None:
+                raise InputError(f"{line} (--allow-unknown-fields passes over it)")
+            strangers.append(f"{line}; passed over")
+        yield from found
+
+
+def _files(path: Path) -> list[Path]:
+    if str(path) == "-" or not path.is_dir():
+        return [path]
+    found = sorted(one for one in path.rglob("*") if one.suffix in _SUFFIXES and one.is_file())
+    if not found:
+        raise InputError(f"{path}: found no manifest, expected files ending in {', '.join(_SUFFIXES)}")
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return raw.decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: found bytes that are no UTF-8, expected YAML or JSON") from None
+
+
+def patience(monotonic: Callable[[], float]) -> Progress:
+    """A line on the terminal that is written over, once it takes longer than a person waits without wondering."""
+    started_s = shown_s = monotonic()
+
+    def progress(t: float, done: int, everybody: int) -> None:
+        nonlocal shown_s
+        now_s = monotonic()
+        if now_s - started_s > _QUIET_S and now_s - shown_s > _EVERY_S:
+            shown_s = now_s
+            end = "\r" if sys.stderr.isatty() else "\n"
+            sys.stderr.write(f"at {t:g} s: {done} of {everybody} jobs have ended{end}")
+            sys.stderr.flush()
+
+    return progress

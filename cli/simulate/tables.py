@@ -1,0 +1,101 @@
+"""A simulation's result for people: the timeline, then how things stand at its end."""
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cli.console import show as print_parts
+from cli.queue.tables import table
+from controller.engine.model.resources import CPU, ResourceName
+from controller.engine.quota.queueusage import quantity_of
+from controller.simulation.timeline import Entry, Kind, Result
+from inventory.api.deviceplan import written
+
+_STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
+
+
+def show(result: Result) -> None:
+    parts = (timeline(result), placements(result), queues(result), fragmentation(result), waiting(result))
+    print_parts(*parts, _running(result))
+
+
+def timeline(result: Result) -> RenderableType:
+    if not result.timeline:
+        return Text("No job was read: nothing happens.")
+    made = table("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
+    for entry in result.timeline:
+        kind = Text(entry.event.value, style=_STYLES.get(entry.event, ""))
+        made.add_row(
+            clock(entry.t), kind, entry.workload, entry.cluster_queue, entry.reason, _flavors(entry), entry.message
+        )
+    return made
+
+
+def clock(t: float) -> str:
+    """``90s``, ``10m05s``, ``1h02m03s``: virtual time from the start."""
+    if t < 600:  # noqa: PLR2004 - people count seconds for ten minutes
+        return f"{t:g}s"
+    minutes, seconds = divmod(t, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}h{minutes:02}m{seconds:02.0f}s" if hours else f"{minutes}m{seconds:02.0f}s"
+
+
+def _flavors(entry: Entry) -> str:
+    return ", ".join(sorted({flavor for on in entry.flavors.values() for flavor in on.values()}))
+
+
+def queues(result: Result) -> RenderableType | None:
+    if not result.final.cluster_queues:
+        return None
+    made = table(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
+    for name, end in result.final.cluster_queues.items():
+        used, borrowed = ({k: v for k, v in amounts.items() if v} for amounts in (end.usage, end.borrowed))
+        made.add_row(name, _amounts(used), _amounts(borrowed), f"{end.share:.0%}", str(end.weighted_share))
+    return made
+
+
+def _amounts(amounts: dict[str, int | float]) -> str:
+    return ", ".join(f"{_amount(name, amount)} {name}" for name, amount in amounts.items()) or "-"
+
+
+def _amount(name: str, amount: float) -> str:
+    """Cores with their fraction, memory as manifests write it, everything else whole."""
+    return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
+
+
+def placements(result: Result) -> RenderableType | None:
+    """Who was admitted onto which nodes and GPUs; None where nothing was placed."""
+    rows = [(entry, place) for entry in result.timeline if entry.event is Kind.ADMITTED for place in entry.placement]
+    if not rows:
+        return None
+    made = table("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
+    for entry, place in rows:
+        domains = "/".join(place.domains.values())
+        gpus = written(place.devices).replace(",", ", ") or "-"
+        made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node or "-", str(place.pods), gpus)
+    return made
+
+
+def fragmentation(result: Result) -> RenderableType | None:
+    """Of each flavor's free GPUs, those that requests like this run's could not use."""
+    if not result.fragmentation:
+        return None
+    made = table("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
+    for one in result.fragmentation:
+        for when, spread in (("before", one.before), ("after", one.after)):
+            largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
+            made.add_row(one.flavor, when, f"{spread.free:g}", f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest)
+    return made
+
+
+def waiting(result: Result) -> RenderableType | None:
+    if not result.final.pending:
+        return None
+    made = table("Still waiting", "workload", "reason", "")
+    for one in result.final.pending:
+        made.add_row(one.workload, one.reason, one.message)
+    return made
+
+
+def _running(result: Result) -> RenderableType | None:
+    running = result.final.running
+    return Text(f"Still running: {', '.join(running)}") if running else None

@@ -1,0 +1,386 @@
+"""One term of leadership: news from the watches into the engine, its decisions onto the API server.
+
+    watches -> Inbox -> Core.run -> Engine.put | cycle -> Carrier, Lives, Waiting, QueueStatuses -> Writer
+
+A term begins with an empty engine and takes everything from the objects. All of it runs in one task and never blocks
+for long: after a slice of work it pauses, so that answers, renewals of the lease and probes get their turn.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
+
+from controller.config.settings import ControllerConfig
+from controller.engine.conditions import reasons
+from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
+from controller.engine.conditions.reasons import EventType
+from controller.engine.engine import Engine
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.state.intake import Standing, standing
+from controller.lifecycle.heldback import gates_of
+from controller.lifecycle.lifecycle import Step
+from controller.lifecycle.lifecycle_shell import Lives
+from controller.lifecycle.pendingconditions_shell import Waiting
+from controller.objects.meta import KubernetesObject, is_true
+from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.workload import Workload
+from controller.watching.inbox import Inbox, News
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
+from controller.watching.ledger import Ledger
+from controller.writing.decisioncarrier import Carrier
+from controller.writing.finalizers import KINDS as FINALIZED
+from controller.writing.finalizers import Finalizers
+from controller.writing.pace import Pace
+from controller.writing.queuestatus import QueueStatuses
+from controller.writing.retention import Retaining
+from controller.writing.workloadwrites import Result, WorkloadWrites
+from kube.client import Client
+from kube.clock import Clock
+from kube.reading.reflector import Added, Change, Changed, Removed
+from kube.resources import Resource
+from kube.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_SLICE: Final = 64
+"""News that are taken in without a pause."""
+_SLICE_S: Final = 0.02
+"""How long cycles go on without a pause."""
+_AHEAD: Final = 16
+"""Writes that may wait while more is decided: a decision made later knows more, and counts who came meanwhile."""
+_CHECK_S: Final = 300.0
+"""How often all sums are recomputed."""
+_PAUSE_S: Final = 0.001
+"""Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
+_LONGEST_S: Final = 30.0
+_QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
+
+
+class Watcher(Protocol):
+    """Who counts and tells people what happens. Must not block or raise."""
+
+    def cycled(self, decisions: Decisions, seconds: float) -> None: ...
+    def carried_out(self, decision: Decision, after: Workload) -> None: ...
+    def stepped(self, step: Step) -> None: ...
+    def seen(self, before: Workload | None, after: Workload) -> None: ...
+    def events(self, events: tuple[Event, ...]) -> None: ...
+    def drifted(self, why: str, *, sound: bool) -> None:
+        """Sums differed from their parts and were made anew. ``sound``: now they agree."""
+
+
+class Core:
+    """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went,
+    and whether it went; ``on_news`` of every change of all other kinds. Both after the engine. ``known``: all objects
+    that the watches show now, those that others need first.
+
+    ``loaded`` is set once everything there was at the start has been taken in.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        writer: Writer,
+        *,
+        clock: Clock,
+        watcher: Watcher,
+        pace: Pace,
+    ) -> None:
+        self.engine = Engine(config.engine)
+        self.ledger = Ledger()
+        self.inbox = Inbox(clock, batch_s=lambda: pace.batch_s(config.batch_events_s, clock.wall()))
+        self.writes = WorkloadWrites(
+            client, writer, self.ledger, changed=self._changed, gone=self._gone, freed=self._freed
+        )
+        self._clock = clock
+        self._writer = writer
+        self._watcher = watcher
+        self.on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None
+        self.on_news: Callable[[News], None] = lambda _news: None
+        self.known: Callable[[], Iterable[News]] = tuple
+        self._alarms: list[tuple[float, int, Callable[[], None]]] = []
+        self._alarm = 0
+        self.carrier = Carrier(
+            self.engine,
+            self.ledger,
+            self.writes,
+            watcher,
+            now=clock.wall,
+            later=self._later,
+            hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
+        )
+        self.lives = Lives(config, self.engine, self.ledger, self.writes, stepped=watcher.stepped)
+        self.waiting = Waiting(
+            self.engine,
+            self.ledger,
+            self.writes,
+            config.pending_reports,
+            pace=pace,
+            backlog=self._backlog,
+            tell=watcher.events,
+        )
+        self.statuses = QueueStatuses(self.engine, writer.put, pace=pace, backlog=self._backlog)
+        self.finalizers = Finalizers(self.engine, writer.put)
+        self.retaining = Retaining(config.retention, self.ledger, writer.put)
+        self._sampling_s = (
+            config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
+        )
+        self._sample_s = 0.0
+        self._check_s = clock.wall() + _CHECK_S
+        self.loaded = asyncio.Event()
+        self._look: dict[WorkloadKey, None] = {}
+        """Workloads whose next step is to be asked for, in order: the same news lead to the same writes."""
+
+    # -- the task ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                worked = self._take_in()
+                worked |= self._decide()
+                self._see_to_times()
+                if worked:
+                    await asyncio.sleep(_PAUSE_S)
+                else:
+                    await self.inbox.gather(self._idle_s())
+        finally:
+            self.writes.close()
+
+    def step(self) -> bool:
+        """One round without waiting, for tests. Whether there is more to do at once."""
+        worked = self._take_in() | self._decide()
+        self._see_to_times()
+        return worked
+
+    def _take_in(self) -> bool:
+        """News, then the steps of the workloads they are about. Whether more has come meanwhile."""
+        now_s = self._clock.wall()
+        for news in self.inbox.take(_SLICE):
+            try:
+                self._hear(news, now_s)
+            except Exception:
+                # One object that the engine stumbles on must not end the term for all others. It may have been taken
+                # in by half: the sums are looked at before anything more is decided.
+                log.exception("%s %s could not be taken in", news.resource.kind, news.change)
+                self._check_s = now_s
+        looked, self._look = self._look, {}
+        for key in looked:
+            if not self.carrier.free(key):
+                self.lives.look(key, now_s)
+        return len(self.inbox) > 0
+
+    def _decide(self) -> bool:
+        """Cycles for one slice. Whether there is more to decide now."""
+        if len(self.inbox) > 0:
+            return False  # everything that is known goes in first: that is one decision less to regret
+        self._check(self._clock.wall())
+        self.loaded.set()
+        engine, started_s = self.engine, self._clock.monotonic()
+        while self._writer.pending < _AHEAD:
+            now_s = self._clock.wall()
+            if engine.settled(now_s):
+                return False
+            begun_s = self._clock.monotonic()
+            decisions = engine.cycle(now_s)
+            ended_s = self._clock.monotonic()
+            self._watcher.cycled(decisions, ended_s - begun_s)
+            for decision in decisions.made:
+                if isinstance(decision, Pending):
+                    self.waiting.decided(decision, now_s)
+                else:
+                    self.carrier.carry_out(decision)
+            if ended_s - started_s > _SLICE_S:
+                return True
+        return False
+
+    def _see_to_times(self) -> None:
+        now_s = self._clock.wall()
+        while self._alarms and self._alarms[0][0] <= now_s:
+            heapq.heappop(self._alarms)[2]()
+            self.inbox.wake()  # it may have changed what there is to decide
+        self.lives.look_due(now_s)
+        self._sample(now_s)
+        self.waiting.write(now_s)
+        self.statuses.write(now_s)
+        self.retaining.delete(now_s)
+        if self.finalizers.waiting:
+            self.finalizers.release()
+
+    def _sample(self, now_s: float) -> None:
+        if self._sampling_s is not None and now_s >= self._sample_s:
+            self._sample_s = now_s + min(self._sampling_s, _LONGEST_S)
+            self.statuses.sampled(self.engine.sample_usage(now_s))
+
+    def _check(self, now_s: float) -> None:
+        """A sum that has drifted is a bug, and nothing more is decided by it: all of them are made anew.
+
+        The inbox is empty: what the watches show has been heard, and no older state of it is to come.
+        """
+        if now_s < self._check_s:
+            return
+        self._check_s = now_s + _CHECK_S
+        try:
+            self.engine.validate()
+        except Exception as error:
+            log.exception("the engine's sums have drifted: all are made anew from the objects")
+            self._rebuild(now_s, str(error))
+
+    def _rebuild(self, now_s: float, why: str) -> None:
+        for given, error in self.engine.rebuild(self._objects(), now_s):
+            log.error("%s %s could not be taken in: %s", type(given).__name__, given.key.lstrip("/"), error)
+        sound = True
+        try:
+            self.engine.validate()
+        except Exception:
+            sound = False
+            log.exception("the engine's sums differ from their parts still")
+        self._look |= dict.fromkeys(self.ledger)
+        self._watcher.drifted(why, sound=sound)
+
+    def _objects(self) -> Iterator[KubernetesObject]:
+        """All of them, and of Workloads the newest state: a write of ours may be ahead of the watch."""
+        for news in self.known():
+            if news.resource in TYPES and news.resource is not WORKLOADS and isinstance(news.change, Added):
+                yield news.change.new.object
+        for kept in self.ledger.values():
+            yield kept.workload
+
+    def _idle_s(self) -> float:
+        """Until something is to be done for the time alone."""
+        now_s = self._clock.wall()
+        times = [
+            self.engine.next_wakeup_s(),
+            self.lives.next_due_s(),
+            self.waiting.next_due_s(now_s),
+            self.statuses.next_due_s(now_s),
+            self.retaining.next_due_s(),
+            self._alarms[0][0] if self._alarms else None,
+            self._sample_s if self._sampling_s is not None else None,
+        ]
+        soonest_s = min((one for one in times if one is not None), default=now_s + _LONGEST_S)
+        return min(max(soonest_s - now_s, 2 * _PAUSE_S), _LONGEST_S)
+
+    # -- news --------------------------------------------------------------------------------------------------------
+
+    def _hear(self, news: News, now_s: float) -> None:
+        resource, change = news.resource, news.change
+        if resource in TYPES:
+            self._take(resource, change, now_s)
+        if resource is not WORKLOADS:
+            self.on_news(news)
+
+    def _take(self, resource: Resource, change: Change[Any], now_s: float) -> None:
+        match change:
+            case Added(new=entry) | Changed(new=entry):
+                if resource is WORKLOADS:
+                    self._see(entry.object)
+                else:
+                    self._put(resource, entry.object, change.old.object if isinstance(change, Changed) else None, now_s)
+            case Removed(key=key, old=entry):
+                if resource is WORKLOADS:
+                    self._gone(WorkloadKey(entry.object.key), entry.uid)
+                else:
+                    self.engine.drop(TYPES[resource], key.namespace, key.name, now_s)
+                    if resource in _QUEUE_KINDS:
+                        self.statuses.gone(resource, key.namespace, key.name)
+                    if resource in FINALIZED:
+                        self.finalizers.gone(resource, key.name)
+
+    def _put(self, resource: Resource, given: KubernetesObject, old: KubernetesObject | None, now_s: float) -> None:
+        self.engine.put(given, now_s)
+        if resource in _QUEUE_KINDS:
+            self.statuses.observed(resource, given)
+        if resource in FINALIZED:
+            self.finalizers.observed(resource, given)
+        if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
+            self._look |= dict.fromkeys(self._concerned(given))
+
+    def _concerned(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
+        """Workloads whose next step may depend on the queue."""
+        match given:
+            case ClusterQueue():
+                name = given.metadata.name
+                for kept in self.ledger.values():
+                    admission = kept.workload.status.admission
+                    if (admission is not None and admission.cluster_queue == name) or _held_back(kept.workload):
+                        yield WorkloadKey(kept.workload.key)
+            case LocalQueue():
+                where = (given.metadata.namespace, given.metadata.name)
+                for kept in self.ledger.values():
+                    if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
+                        yield WorkloadKey(kept.workload.key)
+
+    def _see(self, workload: Workload) -> None:
+        known = self.ledger.get(WorkloadKey(workload.key))
+        if known is not None and known.uid != workload.metadata.uid:
+            self._gone(WorkloadKey(workload.key), known.uid)
+            known = None
+        before = known.workload if known is not None else None
+        if self.ledger.observe(workload) is not None:
+            self._changed(before, workload)
+
+    def _changed(self, before: Workload | None, workload: Workload) -> None:
+        """The ledger holds a new state: by the watch, or by a write of ours."""
+        self._watcher.seen(before, workload)
+        key, now_s = WorkloadKey(workload.key), self._clock.wall()
+        try:
+            self.engine.put(workload, now_s)
+        except Exception:
+            log.exception("workload %s could not be taken in", key)
+            self._check_s = now_s
+        self.retaining.observed(workload)
+        self.on_workload(workload, False)
+        gates = self.engine.state.config.gates
+        if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
+            self._watcher.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
+        where = standing(workload, self.engine.state.config)
+        if where in (Standing.PENDING, Standing.HELD_BACK):
+            self.waiting.arrived(workload, now_s)
+        else:
+            self.waiting.forget(key)
+        if where is Standing.FINISHED:
+            self.lives.forget(key)
+        else:
+            self._look[key] = None
+        self.inbox.wake()
+
+    def _gone(self, key: WorkloadKey, uid: str) -> None:
+        kept = self.ledger.forget(key, uid)
+        if kept is None:
+            return
+        namespace, _, name = key.partition("/")
+        self.engine.drop(Workload, namespace, name, self._clock.wall())
+        self.waiting.forget(key)
+        self.lives.forget(key)
+        self.on_workload(kept.workload, True)
+        self.inbox.wake()
+
+    def _freed(self, key: WorkloadKey, result: Result) -> None:
+        """A write of the workload has ended. What was refused is not asked for again at once."""
+        if result is Result.REFUSED:
+            self.carrier.free(key)
+        else:
+            self._look[key] = None
+        self.inbox.wake()
+
+    # -- what the parts share ----------------------------------------------------------------------------------------
+
+    def _backlog(self) -> int:
+        return self._writer.pending
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._alarm += 1
+        heapq.heappush(self._alarms, (self._clock.wall() + seconds, self._alarm, call))
+        self.inbox.wake()
+
+
+def _held_back(workload: Workload) -> bool:
+    """It may be waiting for its queue to open again."""
+    return any(one.type == reasons.REQUEUED and one.status == "False" for one in workload.status.conditions)
+
+
+def is_admitted(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, reasons.ADMITTED)

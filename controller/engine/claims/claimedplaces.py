@@ -1,0 +1,61 @@
+"""The places that a preemptor's claim keeps: those its pods are to get, less what its victims still hold there.
+
+A node is kept by amounts, not by pods: victim and preemptor need not be of one shape.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
+from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import each_of
+from controller.engine.topology.nodes import PODS
+
+Places = tuple[tuple[FlavorName, TopologyUsage], ...]
+Where = tuple[str, ...]
+
+
+def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
+    """What of ``places`` is free already, or will not come from these, as one pod for each domain."""
+    held = _held(victims)
+    kept: list[tuple[FlavorName, TopologyUsage]] = []
+    for flavor, usage in places:
+        rests: dict[tuple[tuple[ResourceName, Amount], ...], list[Domain]] = {}
+        for domain in usage.domains:
+            there = held.get(_where(usage.levels, domain))
+            rest = []
+            for name, amount in each_of(usage.single_pod):
+                wanted, taken = amount * domain.pods, there.get(name, 0) if there is not None else 0
+                rest.append((name, max(0, wanted - taken)))
+                if there is not None:
+                    there[name] = max(0, taken - wanted)
+            if any(amount for _, amount in rest):
+                rests.setdefault(tuple(rest), []).append(Domain(domain.values, 1))
+        kept += [(flavor, _usage(usage.levels, domains, rest)) for rest, domains in rests.items()]
+    return tuple(kept)
+
+
+def _held(victims: Iterable[Holder]) -> dict[Where, dict[ResourceName, Amount]]:
+    held: dict[Where, dict[ResourceName, Amount]] = {}
+    for one in (pod_set for holder in victims for pod_set in holder.info.pod_sets):
+        if one.topology is None:
+            continue
+        for domain in one.topology.domains:
+            sums = held.setdefault(_where(one.topology.levels, domain), {})
+            for name, amount in each_of(one.topology.single_pod):
+                sums[name] = sums.get(name, 0) + amount * domain.pods
+    return held
+
+
+def _where(levels: Sequence[str], domain: Domain) -> Where:
+    """A node is one, whatever flavor it was given by."""
+    return domain.values[-1:] if levels[-1:] == (HOSTNAME_LABEL,) else domain.values
+
+
+def _usage(
+    levels: tuple[str, ...], domains: list[Domain], rest: tuple[tuple[ResourceName, Amount], ...]
+) -> TopologyUsage:
+    """A pod counts itself: what says how many there are is one less."""
+    single = {name: amount - (name == PODS) for name, amount in rest}
+    return TopologyUsage(levels=levels, domains=tuple(domains), single_pod=single)

@@ -1,0 +1,59 @@
+"""How long a workload runs, where that can be known: what backfill and forecasts are built on.
+
+In this order: the annotation ``tessera.dev/runtime`` (a duration as Go writes it: ``90s``, ``2h30m``), the maximum
+execution time, the ``activeDeadlineSeconds`` of its pods. All count from admission; the maximum execution time loses
+what earlier stays have used of it. A workload that outlives what was said is taken to go on for a tenth of the time it
+has run.
+"""
+
+from typing import Final
+
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.quota.queuestate import Holder
+from controller.objects.workload import Workload
+from yamlfile.parsers import Unfit, go_duration
+
+RUNTIME: Final = "tessera.dev/runtime"
+
+_MAX_LENGTH: Final = 64
+_OVERTIME: Final = 0.1
+# An overdue workload is never taken to end this very moment: that would give its room away twice.
+_SHORTEST_S: Final = 1.0
+
+
+def runtime_s(workload: Workload) -> float | None:
+    """Seconds from admission to the end; None where nobody has said. An annotation that is no duration says nothing."""
+    annotations, spec = workload.metadata.annotations, workload.spec
+    text = annotations.get(RUNTIME) if annotations else None
+    if text is not None and len(text) <= _MAX_LENGTH:
+        try:
+            return go_duration(text)
+        except Unfit:
+            pass
+    limit_s = spec.maximum_execution_time_seconds
+    if limit_s is not None:
+        return float(max(0, limit_s - (workload.status.accumulated_past_execution_time_seconds or 0)))
+    longest_s: int | None = None
+    for pod_set in spec.pod_sets:
+        deadline_s = pod_set.template.spec.active_deadline_seconds
+        if deadline_s is None:
+            return None
+        longest_s = deadline_s if longest_s is None else max(longest_s, deadline_s)
+    return None if longest_s is None else float(longest_s)
+
+
+def ends_at_s(holder: Holder, now_s: float) -> float | None:
+    """When the holder is expected to give its quota back; None for a job of unknown length."""
+    lasts_s = runtime_s(holder.info.workload)
+    if lasts_s is None:
+        return None
+    end_s = holder.reserved_at_s + lasts_s
+    if end_s > now_s:
+        return end_s
+    return now_s + max(_SHORTEST_S, _OVERTIME * (now_s - holder.reserved_at_s))
+
+
+def would_end_s(info: WorkloadInfo, now_s: float) -> float | None:
+    """When a workload admitted now would end."""
+    lasts_s = runtime_s(info.workload)
+    return None if lasts_s is None else now_s + lasts_s

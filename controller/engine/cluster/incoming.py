@@ -1,0 +1,46 @@
+"""A pending workload on its way in, and those that would have to go for it."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from controller.engine.model.resources import LocalQueueKey, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.quota.queuestate import Holder, QueueState
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One pending workload as nomination sees it."""
+
+    info: WorkloadInfo
+    queue: QueueState
+    local_queue: LocalQueueKey
+    priority: int
+    """Effective priority, see ``effective_priority``."""
+    queued_at_s: float
+    """What ``queue_order_time_s`` says."""
+    shape: str = ""
+    """Equal for workloads of one ClusterQueue that ask for the same in the same way; empty where nobody has told."""
+    replaces: Holder | None = None
+    """The elastic slice that this one stands in for: only the increase is charged."""
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.info.key
+
+
+class PreemptionReason(StrEnum):
+    """Reasons of the condition Preempted."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+
+class Target(NamedTuple):
+    """Who goes, and by which rule."""
+
+    holder: Holder
+    reason: PreemptionReason

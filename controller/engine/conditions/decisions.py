@@ -1,0 +1,214 @@
+"""What a cycle decides, as data. Whoever applies them writes ``status()`` and emits ``events()``, or says what failed.
+
+Statuses and sentences are made when they are asked for, because a pending workload's is written far less often than
+it is tried.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from controller.engine.cluster.incoming import PreemptionReason
+from controller.engine.conditions import reasons, status
+from controller.engine.conditions.reasons import EventType, PendingReason
+from controller.engine.conditions.records import Record
+from controller.engine.conditions.sentences import sentence
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.quota.queuestate import Holder
+from controller.objects.meta import is_true
+from controller.objects.workload import Admission, Workload
+
+
+class Event(NamedTuple):
+    workload: WorkloadKey
+    type: EventType
+    reason: str
+    message: str
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The workload holds quota from now on, or, in a second pass, its pods have got their places."""
+
+    workload: Workload
+    """As it was before."""
+    holder: Holder
+    """What is charged."""
+    checks: tuple[str, ...]
+    record: Record
+    gates: FeatureGates
+    placed: Admission | None = None
+    """Of a second pass: its admission with the places."""
+    replaces: Holder | None = None
+    """The elastic slice whose place it takes; a decision of its own ends that one."""
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.holder.key
+
+    @property
+    def second_pass(self) -> bool:
+        return self.placed is not None
+
+    @property
+    def admission(self) -> Admission:
+        if self.placed is not None:
+            return self.placed
+        chosen = self.record.assignment
+        return status.admission_of(self.holder.cluster_queue, chosen.pod_sets if chosen is not None else (), self.gates)
+
+    @property
+    def outright(self) -> bool:
+        """Whether nothing is outstanding: no check, no place of its pods."""
+        states = {one.name: one.state for one in self.workload.status.admission_checks}
+        chosen = self.record.assignment
+        return (
+            all(state == "Ready" for state in states.values())
+            and all(name in states for name in self.checks)
+            and not any(one.delayed_topology for one in (chosen.pod_sets if chosen is not None else ()))
+        )
+
+    def status(self) -> Workload:
+        given = self.workload
+        if self.placed is not None:
+            placed = msgspec.structs.replace(
+                given, status=msgspec.structs.replace(given.status, admission=self.placed, unhealthy_nodes=())
+            )
+            return status.admitted_if_ready(placed, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
+        return status.reserved(given, self.admission, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
+
+    def events(self) -> tuple[Event, ...]:
+        queue, key = self.holder.cluster_queue, self.key
+        found = []
+        if not self.second_pass:
+            waited_s = max(0, int(self.record.at_s - max(0.0, self.holder.queued_at_s)))
+            message = f"Holds quota in ClusterQueue {queue} after waiting {waited_s} s"
+            found.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
+        before = is_true(self.workload.status.conditions, reasons.ADMITTED)
+        if not before and self.outright:
+            found.append(Event(key, EventType.NORMAL, "Admitted", f"Admitted by ClusterQueue {queue}"))
+        return tuple(found)
+
+
+class Evicted(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload is told to go. It holds its quota until its job has stopped."""
+
+    holder: Holder
+    reason: str
+    """Reason of the condition Evicted."""
+    preemption: PreemptionReason | None
+    """Reason of the condition Preempted; None where it goes for another cause."""
+    by: Holder | None
+    """For whom: what the preemptor would hold."""
+    message: str
+    after: Workload
+    record: Record
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.holder.key
+
+    def status(self) -> Workload:
+        return self.after
+
+    def events(self) -> tuple[Event, ...]:
+        found = [Event(self.key, EventType.NORMAL, f"EvictedDueTo{self.reason}", self.message)]
+        if self.preemption is not None and self.by is not None:
+            found.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
+            message = f"Preempted workload {self.key} of ClusterQueue {self.holder.cluster_queue}"
+            found.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
+        return tuple(found)
+
+    def refused_events(self) -> tuple[Event, ...]:
+        """What there is to tell when the write was refused: of a lost node, that it is not replaced yet."""
+        if self.reason != reasons.NODE_FAILURES:
+            return ()
+        return (Event(self.key, EventType.WARNING, "SecondPassFailed", sentence(self.record)),)
+
+
+class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
+    """An elastic slice ends: the one that stood in for it was admitted. To be written after that admission alone."""
+
+    holder: Holder
+    by: WorkloadKey
+    record: Record
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.holder.key
+
+    def status(self) -> Workload:
+        return status.slice_replaced(self.holder.info.workload, self.by, self.record.at_s)
+
+    def events(self) -> tuple[Event, ...]:
+        message = f"Replaced by the workload slice {self.by}"
+        return (Event(self.key, EventType.NORMAL, reasons.WORKLOAD_SLICE_REPLACED, message),)
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The workload stays without quota. ``status()`` is what its conditions should say some time soon."""
+
+    info: WorkloadInfo
+    record: Record
+    gates: FeatureGates
+    preemption_gated: bool = False
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.info.key
+
+    @property
+    def reason(self) -> PendingReason:
+        return self.record.reason
+
+    def status(self) -> Workload:
+        after = status.pending(
+            self.info.workload,
+            self.reason,
+            sentence(self.record),
+            pod_sets=self.info.pod_sets,
+            now_s=self.record.at_s,
+            gates=self.gates,
+        )
+        return status.blocked_on_preemption_gates(after, self.record.at_s) if self.preemption_gated else after
+
+    def events(self) -> tuple[Event, ...]:
+        code = self.reason if self.gates.on("UnadmittedWorkloadsObservability") else self.reason.coarse
+        return (Event(self.key, EventType.WARNING, code, sentence(self.record)),)
+
+
+class NotPlaced(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload with quota found no place for its pods; it is tried again by itself."""
+
+    holder: Holder
+    record: Record
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.holder.key
+
+    def status(self) -> Workload:
+        return self.holder.info.workload
+
+    def events(self) -> tuple[Event, ...]:
+        return (Event(self.key, EventType.WARNING, "SecondPassFailed", sentence(self.record)),)
+
+
+Decision = Admitted | Evicted | SliceReplaced | Pending | NotPlaced
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """One cycle's. Mappings hold what is not 0."""
+
+    made: tuple[Decision, ...] = ()
+    tried: int = 0
+    """How many workloads were looked at."""
+    skipped_preemptions: Mapping[ClusterQueueName, int] = {}
+    recomputations: Mapping[ClusterQueueName, Mapping[str, int]] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but waiting came of it."""
+        return any(not isinstance(one, Pending | NotPlaced) for one in self.made)

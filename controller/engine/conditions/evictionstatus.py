@@ -1,0 +1,99 @@
+"""What an eviction makes of a Workload's status; see ``controller.engine.conditions.status`` for the rest."""
+
+from typing import Final
+
+import msgspec
+
+from controller.engine.cluster.incoming import PreemptionReason
+from controller.engine.conditions import reasons
+from controller.engine.conditions.status import MESSAGE_LIMIT, moment
+from controller.objects.meta import Condition, find_condition, with_condition
+from controller.objects.workload import AdmissionCheckState, EvictionCount, SchedulingStats, Workload
+
+_DEACTIVATED_DUE_TO: Final = "DeactivatedDueTo"
+_PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+_WAIT_FOR_START: Final = "WaitForStart"
+_WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
+
+
+def evicted(
+    workload: Workload, reason: str, message: str, *, now_s: float, preemption: PreemptionReason | None = None
+) -> Workload:
+    """The workload is told to go: it keeps its quota until its job has stopped.
+
+    Its admission checks start over, nominations end, and the eviction is counted. ``preemption``: by which rule it
+    goes for another workload; the condition Preempted says so.
+    """
+    status = workload.status
+    conditions = with_condition(status.conditions, _true(workload, reasons.EVICTED, reason, message, now_s))
+    if preemption is not None:
+        conditions = with_condition(conditions, _true(workload, reasons.PREEMPTED, preemption.value, message, now_s))
+    after = msgspec.structs.replace(
+        status,
+        conditions=conditions,
+        admission_checks=tuple(_restarted(state, now_s) for state in status.admission_checks),
+        scheduling_stats=_counted(status.scheduling_stats, *cause_of(workload, reason)),
+        nominated_cluster_names=(),
+        cluster_name=None,
+        unhealthy_nodes=(),
+    )
+    return msgspec.structs.replace(workload, status=after)
+
+
+def deactivation_target(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
+    """The workload is marked: it becomes inactive next, for this reason."""
+    marked = _true(workload, reasons.DEACTIVATION_TARGET, reason, message, now_s)
+    conditions = with_condition(workload.status.conditions, marked)
+    return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, conditions=conditions))
+
+
+def _true(of: Workload, type_: str, reason: str, message: str, now_s: float) -> Condition:
+    return Condition(
+        type=type_,
+        status="True",
+        reason=reason,
+        message=message[:MESSAGE_LIMIT],
+        last_transition_time=moment(now_s),
+        observed_generation=of.metadata.generation,
+    )
+
+
+def _restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
+    """Asked anew; how often it has been retried is not forgotten."""
+    return AdmissionCheckState(
+        name=state.name,
+        state="Pending",
+        message="Starts over after the eviction",
+        last_transition_time=moment(now_s),
+        retry_count=state.retry_count,
+    )
+
+
+def cause_of(workload: Workload, reason: str) -> tuple[str, str]:
+    """The reason of an eviction without its cause, and the cause: why a workload was deactivated, or what its pods were
+    to do in time. ``workload`` is as it was before.
+    """
+    if reason.startswith(_DEACTIVATED_DUE_TO):
+        return "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
+    if reason == _PODS_READY_TIMEOUT:
+        ready = find_condition(workload.status.conditions, reasons.PODS_READY)
+        return (
+            reason,
+            _WAIT_FOR_RECOVERY if ready is not None and ready.reason == _WAIT_FOR_RECOVERY else _WAIT_FOR_START,
+        )
+    return reason, ""
+
+
+def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> SchedulingStats:
+    """One more eviction for this reason and cause."""
+    known = stats.evictions if stats is not None else ()
+    if not any((one.reason, one.underlying_cause) == (reason, cause) for one in known):
+        known = (*known, EvictionCount(reason=reason, underlying_cause=cause))
+    return SchedulingStats(
+        evictions=tuple(
+            msgspec.structs.replace(one, count=one.count + 1)
+            if (one.reason, one.underlying_cause) == (reason, cause)
+            else one
+            for one in known
+        )
+    )

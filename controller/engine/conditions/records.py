@@ -1,0 +1,110 @@
+"""Why a workload was decided on as it was, kept as numbers: a sentence is made of them where somebody reads it.
+
+A record only refers to what the decision had in hand, so making one costs an allocation.
+``controller.engine.conditions.sentences`` words it.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from controller.engine.cluster.incoming import Target
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.flavors.assignment import Assignment, Mode, Shortfall
+from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
+
+
+class Rule(StrEnum):
+    """What decided. The first group reserves quota, the second tries again soon, the third waits for a change."""
+
+    FITS = "fits"
+    PLACED = "its pods got their places"
+    PREEMPTS = "others go first"
+    MIGRATES = "moves to a better flavor"
+    FITS_AFTER_PREEMPTION = "fits once the victims of another are gone"
+
+    OVERLAPPING_TARGETS = "its victims are another's already"
+    NO_LONGER_FITS = "another took the room"
+    PODS_NOT_READY = "admitted workloads are not ready yet"
+    SLICE_GONE = "the slice it replaces is about to go"
+    BETTER_VARIANT_ADMITTED = "a better variant runs"
+    VARIANT_NOT_ACCEPTABLE = "the flavor is worse than the last acceptable one"
+    NOT_PLACED = "no place for its pods yet"
+    NODE_LOST = "a node is lost and no other takes its pods"
+    WRITE_FAILED = "the API server did not take it"
+    HELD_BACK = "it would delay the head of a queue"
+
+    NO_FIT = "no flavor fits"
+    NO_CANDIDATES = "nobody may be made to go"
+    PREEMPTION_GATED = "its preemption gates are closed"
+    CHECKS_FAILED = "an admission check said no"
+    QUEUE_INACTIVE = "the ClusterQueue is not active"
+    QUEUE_MISSING = "there is no such ClusterQueue"
+    NAMESPACE_MISMATCH = "the ClusterQueue does not take this namespace"
+    BAD_REQUESTS = "its requests are not valid"
+
+
+_CODES: dict[Rule, PendingReason] = {
+    Rule.PREEMPTS: PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+    Rule.MIGRATES: PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+    Rule.FITS_AFTER_PREEMPTION: PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+    Rule.PODS_NOT_READY: PendingReason.WAITING_FOR_PODS_READY,
+    Rule.BETTER_VARIANT_ADMITTED: PendingReason.PENDING_EVALUATION,
+    Rule.VARIANT_NOT_ACCEPTABLE: PendingReason.PENDING_EVALUATION,
+    Rule.CHECKS_FAILED: PendingReason.PENDING_EVALUATION,
+    Rule.PREEMPTION_GATED: PendingReason.ADMISSION_GATED,
+    Rule.WRITE_FAILED: PendingReason.PENDING_EVALUATION,
+    Rule.QUEUE_INACTIVE: PendingReason.SUSPENDED,
+    Rule.QUEUE_MISSING: PendingReason.MISCONFIGURED,
+    Rule.NAMESPACE_MISMATCH: PendingReason.MISCONFIGURED,
+    Rule.BAD_REQUESTS: PendingReason.MISCONFIGURED,
+}
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One decision about one workload."""
+
+    at_s: float
+    workload: WorkloadKey
+    cluster_queue: ClusterQueueName
+    rule: Rule
+    assignment: Assignment | None = None
+    """What was asked and what each flavor tried answered; None where it did not come to that."""
+    targets: tuple[Target, ...] = ()
+    detail: str = ""
+    """What the rule found, where no numbers say it: a name, a path, a state."""
+
+    @property
+    def reason(self) -> PendingReason:
+        """The reason code of a workload that stays without quota by this rule."""
+        code = _CODES.get(self.rule)
+        if code is not None:
+            return code
+        found = self.assignment.no_fit_reason.name if self.assignment is not None else "NONE"
+        return PendingReason.WAITING_FOR_QUOTA if found == "NONE" else PendingReason(found)
+
+    def missing(self) -> "Missing | None":
+        """The smallest change that would let it in by quota: the flavor with the least left to find, in parts."""
+        best: Missing | None = None
+        for pod_set in self.assignment.pod_sets if self.assignment is not None else ():
+            for attempt in pod_set.attempts:
+                if attempt.mode is Mode.FIT or attempt.problem or not attempt.shortfalls:
+                    continue
+                found = Missing(pod_set.name, attempt.flavor, attempt.shortfalls)
+                if best is None or found.part < best.part:
+                    best = found
+        return best
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """What ``flavor`` lacks for ``pod_set``."""
+
+    pod_set: str
+    flavor: FlavorName
+    shortfalls: tuple[Shortfall, ...]
+
+    @property
+    def part(self) -> tuple[bool, float]:
+        """Whether no waiting can help, then the largest missing part of what was asked."""
+        beyond = any(one.needed > one.potential for one in self.shortfalls)
+        return beyond, max((one.needed - one.available) / max(one.needed, 1) for one in self.shortfalls)

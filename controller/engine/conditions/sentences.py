@@ -1,0 +1,129 @@
+"""Records in words: one sentence for a condition, and the arithmetic below it for whoever asks why."""
+
+from collections.abc import Iterable, Iterator
+
+from controller.engine.conditions.records import Missing, Record, Rule
+from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
+from controller.engine.model.resources import UNLIMITED, Amount, ResourceName
+from controller.engine.quota.queueusage import quantity_of
+
+_SHOWN = 8
+
+
+def sentence(record: Record) -> str:
+    """What a condition says: the rule that decided, and the number that would change it."""
+    said = _SAYS.get(record.rule)
+    if said is not None:
+        return said.format(queue=record.cluster_queue, detail=record.detail)
+    if record.rule in (Rule.PREEMPTS, Rule.MIGRATES):
+        verb = "be preempted" if record.rule is Rule.PREEMPTS else "leave for a better flavor"
+        return f"Waits for {_count(record)} to {verb}: {_names(record)}"
+    return "; ".join(_no_fit(record)) or f"Nothing fits in ClusterQueue {record.cluster_queue} now"
+
+
+_SAYS = {
+    Rule.FITS_AFTER_PREEMPTION: "Fits once the workloads that are being preempted for others have gone",
+    Rule.OVERLAPPING_TARGETS: "The workloads it would preempt are being preempted for another; its turn comes again",
+    Rule.NO_LONGER_FITS: "Another workload was first to the room it would have fitted in; its turn comes again",
+    Rule.PODS_NOT_READY: "Waits until all admitted workloads have their pods ready",
+    Rule.SLICE_GONE: "The workload slice it replaces is being evicted: {detail}",
+    Rule.BETTER_VARIANT_ADMITTED: "A variant of the same job on a better flavor holds quota: {detail}",
+    Rule.VARIANT_NOT_ACCEPTABLE: "ClusterQueue {queue} takes no variant on flavor {detail} while another one runs",
+    Rule.NOT_PLACED: "No place for its pods yet: {detail}",
+    Rule.NODE_LOST: "A node is lost and no other takes its pods: {detail}",
+    Rule.HELD_BACK: "It fits, and would delay {detail}",
+    Rule.WRITE_FAILED: "The admission could not be written: {detail}",
+    Rule.PREEMPTION_GATED: "Others would have to go for it, and its preemption gates are closed: {detail}",
+    Rule.CHECKS_FAILED: "Admission checks said no: {detail}",
+    Rule.QUEUE_INACTIVE: "ClusterQueue {queue} is not active: {detail}",
+    Rule.QUEUE_MISSING: "There is no ClusterQueue {queue}",
+    Rule.NAMESPACE_MISMATCH: "ClusterQueue {queue} does not take workloads of namespace {detail}",
+    Rule.BAD_REQUESTS: "Its requests are not valid: {detail}",
+}
+
+
+def details(record: Record) -> list[str]:
+    """The arithmetic, a line for each flavor tried."""
+    if record.assignment is None:
+        return [record.detail] if record.detail else []
+    lines = []
+    for pod_set in record.assignment.pod_sets:
+        asked = ", ".join(f"{name} {shown(name, amount)}" for name, amount in sorted(pod_set.requests.items()))
+        lines.append(f"pod set {pod_set.name or 'main'}: {pod_set.count} pods, {asked or 'no resources'}")
+        lines += [f"  {problem}" for problem in pod_set.problems]
+        lines += [f"  {line}" for attempt in pod_set.attempts for line in _attempt(attempt)]
+    lines += [f"preempts {target.holder.key} ({target.reason})" for target in record.targets]
+    return lines
+
+
+def shown(resource: ResourceName, amount: Amount) -> str:
+    """An amount as people write it: cores with their fraction, everything else whole."""
+    return "no limit" if amount >= UNLIMITED else str(quantity_of(resource, amount))
+
+
+def _attempt(attempt: FlavorAttempt) -> Iterator[str]:
+    borrows = f", borrowing at level {attempt.borrow}" if attempt.borrow else ""
+    yield f"flavor {attempt.flavor}: {_MODES[attempt.mode]}{borrows}{': ' + attempt.problem if attempt.problem else ''}"
+    for one in attempt.shortfalls:
+        yield f"  {_shortfall(one)}"
+
+
+_MODES = {
+    Mode.NO_FIT: "does not fit",
+    Mode.NO_CANDIDATES: "would fit, and nobody may be made to go",
+    Mode.PREEMPT: "fits if others go",
+    Mode.RECLAIM: "fits if borrowers give back",
+    Mode.FIT: "fits",
+}
+
+
+def _shortfall(one: Shortfall) -> str:
+    name = one.resource
+    return (
+        f"{name}: needs {shown(name, one.needed)}, free {shown(name, one.available)}, "
+        f"quota {shown(name, one.nominal)} of which used {shown(name, one.used)}, "
+        f"at most {shown(name, one.potential)} with all that may be borrowed"
+    )
+
+
+def _no_fit(record: Record) -> Iterator[str]:
+    """The smallest change that helps, then what else stood in the way."""
+    missing = record.missing()
+    if missing is not None:
+        yield _change(missing)
+    for pod_set in record.assignment.pod_sets if record.assignment is not None else ():
+        if pod_set.problems:
+            yield f"pod set {pod_set.name or 'main'}: {', '.join(pod_set.problems)}"
+        for attempt in pod_set.attempts:
+            if attempt.problem:
+                yield f"flavor {attempt.flavor}: {attempt.problem}"
+
+
+def _change(missing: Missing) -> str:
+    parts = []
+    for one in missing.shortfalls:
+        name, flavor = one.resource, missing.flavor
+        asks = f"{shown(name, one.needed)} {name} of flavor {flavor}"
+        if one.needed > one.potential:
+            parts.append(f"asks for {asks} where the queue can have {shown(name, one.potential)} at most")
+        else:
+            lacking = shown(name, max(one.needed - one.available, 0))
+            parts.append(f"needs {asks}: {shown(name, one.available)} free, {lacking} more would do")
+    said = ", ".join(parts)
+    return said[:1].upper() + said[1:]
+
+
+def _count(record: Record) -> str:
+    number = len(record.targets)
+    return "1 workload" if number == 1 else f"{number} workloads"
+
+
+def _names(record: Record) -> str:
+    return listed(target.holder.key for target in record.targets)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few, and how many more."""
+    every = list(names)
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more

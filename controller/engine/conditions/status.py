@@ -1,0 +1,301 @@
+"""What a decision makes of a Workload's status. ``Workload`` in, new ``Workload`` out; the clock is an argument.
+
+Types and reasons of the conditions are the API's (``kueue.x-k8s.io/v1beta2``), the sentences are ours. Written are the
+whole conditions that should stand; whoever sends them computes the smallest patch.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.reasons import NotAdmittedReason, PendingReason
+from controller.engine.flavors.assignment import PodSetChoice
+from controller.engine.model.encoding import encode
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import ClusterQueueName, FlavorName
+from controller.engine.model.workload import PodSetRequests, TopologyUsage
+from controller.engine.quota.queueusage import quantity_of
+from controller.objects.meta import Condition, epoch_s, find_condition, is_true, with_condition
+from controller.objects.queues import ClusterQueue
+from controller.objects.workload import (
+    Admission,
+    AdmissionCheckState,
+    PodSetAssignment,
+    PodSetRequest,
+    RequeueState,
+    TopologyAssignment,
+    Workload,
+    WorkloadStatus,
+)
+
+# Conditions' messages are cut to this length by the API server's schema.
+MESSAGE_LIMIT: Final = 32768
+
+
+def moment(now_s: float) -> datetime:
+    """The clock as conditions carry it: whole seconds, UTC."""
+    return datetime.fromtimestamp(int(now_s), UTC)
+
+
+# -- admission ---------------------------------------------------------------------------------------------------------
+
+
+def admission_of(cluster_queue: ClusterQueueName, pod_sets: Iterable[PodSetChoice], gates: FeatureGates) -> Admission:
+    """``status.admission``: a resource for which no flavor was needed is not in it."""
+    return Admission(
+        cluster_queue=cluster_queue,
+        pod_set_assignments=tuple(
+            PodSetAssignment(
+                name=one.name,
+                flavors={resource: choice.flavor for resource, choice in one.choices.items()},
+                resource_usage={
+                    resource: quantity_of(resource, one.requests.get(resource, 0)) for resource in one.choices
+                },
+                count=one.count,
+                topology_assignment=topology_assignment(one.topology, gates),
+                delayed_topology_request="Pending" if one.delayed_topology else None,
+            )
+            for one in pod_sets
+        ),
+    )
+
+
+def topology_assignment(usage: TopologyUsage | None, gates: FeatureGates) -> TopologyAssignment | None:
+    if usage is None:
+        return None
+    by_prefix = gates.on("TASAssignmentsEncodingByHostnamePrefix")
+    return encode(usage.levels, usage.domains, by_hostname_prefix=by_prefix)
+
+
+def checks_for(queue: ClusterQueue, flavors: Iterable[FlavorName]) -> tuple[str, ...]:
+    """The checks that hold for a workload on these flavors, in the queue's order: a rule without flavors always."""
+    strategy = queue.spec.admission_checks_strategy
+    if strategy is None:
+        return ()
+    assigned = frozenset(flavors)
+    return tuple(
+        rule.name for rule in strategy.admission_checks if not rule.on_flavors or assigned.intersection(rule.on_flavors)
+    )
+
+
+def synced_checks(
+    states: tuple[AdmissionCheckState, ...], wanted: Iterable[str], now_s: float
+) -> tuple[AdmissionCheckState, ...]:
+    """The states with missing checks added as Pending and those that no longer apply dropped."""
+    known = {state.name: state for state in states}
+    return tuple(
+        known.get(name) or AdmissionCheckState(name=name, state="Pending", last_transition_time=moment(now_s))
+        for name in wanted
+    )
+
+
+def checks_ready(workload: Workload, wanted: Iterable[str]) -> bool:
+    """Whether every wanted check is Ready; checks beside them, from before the queue changed, hold nothing up."""
+    states = {state.name: state.state for state in workload.status.admission_checks}
+    return all(states.get(name) == "Ready" for name in wanted)
+
+
+def reserved(
+    workload: Workload, admission: Admission, *, checks: tuple[str, ...], now_s: float, gates: FeatureGates
+) -> Workload:
+    """Quota is reserved; with all ``checks`` ready and no topology outstanding the workload is admitted as well."""
+    status = workload.status
+    # No check is dropped here: those of the queue and those that hold for the flavors differ until the next sync.
+    missing = [name for name in checks if all(state.name != name for state in status.admission_checks)]
+    states = (*status.admission_checks, *synced_checks((), missing, now_s))
+    conditions = with_condition(
+        status.conditions,
+        _condition(
+            workload,
+            reasons.QUOTA_RESERVED,
+            True,
+            "QuotaReserved",
+            f"Holds quota in ClusterQueue {admission.cluster_queue}",
+            now_s,
+        ),
+    )
+    for type_ in (reasons.EVICTED, reasons.PREEMPTED, reasons.BLOCKED_ON_PREEMPTION_GATES):
+        conditions = _closed(workload, conditions, type_, now_s)
+    held = _with(
+        workload, status, admission=admission, admission_checks=states, conditions=conditions, resource_requests=()
+    )
+    return admitted_if_ready(held, checks=checks, now_s=now_s, gates=gates)
+
+
+def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: float, gates: FeatureGates) -> Workload:
+    """Admitted once nothing is outstanding for a workload that holds quota; else what it still waits for."""
+    if not is_true(workload.status.conditions, reasons.QUOTA_RESERVED):
+        return workload
+    # The API lets a check that the queue does not name (any more) hold a workload back no longer than it is listed.
+    states = workload.status.admission_checks
+    unready = not checks_ready(workload, checks) or any(state.state != "Ready" for state in states)
+    if not unready and not topology_outstanding(workload):
+        return _set(workload, reasons.ADMITTED, True, "Admitted", "All that admission asks for is there", now_s)
+    if is_true(workload.status.conditions, reasons.ADMITTED) or not gates.on("UnadmittedWorkloadsObservability"):
+        return workload
+    if unready:
+        names = ", ".join(sorted(state.name for state in states if state.state != "Ready")) or "some"
+        reason, message = NotAdmittedReason.UNSATISFIED_ADMISSION_CHECKS, f"Admission checks are not ready: {names}"
+    else:
+        reason = NotAdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS
+        message = "The places of its pods are still to be chosen"
+    return _set(workload, reasons.ADMITTED, False, reason, message, now_s)
+
+
+def topology_outstanding(workload: Workload) -> bool:
+    admission = workload.status.admission
+    return admission is not None and any(
+        one.delayed_topology_request == "Pending" for one in admission.pod_set_assignments
+    )
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def pending(
+    workload: Workload,
+    reason: PendingReason,
+    message: str,
+    *,
+    pod_sets: Iterable[PodSetRequests],
+    now_s: float,
+    gates: FeatureGates,
+) -> Workload:
+    """The workload holds no quota, for this reason. ``pod_sets`` are its requests as quota would count them."""
+    requests = tuple(
+        PodSetRequest(
+            name=one.name,
+            resources={resource: quantity_of(resource, amount) for resource, amount in one.requests.items()},
+        )
+        for one in pod_sets
+    )
+    return unreserved(
+        _with(workload, workload.status, resource_requests=requests), reason, message, now_s=now_s, gates=gates
+    )
+
+
+def unreserved(
+    workload: Workload, reason: PendingReason, message: str, *, now_s: float, gates: FeatureGates
+) -> Workload:
+    """Quota is given back: no admission; the time it was admitted for is added up."""
+    observable = gates.on("UnadmittedWorkloadsObservability")
+    status = workload.status
+    conditions = with_condition(
+        status.conditions,
+        _condition(workload, reasons.QUOTA_RESERVED, False, reason if observable else reason.coarse, message, now_s),
+    )
+    ran_s = executed_s(workload, now_s)
+    was_admitted = is_true(status.conditions, reasons.ADMITTED)
+    if was_admitted or observable:
+        conditions = with_condition(
+            conditions,
+            _condition(
+                workload,
+                reasons.ADMITTED,
+                False,
+                NotAdmittedReason.NO_RESERVATION,
+                "Holds no quota in its ClusterQueue",
+                now_s,
+            ),
+        )
+    return _with(
+        workload,
+        status,
+        admission=None,
+        conditions=conditions,
+        accumulated_past_execution_time_seconds=ran_s
+        if was_admitted
+        else status.accumulated_past_execution_time_seconds,
+    )
+
+
+def executed_s(workload: Workload, now_s: float) -> int:
+    """Whole seconds it has been admitted for, earlier times included: what maximumExecutionTimeSeconds bounds."""
+    status = workload.status
+    past = status.accumulated_past_execution_time_seconds or 0
+    admitted = find_condition(status.conditions, reasons.ADMITTED)
+    if admitted is None or admitted.status != "True":
+        return past
+    return past + max(0, int(now_s - epoch_s(admitted.last_transition_time)))
+
+
+def blocked_on_preemption_gates(workload: Workload, now_s: float) -> Workload:
+    """Others would have to go for it, and one of its preemption gates is closed."""
+    names = ", ".join(closed_preemption_gates(workload))
+    return _set(
+        workload,
+        reasons.BLOCKED_ON_PREEMPTION_GATES,
+        True,
+        reasons.PREEMPTION_GATED,
+        f"It needs preemption, which these gates hold back: {names}",
+        now_s,
+    )
+
+
+def waits_for_victims(workload: Workload) -> bool:
+    """Whether its conditions say that others are on their way out for it."""
+    reserved = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
+    waits = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
+    return reserved is not None and reserved.status == "False" and reserved.reason == waits
+
+
+def closed_preemption_gates(workload: Workload) -> tuple[str, ...]:
+    """Those of ``spec.preemptionGates`` that nobody has opened."""
+    opened = {gate.name for gate in workload.status.preemption_gates if gate.position == "Open"}
+    return tuple(gate.name for gate in workload.spec.preemption_gates if gate.name not in opened)
+
+
+# -- leaving and coming back -------------------------------------------------------------------------------------------
+
+
+def finished(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
+    return _set(workload, reasons.FINISHED, True, reason, message, now_s)
+
+
+def slice_replaced(workload: Workload, by: str, now_s: float) -> Workload:
+    """An elastic slice ends because a larger one has taken its place."""
+    return finished(workload, reasons.WORKLOAD_SLICE_REPLACED, f"Replaced by the workload slice {by}", now_s)
+
+
+def requeued(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
+    """It may queue again."""
+    return _set(workload, reasons.REQUEUED, True, reason, message, now_s)
+
+
+def held_back(workload: Workload, reason: str, message: str, *, state: RequeueState, now_s: float) -> Workload:
+    """It may not queue before ``state.requeueAt``."""
+    parked = _set(workload, reasons.REQUEUED, False, reason, message, now_s)
+    return _with(parked, parked.status, requeue_state=state)
+
+
+def _closed(workload: Workload, conditions: tuple[Condition, ...], type_: str, now_s: float) -> tuple[Condition, ...]:
+    """A condition that was about an earlier stay is set False and keeps what it said."""
+    old = find_condition(conditions, type_)
+    if old is None or old.status != "True":
+        return conditions
+    return with_condition(
+        conditions, _condition(workload, type_, False, "QuotaReserved", f"Earlier: {old.message}", now_s)
+    )
+
+
+def _condition(of: Workload, type_: str, status: bool, reason: str, message: str, now_s: float) -> Condition:
+    return Condition(
+        type=type_,
+        status="True" if status else "False",
+        reason=reason,
+        message=message[:MESSAGE_LIMIT],
+        last_transition_time=moment(now_s),
+        observed_generation=of.metadata.generation,
+    )
+
+
+def _set(workload: Workload, type_: str, status: bool, reason: str, message: str, now_s: float) -> Workload:
+    condition = _condition(workload, type_, status, reason, message, now_s)
+    return _with(workload, workload.status, conditions=with_condition(workload.status.conditions, condition))
+
+
+def _with(workload: Workload, status: WorkloadStatus, **changes: object) -> Workload:
+    return msgspec.structs.replace(workload, status=msgspec.structs.replace(status, **changes))

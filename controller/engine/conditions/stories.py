@@ -1,0 +1,51 @@
+"""What became of each workload, newest last: a bounded log of records."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from controller.engine.conditions.records import Record
+from controller.engine.model.resources import WorkloadKey
+
+
+class Stories:
+    """At most ``workloads`` stories of ``length`` records each; the story that has been quiet longest goes first.
+
+    A record that says the same as the one before it (same rule, same queue) takes its place: a story tells changes.
+    """
+
+    def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
+        self._workloads = workloads
+        self._length = length
+        self._stories: OrderedDict[WorkloadKey, tuple[Record, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._stories)
+
+    def tell(self, record: Record) -> Record | None:
+        """What was told last of the workload before this."""
+        story = self._stories.get(record.workload)
+        if story is None:
+            self._stories[record.workload] = (record,)
+            if len(self._stories) > self._workloads:
+                self._stories.popitem(last=False)
+            return None
+        self._stories.move_to_end(record.workload)
+        last = story[-1]
+        same = last.rule is record.rule and last.cluster_queue == record.cluster_queue
+        if same:
+            story = story[:-1]
+        elif len(story) == self._length:
+            story = story[1:]
+        self._stories[record.workload] = (*story, record)
+        return last
+
+    def of(self, workload: WorkloadKey) -> Iterable[Record]:
+        """Oldest first; nothing for a workload nobody decided on."""
+        return self._stories.get(workload, ())
+
+    def last(self, workload: WorkloadKey) -> Record | None:
+        story = self._stories.get(workload)
+        return story[-1] if story else None
+
+    def forget(self, workload: WorkloadKey) -> None:
+        self._stories.pop(workload, None)

@@ -1,0 +1,355 @@
+"""One scheduling cycle: heads in, decisions out.
+
+Every head is nominated on the state before the cycle, then they are decided on one after another, each on what those
+before it left: what an earlier one takes, or waits to get from its victims, is charged for the rest of the cycle and
+undone at its end. What was admitted stays charged, or is charged for good by the caller: ``Entry.charged`` says which.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from controller.engine.claims.beyond import Beyond
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Target
+from controller.engine.conditions.records import Rule
+from controller.engine.cycle import variants
+from controller.engine.cycle.nomination import Nominator
+from controller.engine.cycle.ordering import classical_order, fair_order
+from controller.engine.cycle.secondpass import place_again
+from controller.engine.devices.grants import Owner
+from controller.engine.flavors.assigner import pinned_to
+from controller.engine.flavors.assignment import Assignment, Mode
+from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.preemption.victims import Victims, fits_without
+from controller.engine.queues.entry import Entry
+from controller.engine.quota.queuestate import Holder, QueueState
+
+Recomputations = dict[ClusterQueueName, dict[str, int]]
+
+
+class Cycle:
+    """``run`` decides on every entry: its ``rule`` says what became of it. ``ready``: no admitted workload is waited
+    for (waitForPodsReady.blockAdmission). ``asks``: nothing will come of the decisions, so nothing stays charged.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nominator: Nominator,
+        beyond: Beyond,
+        now_s: float,
+        *,
+        blocks: bool,
+        ready: bool,
+        asks: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._beyond = beyond
+        self._nominator = nominator
+        self._now_s = now_s
+        self._blocks = blocks
+        self._ready = ready
+        self._asks = asks
+        self._variants = cluster.config.gates.on("ConcurrentAdmission")
+        self._victims: dict[int, Victims] = {}
+        """Who was told to go in this cycle, by cohort tree (its root's identity)."""
+        self._leaving = Victims()
+        """The same of all trees: quota is a tree's own, nodes are everybody's."""
+        self._placed: set[WorkloadKey] = set()
+        """Workloads whose pods got new places in this cycle: these are written before anybody preempts them."""
+        self.skipped: dict[ClusterQueueName, int] = {}
+        self.recomputed: Recomputations = {}
+
+    def run(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The entries in the order in which they were decided on; those refused outright come last."""
+        decided: list[Entry] = []
+        try:
+            refused = self._run(entries, decided)
+        except BaseException:
+            for entry in decided:
+                self._uncharge(entry)
+            raise
+        return decided + refused
+
+    def _run(self, entries: Iterable[Entry], decided: list[Entry]) -> list[Entry]:
+        """Decides into ``decided``; those refused outright."""
+        refused: list[Entry] = []
+        open_: list[Entry] = []
+        beyond, nominator, now_s = self._beyond, self._nominator, self._now_s
+        with self._cluster.trial():
+            claimed = beyond.begin()
+            for entry in entries:
+                wary = claimed and beyond.concern(entry)
+                goes_on = beyond.nominate(entry, nominator, now_s) if wary else nominator.nominate(entry, now_s)
+                (open_ if goes_on else refused).append(entry)
+            beyond.nominated(open_, now_s)
+            for entry in self._ordered(open_):
+                decided.append(entry)
+                if claimed and beyond.concern(entry):
+                    with beyond.deciding(entry):
+                        self._decide(entry)
+                else:
+                    self._decide(entry)
+        return refused
+
+    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
+        if self._cluster.config.fair_sharing is None:
+            yield from classical_order(entries, self._cluster.config.gates)
+            return
+        # What cannot fit takes nothing and plays for nothing.
+        playing: list[Entry] = []
+        for entry in entries:
+            if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT:
+                playing.append(entry)
+            else:
+                yield entry
+        yield from fair_order(playing, self._cluster)
+
+    # -- one entry ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, entry: Entry) -> None:
+        if entry.holder is not None:
+            self._place_again(entry, entry.holder)
+            return
+        if self._variants and self._variant(entry):
+            return
+        stands = self._stands(entry) if _has_places(entry.assignment) else None
+        if stands is False:
+            self._place_anew(entry)
+        elif entry.targets and self._overlaps(entry) and self._recomputes() and self._retarget(entry):
+            return
+        mode = entry.assignment.mode
+        if mode is Mode.NO_FIT:
+            entry.decide(Rule.NO_FIT)
+        elif mode is not Mode.FIT and not entry.targets:
+            self._reserve(entry)
+            entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
+        elif entry.targets and (self._overlaps(entry) or self._just_placed(entry)):
+            self._skip(entry, Rule.OVERLAPPING_TARGETS)
+        elif not stands and not self._fits(entry):
+            self._skip(entry, Rule.NO_LONGER_FITS)
+        elif not self._beyond.held_back(entry, self._now_s):
+            self._take(entry)
+
+    def _place_again(self, entry: Entry, holder: Holder) -> None:
+        """The second pass of one that holds quota. Its new places are taken from here on; those that it leaves are
+        not free before they are written: its pods may still be there.
+        """
+        if holder.key in self._leaving:
+            entry.decide(Rule.NOT_PLACED, "it was preempted meanwhile")
+            return
+        place_again(entry, self._cluster)
+        if entry.rule is not Rule.PLACED:
+            return
+        self._placed.add(holder.key)
+        for pod_set in holder.info.pod_sets:
+            moved = entry.moved.get(pod_set.name)
+            flavor = self._cluster.on_nodes(pod_set.flavors.values())
+            if moved is not None and flavor is not None:
+                self._cluster.placement.add(flavor, moved, Owner(entry.key, f"{pod_set.name} moved"))
+
+    def _just_placed(self, entry: Entry) -> bool:
+        return bool(self._placed) and any(target.holder.key in self._placed for target in entry.targets)
+
+    def _take(self, entry: Entry) -> None:
+        """It fits, once its victims are gone if it has any."""
+        if entry.targets:
+            self._charge(entry)
+            self._leave(entry, entry.targets)
+            entry.decide(Rule.PREEMPTS)
+        elif self._blocks and not self._ready:
+            self._charge(entry)
+            entry.decide(Rule.PODS_NOT_READY)
+        else:
+            # From here on somebody admitted is not ready; a reservation that waits for its checks blocks as well.
+            self._ready = False
+            entry.decide(Rule.FITS)
+            if entry.assignment.held is None or self._asks:
+                self._charge(entry)
+            else:
+                # What it will hold is just this: charged for good, for sums do not mind what is undone around it.
+                self._cluster.quota.keep_usage(entry.incoming.queue.node, entry.assignment.usage)
+                entry.charged = True
+
+    def _uncharge(self, entry: Entry) -> None:
+        if entry.charged:
+            entry.charged = False
+            self._cluster.quota.remove_usage(entry.incoming.queue.name, entry.assignment.usage)
+
+    def _skip(self, entry: Entry, rule: Rule) -> None:
+        if entry.targets:
+            name = entry.incoming.queue.name
+            self.skipped[name] = self.skipped.get(name, 0) + 1
+        entry.targets = ()
+        entry.decide(rule)
+
+    # -- what has changed since nomination ---------------------------------------------------------------------------
+
+    def _recomputes(self) -> bool:
+        return self._cluster.config.gates.on("RecomputeAssignmentUponPreemptionTargetsOverlap")
+
+    def _retarget(self, entry: Entry) -> bool:
+        """Its victims are another's: anew as if those were gone. True when that decides it: it fits, and waits."""
+        incoming, flavors = entry.incoming, pinned_to(entry.assignment)
+        with self._cluster.trial():
+            for holder in self._victims_of(entry):
+                self._cluster.remove_holder(holder.key)
+            assignment, targets = self._nominator.again(incoming, flavors, self._now_s)
+        entry.assignment, entry.targets, entry.short_of_quota = assignment, targets, False
+        if assignment.mode is not Mode.FIT:
+            found = bool(targets) and not self._overlaps(entry) and self._fits(entry)
+            self._count(entry, "new_targets" if found else "skipped")
+            return False
+        self._count(entry, "deferred_fit")
+        self._charge(entry)
+        entry.decide(Rule.FITS_AFTER_PREEMPTION)
+        return True
+
+    def _stands(self, entry: Entry) -> bool | None:
+        """Whether the places its pods are to get, now or once its victims are gone, are still free beside all that was
+        taken in this cycle. None where it is not a question of places: its quota is gone, or nobody goes for it.
+
+        True says as much as ``_fits``, of no more victims than that one takes away.
+        """
+        assignment, queue = entry.assignment, entry.incoming.queue
+        if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
+            return None
+        gone = self._gone(entry)
+        with self._cluster.trial():
+            for holder in gone:
+                self._cluster.release(holder)
+            return self._places_free(entry, gone) if queue.node.fits(assignment.usage) else None
+
+    def _place_anew(self, entry: Entry) -> None:
+        """Perhaps there are other places on the same flavors, or others who can go."""
+        if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
+            return
+        flavors, entry.short_of_quota = pinned_to(entry.assignment), False
+        entry.assignment, targets = self._nominator.again(entry.incoming, flavors, self._now_s)
+        entry.targets = () if entry.gated else targets
+
+    def _variant(self, entry: Entry) -> bool:
+        """Whether the variants of the same job that hold quota decide it."""
+        if entry.assignment.mode is Mode.NO_FIT:
+            return False
+        found = variants.against(entry)
+        if found is None:
+            return False
+        rule, detail, targets = found
+        if rule is not Rule.MIGRATES:
+            entry.decide(rule, detail)
+            return True
+        if entry.assignment.mode is not Mode.FIT or not self._fits(entry):
+            return False
+        self._charge(entry)
+        self._leave(entry, targets)
+        entry.targets = targets
+        entry.decide(rule, detail)
+        return True
+
+    # -- sums --------------------------------------------------------------------------------------------------------
+
+    def _fits(self, entry: Entry) -> bool:
+        """Beside all that was taken in this cycle, with all victims gone, its own included."""
+        gone = self._gone(entry)
+        usage, queue = entry.assignment.usage, entry.incoming.queue
+        if not gone:
+            return queue.node.fits(usage) and self._places_free(entry)
+        with self._cluster.trial():
+            self._vacate_replaced(entry, gone)
+            return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
+
+    def _gone(self, entry: Entry) -> tuple[Holder, ...]:
+        """The workloads whose room the entry may count as free: its own victims, and all of this cycle before it. Where
+        it needs quota alone, the victims of other trees make no difference.
+        """
+        if not entry.targets and not self._leaving:
+            return ()
+        before = self._leaving if _has_places(entry.assignment) else self._victims_of(entry)
+        return before.and_also(entry.targets)
+
+    def _leave(self, entry: Entry, targets: tuple[Target, ...]) -> None:
+        self._victims_of(entry).add(targets)
+        self._leaving.add(targets)
+
+    def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
+        """Where pods go, by the flavor whose nodes these are."""
+        for pod_set in assignment.pod_sets:
+            if pod_set.topology is None:
+                continue
+            flavor = self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
+            if flavor is not None:
+                yield flavor, pod_set.topology
+
+    def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
+        """``gone`` have given back their places already."""
+        if not _has_places(entry.assignment):
+            return True
+        places = tuple(self._places(entry.assignment))
+        if entry.incoming.replaces is None:
+            return self._cluster.placement.fits(places)
+        with self._cluster.trial():
+            self._vacate_replaced(entry, gone)
+            return self._cluster.placement.fits(places)
+
+    def _vacate_replaced(self, entry: Entry, gone: Iterable[Holder]) -> None:
+        """The slice that it stands in for leaves it its places."""
+        replaces = entry.incoming.replaces
+        if replaces is not None and all(holder.key != replaces.key for holder in gone):
+            self._cluster.vacate(replaces)
+
+    def _charge(self, entry: Entry) -> None:
+        """For the rest of the cycle."""
+        self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
+        self._add_places(entry)
+
+    def _add_places(self, entry: Entry) -> None:
+        if not _has_places(entry.assignment):
+            return
+        for at, (flavor, place) in enumerate(self._places(entry.assignment)):
+            self._cluster.placement.add(flavor, place, Owner(entry.key, str(at)))
+
+    def _reserve(self, entry: Entry) -> None:
+        """Nobody may be made to go for it now: others must not take what will be its own.
+
+        Who may always reclaim what it lent needs no reservation.
+        """
+        queue = entry.incoming.queue
+        if queue.policies.reclaim_within_cohort == "Any":
+            return
+        usage = {
+            fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
+        }
+        self._cluster.quota.add_usage(queue.name, self._beyond.unclaimed(entry, usage))
+        # Its places are where others run now: whoever has made these go for itself has them first.
+        if not self._beyond.claims:
+            self._add_places(entry)
+
+    def _victims_of(self, entry: Entry) -> Victims:
+        return self._victims.setdefault(id(entry.incoming.queue.node.root()), Victims())
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return self._victims_of(entry).overlap(entry.targets)
+
+    def _count(self, entry: Entry, result: str) -> None:
+        counts = self.recomputed.setdefault(entry.incoming.queue.name, {})
+        counts[result] = counts.get(result, 0) + 1
+
+
+def _has_places(assignment: Assignment) -> bool:
+    for one in assignment.pod_sets:  # noqa: SIM110  a generator costs more than the question
+        if one.topology is not None:
+            return True
+    return False
+
+
+def _own(queue: QueueState, entry: Entry, fr: FlavorResource, amount: Amount) -> Amount:
+    """What of ``amount`` lies within the ClusterQueue's own bounds and is not used."""
+    spec = queue.node.spec
+    quota = spec.quotas.get(fr) if spec is not None else None
+    nominal = quota.nominal if quota is not None else 0
+    used = queue.node.usage(fr)
+    if entry.assignment.borrowing == 0:
+        return max(0, min(amount, nominal - used))
+    limit = quota.borrowing_limit if quota is not None else None
+    return amount if limit is None else min(amount, nominal + limit - used)

@@ -1,0 +1,203 @@
+"""Nomination: each head by itself, on the state as it stands before the cycle takes anything.
+
+A head is refused outright (its checks, its queue, its namespace, its requests), or it gets an assignment of flavors
+and, where others would have to go for it, its victims. Victims for the full number of pods come before fewer pods.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming, Target
+from controller.engine.conditions.records import Rule
+from controller.engine.conditions.status import closed_preemption_gates
+from controller.engine.flavors.assigner import Pinned
+from controller.engine.flavors.assignment import Assignment, Bookmark, Mode
+from controller.engine.flavors.partialadmission import may_reduce, reduce_counts
+from controller.engine.flavors.topologystep import with_topologies
+from controller.engine.model.devicerequest import device_problems
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.resources import ClusterQueueName, FlavorResource, LocalQueueKey
+from controller.engine.model.workload import limit_range_problems, resource_problems
+from controller.engine.preemption.room import room_for
+from controller.engine.queues.entry import Entry
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.topology.port import NotPlaced
+from controller.objects.core import Namespace
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+_NO_LIMITS = LimitSummary()
+_REMEMBERED = 10_000
+
+
+class Assigner(Protocol):
+    """``controller.engine.flavors.assigner.FlavorAssigner``."""
+
+    def assign(
+        self,
+        incoming: Incoming,
+        *,
+        bookmark: Bookmark | None = None,
+        counts: Mapping[str, int] | None = None,
+        allowed: Pinned | None = None,
+        cycle: int | None = None,
+    ) -> Assignment: ...
+
+
+class Preemptor(Protocol):
+    """``controller.engine.preemption.Preemption``."""
+
+    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]: ...
+
+
+class Nominator:
+    """Nominates heads one by one; keeps no state but what it remembers of requests it has checked."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        assigner: Assigner,
+        preemptor: Preemptor,
+        is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
+    ) -> None:
+        """``is_open``: whether a ClusterQueue is active."""
+        self._cluster = cluster
+        self._is_open = is_open
+        self._assigner = assigner
+        self._preemptor = preemptor
+        gates = cluster.config.gates
+        self._sound: dict[tuple[LocalQueueKey, str], QueueState] = {}
+        """Shapes found right for the ClusterQueue that their LocalQueue led to, as all was at ``_sound_at``."""
+        self._sound_at = -1
+        self._gated = gates.on("MultiKueueOrchestratedPreemption")
+        self.cycle: int | None = None
+        """The number of the cycle, by which bookmarks age: whoever runs cycles counts them here."""
+
+    def nominate(self, entry: Entry, now_s: float) -> bool:
+        """Whether the entry goes on to be decided; if not, its rule says why."""
+        pending = entry.pending
+        if pending is None:
+            return self._may_place(entry)
+        refused = self.refusal(pending, entry.incoming.queue)
+        if refused is not None:
+            entry.decide(*refused)
+            return False
+        entry.assignment, entry.targets = self._assign(entry.incoming, pending.bookmark, now_s)
+        pending.bookmark = entry.assignment.bookmark
+        entry.short_of_quota = entry.assignment.by_quota and self._short(entry)
+        if entry.targets and self._gated and (closed := closed_preemption_gates(pending.info.workload)):
+            entry.targets = ()
+            entry.gated = True
+            entry.detail = ", ".join(closed)
+        return True
+
+    def _may_place(self, entry: Entry) -> bool:
+        """What runs in a ClusterQueue that is not active stays as it is: a second pass fails and ends nothing."""
+        queue = entry.incoming.queue.name
+        if self._is_open(queue):
+            return True
+        entry.decide(Rule.NOT_PLACED, f"ClusterQueue {queue} is not active")
+        return False
+
+    def _short(self, entry: Entry) -> bool:
+        """Whether places had no part in it that nobody goes for it, nor in that no smaller number of its pods runs."""
+        incoming, assignment = entry.incoming, entry.assignment
+        if entry.targets or incoming.replaces is not None or may_reduce(incoming.info, self._cluster.config.gates):
+            return False
+        return assignment.mode is Mode.NO_FIT or self._answered(assignment)
+
+    def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
+        """What keeps the workload from being looked at: the rule and what it found."""
+        workload = pending.info.workload
+        checks = workload.status.admission_checks
+        if checks and (failed := [f"{one.name} ({one.state})" for one in checks if one.state in _FAILED]):
+            return Rule.CHECKS_FAILED, ", ".join(failed)
+        # Both only ever grow: the sum stays the same as long as nothing has changed that a shape is held against.
+        at = self._cluster.generation + self._cluster.scope
+        if at != self._sound_at or len(self._sound) > _REMEMBERED:
+            self._sound.clear()
+            self._sound_at = at
+        if self._sound.get((pending.local_queue, pending.shape)) is queue:
+            return None
+        name = workload.metadata.namespace
+        namespace, limits = self._cluster.namespaces.get(name), self._cluster.limits.get(name, _NO_LIMITS)
+        if not _takes(queue, name, namespace):
+            return Rule.NAMESPACE_MISMATCH, name or "(none)"
+        problems = resource_problems(workload) or device_problems(workload) or limit_range_problems(workload, limits)
+        if problems:
+            return Rule.BAD_REQUESTS, str(problems[0])
+        self._sound[pending.local_queue, pending.shape] = queue
+        return None
+
+    def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
+        """As at nomination, fewer pods included, on the state as it is now and with these flavors only."""
+        return self._assign(incoming, None, now_s, flavors)
+
+    def _aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
+        """The victims where it needs any, and the assignment with the places that they leave to its pods."""
+        if assignment.mode is Mode.FIT or assignment.mode is Mode.NO_FIT or self._answered(assignment):
+            return assignment, ()
+        targets = self._preemptor.targets(incoming, assignment, now_s)
+        if not targets or all(one.topology is None for one in assignment.pod_sets):
+            return assignment, targets
+        with self._cluster.trial():
+            for target in targets:
+                self._cluster.release(target.holder)
+            found = self._cluster.placement.place(room_for(self._cluster, incoming, assignment).places, on_empty=False)
+        if isinstance(found, NotPlaced):
+            return assignment, targets
+        sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
+        return msgspec.structs.replace(assignment, pod_sets=sets), targets
+
+    def _assign(
+        self, incoming: Incoming, bookmark: Bookmark | None, now_s: float, flavors: Pinned | None = None
+    ) -> tuple[Assignment, tuple[Target, ...]]:
+        made = self._assigner.assign(incoming, bookmark=bookmark, allowed=flavors, cycle=self.cycle)
+        if made.mode is Mode.FIT:
+            return made, ()
+        full = self._aimed(incoming, made, now_s)
+        if full[1] or incoming.replaces is not None:
+            return full
+        if not may_reduce(incoming.info, self._cluster.config.gates):
+            return full
+
+        def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
+            made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
+            found = self._aimed(incoming, made, now_s)
+            return found if found[0].mode is Mode.FIT or found[1] else None
+
+        return reduce_counts(incoming.info, fewer) or full
+
+    def _answered(self, made: Assignment) -> bool:
+        """Whether the oracle was asked just what a search for victims would be, and found nobody.
+
+        Two contested flavor-resources are another question: a ClusterQueue gives while it borrows either of them. So is
+        what several pod sets ask of one, of which only the last was asked about in full; and with fair sharing one
+        among others, which count in the preemptor's share.
+        """
+        if made.mode is not Mode.NO_CANDIDATES:
+            return False
+        contested: FlavorResource | None = None
+        for one in made.pod_sets:
+            for resource, choice in one.choices.items():
+                if choice.mode is Mode.FIT:
+                    continue
+                fr = FlavorResource(choice.flavor, resource)
+                if choice.mode is not Mode.NO_CANDIDATES or (contested is not None and contested != fr):
+                    return False
+                contested = fr
+        return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
+
+
+def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:
+    """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
+    selector = queue.object.spec.namespace_selector
+    if selector is None:
+        return False
+    return selector.matches(namespace.metadata.labels if namespace is not None else {NAMESPACE_NAME_LABEL: name})
+
+
+_FAILED = ("Retry", "Rejected")

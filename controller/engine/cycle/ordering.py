@@ -1,0 +1,179 @@
+"""In which order the nominated workloads of a cycle are decided on.
+
+Classical: who holds quota already, who borrows from nearer, more priority, who queued first. With fair sharing a
+tournament over each cohort tree instead, in which the smaller share wins, played anew whenever something was taken.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import Usage
+from controller.engine.queues.entry import Entry
+from controller.engine.quota.quotanode import Node
+from controller.engine.quota.shares import share
+
+Rank = tuple[bool | float | str | tuple[float, float], ...]
+
+
+class Standing(NamedTuple):
+    """How an entry stands at one node on the way to its root, with its own request added."""
+
+    borrows: bool
+    share: tuple[float, float]
+
+
+_EQUAL = Standing(False, (0.0, 0.0))
+
+
+def classical_order(entries: Iterable[Entry], gates: FeatureGates) -> list[Entry]:
+    preemptors_first = gates.on("PrioritizePreemptorWorkloads")
+    by_priority = gates.on("PrioritySortingWithinCohort")
+
+    def rank(entry: Entry) -> Rank:
+        incoming = entry.incoming
+        return (
+            entry.holder is None,
+            preemptors_first and not entry.preemptor,
+            entry.assignment.borrowing,
+            -incoming.priority if by_priority else 0,
+            incoming.queued_at_s,
+            incoming.info.key,
+        )
+
+    return sorted(entries, key=rank)
+
+
+def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
+    """Each entry once, chosen when it is asked for: what was charged for those before counts.
+
+    Trees go one after another, by name; their order means nothing, because they share nothing.
+    """
+    trees: dict[Node, list[Entry]] = {}
+    for entry in entries:
+        root = entry.incoming.queue.node.root()
+        waiting = trees.get(root)
+        if waiting is None:
+            trees[root] = [entry]
+        else:
+            waiting.append(entry)
+    for _, waiting in sorted(trees.items(), key=lambda tree: (tree[0].name, tree[0].is_queue)):
+        if len(waiting) == 1:
+            yield waiting[0]
+        else:
+            yield from _Tournament(waiting, cluster).winners()
+
+
+class _Bracket:
+    """Those who meet at one node: the entries of a ClusterQueue, or whom the children of a cohort have sent up.
+
+    A ClusterQueue with a single entry has none: its entry meets the others at the cohort above.
+    """
+
+    __slots__ = ("node", "sent", "stamp", "up")
+
+    def __init__(self, node: Node, up: "_Bracket | None") -> None:
+        self.node = node
+        self.up = up
+        self.stamp = 0
+        """Moves on whenever it sends anew: whom it sent before counts no longer."""
+        self.sent: list[tuple[Rank, int, _Bracket | None, Entry]] = []
+        """A heap: rank, the sender's stamp, the sender (None for an entry that met nobody below), who was sent."""
+
+    def best(self) -> Entry | None:
+        while self.sent:
+            _, stamp, sender, entry = self.sent[0]
+            if sender is None or sender.stamp == stamp:
+                return entry
+            heappop(self.sent)
+        return None
+
+
+class _Tournament:
+    """One tree. What is charged for a winner changes standings on its own way to the root and nowhere else, so after
+    each win the nodes of that way send anew, and nobody else plays again.
+    """
+
+    def __init__(self, entries: Iterable[Entry], cluster: Cluster) -> None:
+        gates = cluster.config.gates
+        self._quota = cluster.quota
+        self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
+        self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
+        self._by_priority = gates.on("PrioritySortingWithinCohort")
+        self._brackets: dict[Node, _Bracket] = {}
+        queues: dict[Node, list[Entry]] = {}
+        for entry in entries:
+            queues.setdefault(entry.incoming.queue.node, []).append(entry)
+        for node, own in queues.items():
+            if len(own) == 1 and node.parent is not None:
+                entry = own[0]
+                met, standing = self._bracket(node.parent), self._standing(entry, node)
+                met.sent.append((self._rank(entry, standing), 0, None, entry))
+            else:
+                self._bracket(node).sent += [(self._rank(entry, _EQUAL), 0, None, entry) for entry in own]
+        for bracket in self._brackets.values():
+            heapify(bracket.sent)
+        # The lowest first: all below a node have sent theirs by then.
+        for bracket in sorted(self._brackets.values(), key=lambda one: one.node.height):
+            self._send(bracket)
+
+    def winners(self) -> Iterator[Entry]:
+        root = next(bracket for bracket in self._brackets.values() if bracket.up is None)
+        while (winner := root.best()) is not None:
+            yield winner
+            node = winner.incoming.queue.node
+            bracket = self._brackets.get(node) or self._bracket(node.parent or node)
+            heappop(bracket.sent)
+            while bracket.up is not None:
+                self._send(bracket)
+                bracket = bracket.up
+
+    def _bracket(self, node: Node) -> _Bracket:
+        known = self._brackets.get(node)
+        if known is None:
+            up = None if node.parent is None else self._bracket(node.parent)
+            known = self._brackets[node] = _Bracket(node, up)
+        return known
+
+    def _send(self, bracket: _Bracket) -> None:
+        """The best of those who meet here goes on, with the standing that it has at this node."""
+        up = bracket.up
+        if up is None:
+            return
+        bracket.stamp += 1
+        best = bracket.best()
+        if best is not None:
+            rank = self._rank(best, self._standing(best, bracket.node))
+            heappush(up.sent, (rank, bracket.stamp, bracket, best))
+
+    def _standing(self, entry: Entry, node: Node) -> Standing:
+        """What holds quota already adds nothing."""
+        queue = entry.incoming.queue
+        usage: Usage = {} if entry.second_pass else entry.assignment.usage
+        if node is queue.node:
+            return Standing(_borrows(node, usage), share(node, usage).rank)
+        with self._quota.trial():
+            self._quota.add_usage(queue.name, usage)
+            return Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
+
+    def _rank(self, entry: Entry, standing: Standing) -> Rank:
+        incoming = entry.incoming
+        return (
+            self._preemptors_first and not entry.preemptor,
+            self._non_borrowing_first and standing.borrows,
+            standing.share,
+            not entry.second_pass,
+            -incoming.priority if self._by_priority else 0,
+            incoming.queued_at_s,
+            incoming.info.key,
+        )
+
+
+def _borrows(node: Node, usage: Usage) -> bool:
+    """Whether the usage would take the ClusterQueue beyond its own quota of anything."""
+    for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the question
+        if node.borrowing_with(fr, amount):
+            return True
+    return False

@@ -1,0 +1,158 @@
+"""The second pass: a workload that holds quota gets the places of its pods.
+
+Places are chosen late where nodes are made for the workload (an admission check provisions them), and chosen again for
+what ran on a node that failed. Flavors and quota stay as they are.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.conditions.records import Rule
+from controller.engine.conditions.status import topology_assignment
+from controller.engine.flavors.topologystep import single_pod
+from controller.engine.model.encoding import Domain
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import FlavorName
+from controller.engine.model.workload import PodSetRequests, TopologyUsage
+from controller.engine.queues.entry import Entry
+from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import asks
+from controller.engine.topology.port import Placed, PlacementRequest
+from controller.engine.topology.replacement import stays
+from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
+
+
+def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
+    """Holds quota, and places are lost, or are outstanding and the checks they wait for are ready."""
+    admission = workload.status.admission
+    if admission is None:
+        return False
+    if workload.status.unhealthy_nodes and gates.on("TASFailedNodeReplacement"):
+        return True
+    return checks_ready and any(one.delayed_topology_request == "Pending" for one in admission.pod_set_assignments)
+
+
+def place_again(entry: Entry, cluster: Cluster) -> None:
+    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which makes it go.
+
+    What it has kept stays charged meanwhile, so that the new places are found beside the old ones.
+    """
+    holder = entry.holder
+    if holder is None:
+        raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
+    found = cluster.placement.place(_requests(holder, cluster), on_empty=False)
+    if isinstance(found, Placed):
+        entry.places, entry.moved = found.topologies, found.moved
+        entry.decide(Rule.PLACED)
+        return
+    gives_up = holder.info.workload.status.unhealthy_nodes and cluster.config.gates.on(
+        "TASFailedNodeReplacementFailFast"
+    )
+    rule = Rule.NODE_LOST if gives_up else Rule.NOT_PLACED
+    entry.decide(rule, f"pod set {found.pod_set}: {found.problem}")
+
+
+def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates: FeatureGates) -> Admission:
+    """The admission with the new places; what was outstanding is Ready."""
+
+    def placed(one: PodSetAssignment) -> PodSetAssignment:
+        given = topology_assignment(places.get(one.name), gates) or one.topology_assignment
+        state = "Ready" if one.delayed_topology_request == "Pending" else one.delayed_topology_request
+        return msgspec.structs.replace(one, topology_assignment=given, delayed_topology_request=state)
+
+    return msgspec.structs.replace(admission, pod_set_assignments=tuple(map(placed, admission.pod_set_assignments)))
+
+
+def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder:
+    """The same charge with the new places."""
+    pod_sets = tuple(
+        msgspec.structs.replace(one, topology=places.get(one.name, one.topology)) for one in holder.info.pod_sets
+    )
+    return msgspec.structs.replace(holder, info=msgspec.structs.replace(holder.info, pod_sets=pod_sets))
+
+
+def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
+    """One for each pod set that waits for its places, or that had pods on the node that was lost."""
+    workload, gates = holder.info.workload, cluster.config.gates
+    admission = workload.status.admission
+    lost = workload.status.unhealthy_nodes[0].name if workload.status.unhealthy_nodes else None
+    outstanding = {
+        one.name
+        for one in (admission.pod_set_assignments if admission is not None else ())
+        if one.delayed_topology_request == "Pending"
+    }
+    pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
+    sets = {one.name: one for one in workload.spec.pod_sets}
+    found = []
+    for one in holder.info.pod_sets:
+        flavor = _on_nodes(one, cluster)
+        concerned = one.name in outstanding if lost is None else _runs_on(one.topology, lost)
+        if not concerned or one.name not in sets or flavor is None:
+            continue
+        found.append(
+            PlacementRequest(
+                pod_set=_updated(sets[one.name], workload),
+                count=one.count,
+                flavor=flavor,
+                single_pod=single_pod(sets[one.name]),
+                implied=not asks(sets[one.name]),
+                previous=one.topology if lost is not None else None,
+                lost=lost,
+                beside=_partners(one, holder, sets, lost) if lost is not None else (),
+                stays=pinned,
+            )
+        )
+    return found
+
+
+def _partners(one: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:
+    """Where the other pod sets of its group stay."""
+    group = _group(sets[one.name])
+    if group is None:
+        return ()
+    return tuple(
+        domain
+        for other in holder.info.pod_sets
+        if other.name != one.name and other.topology is not None and _group(sets.get(other.name)) == group
+        for domain in other.topology.domains
+        if domain.values[-1] != lost
+    )
+
+
+def _group(pod_set: PodSet | None) -> str | None:
+    asked = pod_set.topology_request if pod_set is not None else None
+    return asked.pod_set_group_name if asked is not None else None
+
+
+def _on_nodes(pod_set: PodSetRequests, cluster: Cluster) -> FlavorName | None:
+    """The flavor whose topology the set runs on."""
+    for name in pod_set.flavors.values():
+        flavor = cluster.flavors.get(name)
+        if flavor is not None and flavor.spec.topology_name is not None:
+            return name
+    return None
+
+
+def _runs_on(places: TopologyUsage | None, node: str) -> bool:
+    return places is not None and any(one.values[-1] == node for one in places.domains)
+
+
+def _updated(pod_set: PodSet, workload: Workload) -> PodSet:
+    """With the node selectors and tolerations that the admission checks want its pods to have."""
+    updates = [
+        update
+        for check in workload.status.admission_checks
+        for update in check.pod_set_updates
+        if update.name == pod_set.name
+    ]
+    if not updates:
+        return pod_set
+    spec = pod_set.template.spec
+    selector, tolerations = dict(spec.node_selector), list(spec.tolerations)
+    for update in updates:
+        selector |= update.node_selector
+        tolerations += update.tolerations
+    spec = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return msgspec.structs.replace(pod_set, template=msgspec.structs.replace(pod_set.template, spec=spec))

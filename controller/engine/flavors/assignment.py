@@ -1,0 +1,187 @@
+"""What the flavor assigner answers for one workload: a flavor for each resource of each pod set, and how good it is.
+
+Numbers stay numbers here; ``controller.engine.conditions.sentences`` words them when they are read.
+
+``gc=False``, here and in what is made for every try: nothing in it leads back to itself, so the collector of garbage
+need not walk it.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+
+import msgspec
+
+from controller.engine.model.resources import Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.workload import PodSetRequests, TopologyUsage
+from controller.engine.quota.queuestate import Group
+
+
+class Mode(IntEnum):
+    """How a request stands with a flavor; the larger the better. A flavor's mode is that of its worst resource."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    """Would fit if others went, and nobody may be made to go."""
+    PREEMPT = 2
+    """Others of the same ClusterQueue, or borrowing ones while it borrows itself, would have to go."""
+    RECLAIM = 3
+    """Only those would have to go that hold more than is theirs."""
+    FIT = 4
+
+    @property
+    def representative(self) -> "RepresentativeMode":
+        if self is Mode.FIT:
+            return RepresentativeMode.FIT
+        return RepresentativeMode.NO_FIT if self is Mode.NO_FIT else RepresentativeMode.PREEMPT
+
+
+class RepresentativeMode(StrEnum):
+    """The three modes of Kueue's API texts and metrics."""
+
+    NO_FIT = "NoFit"
+    PREEMPT = "Preempt"
+    FIT = "Fit"
+
+
+class NoFitReason(IntEnum):
+    """Why nothing fits, least severe first; the names are the reasons of the condition QuotaReserved.
+
+    Among the flavors of a resource group the least severe counts, among groups and pod sets the most severe.
+    """
+
+    NONE = 0
+    TopologyPlacementFailed = 1
+    WaitingForQuota = 2
+    ExceedsMaxQuota = 3
+    NoMatchingFlavor = 4
+
+
+class Possibility(StrEnum):
+    """What preemption could do for one flavor-resource taken alone."""
+
+    NO_CANDIDATES = "NoCandidates"
+    PREEMPT = "Preempt"
+    RECLAIM = "Reclaim"
+
+
+class Shortfall(msgspec.Struct, frozen=True, gc=False):
+    """One flavor-resource that stood in the way, in numbers. ``available`` includes what may be borrowed."""
+
+    resource: ResourceName
+    needed: Amount
+    available: Amount
+    potential: Amount
+    """What the ClusterQueue could use at most on an empty cluster."""
+    nominal: Amount
+    used: Amount
+    """The ClusterQueue's own usage."""
+
+
+class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One flavor tried for one resource group of one pod set.
+
+    ``problem`` names the rule that took the flavor out before quota was looked at (a taint, a selector, ...).
+    """
+
+    flavor: FlavorName
+    mode: Mode
+    borrow: int = 0
+    possibility: Possibility | None = None
+    no_fit_reason: NoFitReason = NoFitReason.NONE
+    shortfalls: tuple[Shortfall, ...] = ()
+    problem: str = ""
+
+
+class FlavorChoice(msgspec.Struct, frozen=True, gc=False):
+    """``borrow`` is the height of the smallest cohort subtree whose quota holds the request, 0 for own quota.
+
+    ``tried_index`` is the place of the last flavor looked at, -1 when there is none left to try (fact 12 of the
+    corpus): what the bookmark keeps.
+    """
+
+    flavor: FlavorName
+    mode: Mode
+    borrow: int
+    tried_index: int
+
+
+class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """``requests`` are those of all ``count`` pods together.
+
+    A set for which some resource found no flavor has no choices at all and is ``refused``. One that is refused with
+    choices found flavors that cannot stand together; ``problems`` says why.
+    """
+
+    name: str
+    count: int
+    requests: Mapping[ResourceName, Amount]
+    choices: Mapping[ResourceName, FlavorChoice] = {}
+    attempts: tuple[FlavorAttempt, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What stands against the set beside its attempts: an undeclared resource, a placement that failed."""
+    topology: TopologyUsage | None = None
+    delayed_topology: bool = False
+    refused: bool = False
+
+    @property
+    def mode(self) -> Mode:
+        """The worst of its resources; what asks for nothing fits."""
+        if self.refused:
+            return Mode.NO_FIT
+        return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
+
+
+class Bookmark(msgspec.Struct, frozen=True, gc=False):
+    """Where the next try goes on among the flavors.
+
+    ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
+    ``groups`` and for the pod sets it was made for: whoever keeps it drops it when the workload's shape changes.
+
+    It is void once ``quota_generation`` has changed or there is more of anything than ``free``, what its queue had: a
+    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
+    for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
+    """
+
+    tried: tuple[Mapping[ResourceName, int], ...] = ()
+    quota_generation: int = -1
+    shape: str = ""
+    groups: tuple[Group, ...] = ()
+    cycle: int = -1
+    free: tuple[Amount, ...] = ()
+
+    def more_flavors(self) -> bool:
+        """Whether a flavor is left that the last try did not reach."""
+        for one in self.tried:
+            for index in one.values():
+                if index != -1:
+                    return True
+        return False
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """``usage`` is what the ClusterQueue would be charged; for an elastic slice the increase alone."""
+
+    pod_sets: tuple[PodSetChoice, ...]
+    mode: Mode
+    usage: Mapping[FlavorResource, Amount]
+    borrowing: int = 0
+    """The highest level any resource borrows at; 0: within own quota."""
+    no_fit_reason: NoFitReason = NoFitReason.NONE
+    bookmark: Bookmark = Bookmark()
+    by_quota: bool = False
+    """Found without any question about places: quota refuses it, or has no candidates for it."""
+    held: tuple[PodSetRequests, ...] | None = None
+    """Where it is at hand: what the workload will hold, and ``usage`` is the sum of it."""
+
+    @property
+    def representative(self) -> RepresentativeMode:
+        return self.mode.representative
+
+    def preempting(self) -> frozenset[FlavorResource]:
+        """The flavor-resources that need somebody to go."""
+        return frozenset(
+            FlavorResource(choice.flavor, resource)
+            for pod_set in self.pod_sets
+            for resource, choice in pod_set.choices.items()
+            if Mode.NO_FIT < choice.mode < Mode.FIT
+        )

@@ -1,0 +1,70 @@
+"""Fewer pods instead of none: the largest counts between ``minCount`` and ``count`` that can be had (KEP-420).
+
+All pod sets that may shrink do so in step: of the whole way from full to least counts each goes the same part. The
+search assumes that what fits also fits with fewer pods; so a set that is cut into slices loses whole slices.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.workload import WorkloadInfo
+from controller.engine.topology.ask import layers
+
+T = TypeVar("T")
+
+
+def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
+    shrinks = any(one.min_count is not None for one in info.workload.spec.pod_sets)
+    return shrinks and gates.on("PartialAdmission") and any(_ways(info).values())
+
+
+def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | None]) -> T | None:
+    """What ``fits`` answers for the largest counts, by pod set name, for which it answers at all.
+
+    It is asked about a logarithm of the pods that may be missing. Counts are those of pods that still need resources:
+    finished ones are neither asked for nor saved.
+    """
+    full = {one.name: one.count for one in info.pod_sets}
+    ways, sizes = _ways(info), _slices(info)
+    total = sum(ways.values())
+    if not total:
+        return None
+    low, high = 0, total + 1
+    best: T | None = None
+    while low < high:
+        step = (low + high) // 2
+        fewer = {name: count - ways[name] * step // total for name, count in full.items()}
+        for name, size in sizes.items():
+            fewer[name] = _whole(fewer[name], size, least=full[name] - ways[name], most=full[name])
+        answer = fits(fewer)
+        if answer is None:
+            low = step + 1
+        else:
+            best, high = answer, step
+    return best
+
+
+def _slices(info: WorkloadInfo) -> dict[str, int]:
+    """The sizes of the outermost slices of the sets that may shrink."""
+    asked = {one.name: one.topology_request for one in info.workload.spec.pod_sets if one.min_count is not None}
+    sizes = {name: every[0].size for name, one in asked.items() if one is not None and (every := layers(one))}
+    return {name: size for name, size in sizes.items() if size > 1}
+
+
+def _whole(count: int, size: int, *, least: int, most: int) -> int:
+    """Whole slices, ``count`` at most; more where that would be too few pods."""
+    if count // size * size >= least:
+        return count // size * size
+    enough = -(-least // size) * size
+    return enough if enough <= most else count
+
+
+def _ways(info: WorkloadInfo) -> dict[str, int]:
+    """How many pods of each set may be left out."""
+    least = {one.name: one.min_count for one in info.workload.spec.pod_sets}
+    ways = {}
+    for one in info.pod_sets:
+        minimum = least.get(one.name)
+        ways[one.name] = 0 if minimum is None else max(0, one.count - minimum)
+    return ways

@@ -1,0 +1,357 @@
+"""What can be said of a workload's flavors before looking at usage: which are open to which pod set, and why not all.
+
+It depends on the ClusterQueue, its flavors and the shape of the pod sets alone, so it is compiled once and kept:
+``Plans.of`` answers from memory until something of the cluster's objects changes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assignment import (
+    Assignment,
+    Bookmark,
+    FlavorAttempt,
+    FlavorChoice,
+    Mode,
+    NoFitReason,
+    PodSetChoice,
+)
+from controller.engine.model.devicerequest import device_ask
+from controller.engine.model.honestunits import undeclared
+from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.workload import PodSetRequests
+from controller.engine.quota.cells import Cell
+from controller.engine.quota.queuestate import Group, QueueState
+from controller.engine.topology.ask import asks, asks_for_parts
+from controller.engine.topology.nodematch import match_problem
+from controller.objects.pods import NodeSelector
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import PodSet
+
+ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+"""Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
+
+PODS: Final = ResourceName("pods")
+
+# Checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
+_NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
+
+_REMEMBERED: Final = 4096
+_ANSWERS: Final = 64
+
+
+class FlavorOption:
+    """One flavor of a resource group for one pod set (or group of them). ``problem`` takes it out at any usage."""
+
+    __slots__ = ("cells", "delayed", "fits", "fitting", "index", "name", "problem", "refusal", "topology")
+
+    def __init__(self, name: FlavorName, index: int, *, last: bool, problem: str | None) -> None:
+        self.name = name
+        self.index = index
+        self.problem = problem
+        self.cells: tuple[tuple[ResourceName, FlavorResource, Cell], ...] = ()
+        self.topology = False
+        """Its nodes are known: pods on it must be placed."""
+        self.delayed = False
+        """Its nodes are made only after the quota is reserved."""
+        # The commonest answers, made once: immutable and shared by all who get them.
+        self.fits = FlavorAttempt(flavor=name, mode=Mode.FIT)
+        self.fitting = FlavorChoice(name, Mode.FIT, 0, -1 if last else index)
+        self.refusal = FlavorAttempt(
+            flavor=name, mode=Mode.NO_FIT, no_fit_reason=NoFitReason.NoMatchingFlavor, problem=problem or ""
+        )
+
+
+class GroupPlan:
+    """A resource group as far as it is asked for."""
+
+    __slots__ = ("last", "options", "resources")
+
+    def __init__(self, resources: tuple[ResourceName, ...], options: tuple[FlavorOption, ...]) -> None:
+        self.resources = resources
+        self.options = options
+        self.last = len(options) - 1
+
+
+class SetPlan:
+    """Pod sets that get their flavors together: one, or those of a ``podSetGroupName``. ``members`` are their indexes.
+
+    ``undeclared`` are resources asked for on which the queue gives no quota.
+    """
+
+    __slots__ = ("delayed", "groups", "members", "on_nodes", "undeclared")
+
+    def __init__(
+        self, members: tuple[int, ...], groups: tuple[GroupPlan, ...], undeclared: tuple[ResourceName, ...]
+    ) -> None:
+        self.members = members
+        self.groups = groups
+        self.undeclared = undeclared
+        options = [option for group in groups for option in group.options]
+        self.on_nodes = frozenset(option.name for option in options if option.topology)
+        """Flavors on which these pods must be placed."""
+        self.delayed = frozenset(option.name for option in options if option.delayed)
+
+
+class Answer:
+    """What a pod set gets that fits at the first open flavor: the same objects for all workloads of its shape."""
+
+    __slots__ = ("asked", "assignment", "chosen", "held", "of", "requests", "usage")
+
+    def __init__(self, of: PodSetRequests, shortcut: "Shortcut", *, counts_pods: bool) -> None:
+        asked = {**of.requests, PODS: of.count} if counts_pods else of.requests
+        self.of = of
+        self.requests = asked
+        self.asked = tuple((cell, asked[name]) for name, _, cell in shortcut.cells)
+        self.usage = {fr: asked[name] for name, fr, _ in shortcut.cells}
+        self.chosen = (
+            PodSetChoice(
+                name=of.name, count=of.count, requests=asked, choices=shortcut.choices, attempts=shortcut.attempts
+            ),
+        )
+        flavors = {name: fr.flavor for name, fr, _ in shortcut.cells}
+        requests = {name: asked[name] for name in flavors}
+        self.held = (PodSetRequests(name=of.name, count=of.count, requests=requests, flavors=flavors),)
+        self.assignment: Assignment | None = None
+        """The whole of it, where the flavor is the last one: its bookmark then says to start anew, whenever it is."""
+        if shortcut.single:
+            self.assignment = self.assign(Bookmark(shortcut.tried))
+
+    def assign(self, bookmark: Bookmark) -> Assignment:
+        return Assignment(pod_sets=self.chosen, mode=Mode.FIT, usage=self.usage, bookmark=bookmark, held=self.held)
+
+
+class Shortcut:
+    """For one pod set and one resource group: what to answer when the first open flavor has room of its own.
+
+    By far the commonest answer, and the same objects for everybody who gets it.
+    """
+
+    __slots__ = ("_answers", "attempts", "cells", "choices", "option", "single", "tried")
+
+    def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
+        self.option = option
+        self.single = option.index == group.last
+        """Where it does not fit there is no other flavor to look at."""
+        self.cells = option.cells
+        self.attempts = (*(one.refusal for one in group.options[: option.index]), option.fits)
+        self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)
+        self.tried: tuple[Mapping[ResourceName, int], ...] = (
+            dict.fromkeys(group.resources, option.fitting.tried_index),
+        )
+        # By identity, and kept with what they are of, or the ids would be reused.
+        self._answers: dict[int, Answer] = {}
+
+    def answer(self, pod_set: PodSetRequests, *, counts_pods: bool) -> Answer:
+        known = self._answers.get(id(pod_set))
+        if known is None:
+            if len(self._answers) >= _ANSWERS:
+                self._answers.clear()
+            known = self._answers[id(pod_set)] = Answer(pod_set, self, counts_pods=counts_pods)
+        return known
+
+    @classmethod
+    def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
+        if len(sets) != 1 or len(sets[0].members) != 1 or len(sets[0].groups) != 1:
+            return None
+        if sets[0].undeclared or sets[0].on_nodes:
+            return None
+        group = sets[0].groups[0]
+        option = next((option for option in group.options if option.problem is None), None)
+        return None if option is None else cls(group, option)
+
+
+OnNodes = Mapping[int, frozenset[FlavorName]]
+"""For the pod set at each index the flavors on which its pods must be placed."""
+
+
+class Plan:
+    __slots__ = ("asking", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
+
+    def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool, implied: bool, asking: frozenset[int]) -> None:
+        self.sets = sets
+        self.counts_pods = counts_pods
+        """The queue gives a quota on pods."""
+        self.implied = implied
+        """All flavors of the queue have a topology: who asks for nothing is placed all the same."""
+        self.asking = asking
+        """The pod sets that ask for a topology."""
+        self.on_nodes: OnNodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
+        """By pod set; empty where nothing needs a place."""
+        self.shortcut = None if asking else Shortcut.of(sets)
+
+
+class Plans:
+    """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
+
+    __slots__ = ("_by_name", "_by_shape", "_cluster", "_generation", "_respects_annotation", "_topology")
+
+    def __init__(self, cluster: Cluster) -> None:
+        gates = cluster.config.gates
+        self._cluster = cluster
+        self._generation = cluster.generation
+        self._by_shape: dict[object, Plan] = {}
+        self._by_name: dict[tuple[ClusterQueueName, str], Plan] = {}
+        """By what a pending workload's shape is called: more names than plans, and no need to look at the pod sets."""
+        self._respects_annotation = gates.on("ConcurrentAdmission")
+        self._topology = gates.on("TopologyAwareScheduling")
+
+    def of(self, incoming: Incoming) -> Plan:
+        if self._generation != self._cluster.generation:
+            self._by_shape.clear()
+            self._by_name.clear()
+            self._generation = self._cluster.generation
+        if not incoming.shape:
+            return self._of_shape(incoming)
+        name = (incoming.queue.name, incoming.shape)
+        plan = self._by_name.get(name)
+        if plan is None:
+            if len(self._by_name) >= _REMEMBERED:
+                self._by_name.clear()
+            plan = self._by_name[name] = self._of_shape(incoming)
+        return plan
+
+    def _of_shape(self, incoming: Incoming) -> Plan:
+        info, queue = incoming.info, incoming.queue
+        workload = info.workload
+        specs, requests = workload.spec.pod_sets, info.pod_sets
+        allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
+        shape = (
+            queue.name,
+            queue.version,
+            allowed,
+            tuple(_shape(spec) for spec in specs),
+            tuple(tuple(one.requests) for one in requests),
+        )
+        plan = self._by_shape.get(shape)
+        if plan is None:
+            if len(self._by_shape) >= _REMEMBERED:
+                self._by_shape.clear()
+            plan = self._by_shape[shape] = self._compile(incoming, allowed)
+        return plan
+
+    def _compile(self, incoming: Incoming, allowed: str) -> Plan:
+        queue, info = incoming.queue, incoming.info
+        counts_pods = PODS in queue.group_of
+        names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
+        implied = self._topology and self._cluster.implies_topology(queue)
+        specs = info.workload.spec.pod_sets
+        sets = []
+        for members in _together(specs):
+            asked = {name: None for index in members for name in info.pod_sets[index].requests}
+            if counts_pods:
+                asked[PODS] = None
+            resources = tuple(asked)
+            pod_sets = [specs[index] for index in members]
+            groups = []
+            for number, group in enumerate(queue.groups):
+                wanted = tuple(name for name in resources if queue.group_of.get(name) == number)
+                # One that asks for nothing of the group runs wherever the others do.
+                takers = [
+                    specs[index]
+                    for index in members
+                    if PODS in wanted or not info.pod_sets[index].requests.keys().isdisjoint(wanted)
+                ]
+                if wanted:
+                    options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
+                    groups.append(GroupPlan(wanted, tuple(options)))
+            sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
+        asking = frozenset(index for index, one in enumerate(specs) if self._topology and asks(one))
+        return Plan(tuple(sets), counts_pods=counts_pods, implied=implied, asking=asking)
+
+    def _options(
+        self,
+        queue: QueueState,
+        group: Group,
+        wanted: tuple[ResourceName, ...],
+        pod_sets: list[PodSet],
+        takers: list[PodSet],
+        allowed: frozenset[FlavorName] | None,
+        *,
+        implied: bool,
+    ) -> Iterator[FlavorOption]:
+        last = len(group.flavors) - 1
+        # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
+        decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
+            self._cluster, [name for one in queue.groups for name in one.flavors]
+        )
+        binding = takers if decides else []
+        for index, name in enumerate(group.flavors):
+            flavor = self._cluster.flavors.get(name)
+            if allowed is not None and name not in allowed:
+                problem: str | None = f"the annotation {ALLOWED_FLAVORS} does not name flavor {name}"
+            elif flavor is None:
+                problem = f"there is no flavor {name}"
+            else:
+                problem = self._problem(flavor, pod_sets, binding, implied=implied)
+            option = FlavorOption(name, index, last=index == last, problem=problem)
+            option.cells = tuple(
+                (one, fr, queue.node.cells[fr]) for one in wanted for fr in [FlavorResource(name, one)]
+            )
+            if flavor is not None and self._topology:
+                needs = self._cluster.placement.needs
+                option.topology = any(needs(pod_set, flavor, implied=implied) for pod_set in pod_sets)
+                option.delayed = option.topology and _made_later(self._cluster, queue, name)
+            yield option
+
+    def _problem(
+        self, flavor: ResourceFlavor, pod_sets: list[PodSet], binding: list[PodSet], *, implied: bool
+    ) -> str | None:
+        """``binding`` are the pod sets whose nodes the flavor would decide."""
+        for pod_set in pod_sets:
+            problem = match_problem(pod_set, flavor)
+            if problem is not None:
+                return problem
+        for pod_set in binding if self._topology else ():
+            problem = self._cluster.placement.mismatch(pod_set, flavor)
+            if problem is None and not implied and flavor.spec.topology_name and not _asks_topology(pod_sets):
+                problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
+            if problem is not None:
+                return problem
+        return None
+
+
+def _shape(pod_set: PodSet) -> object:
+    """What decides which flavors a pod set may use, hashable."""
+    spec = pod_set.template.spec
+    affinity: NodeSelector | None = None
+    if spec.affinity is not None and spec.affinity.node_affinity is not None:
+        affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    annotations = pod_set.template.metadata.annotations
+    devices = device_ask(annotations) if annotations else None
+    # What is charged may be others by now, see honestunits.
+    parts = asks_for_parts(pod_set)
+    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request or devices or parts):
+        return None
+    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request, devices, parts
+
+
+def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:
+    """Indexes of the pod sets that share their flavors, in the order of each one's first."""
+    found: dict[object, list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        asked = pod_set.topology_request
+        group = asked.pod_set_group_name if asked is not None else None
+        found.setdefault(index if group is None else group, []).append(index)
+    return [tuple(members) for members in found.values()]
+
+
+def _asks_topology(pod_sets: list[PodSet]) -> bool:
+    return any(map(asks, pod_sets))
+
+
+def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:
+    known = map(cluster.flavors.get, names)
+    return any(one is not None and one.spec.topology_name is not None for one in known)
+
+
+def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool:
+    strategy = queue.object.spec.admission_checks_strategy
+    for rule in strategy.admission_checks if strategy is not None else ():
+        check = cluster.checks.get(rule.name)
+        holds = not rule.on_flavors or flavor in rule.on_flavors
+        if holds and check is not None and check.spec.controller_name in _NODE_MAKING:
+            return True
+    return False

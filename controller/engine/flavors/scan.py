@@ -1,0 +1,269 @@
+"""One resource group for one request: its flavors are tried in order, and the best of those tried is taken.
+
+Trying a flavor is arithmetic on the queue's cells; where that does not settle it, the preemption oracle is asked about
+each flavor-resource by itself. Which of two flavors is better, and whether a flavor found is good enough to look no
+further, is the queue's ``flavorFungibility`` (KEP-582).
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, Possibility, Shortfall
+from controller.engine.flavors.plan import FlavorOption, GroupPlan
+from controller.engine.model.config import EngineConfig
+from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.quota.cells import Cell
+from controller.engine.quota.queuestate import Policies
+
+_MODES = {
+    Possibility.NO_CANDIDATES: Mode.NO_CANDIDATES,
+    Possibility.PREEMPT: Mode.PREEMPT,
+    Possibility.RECLAIM: Mode.RECLAIM,
+}
+_POSSIBILITIES = {mode: possibility for possibility, mode in _MODES.items()}
+
+Rank = tuple[int, int, int]
+
+
+class Oracle(Protocol):
+    """What preemption could do for one flavor-resource alone, topology left aside."""
+
+    def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
+        """Whether ``amount`` could be made room for, by whom, and the level it would then borrow at."""
+
+
+class Rules:
+    """The policies of one queue that decide among its flavors."""
+
+    __slots__ = ("borrow_before_preempt", "fungible", "preempt_while_borrowing", "stop_at_borrow", "stop_at_preempt")
+
+    def __init__(self, policies: Policies, config: EngineConfig) -> None:
+        self.fungible = config.gates.on("FlavorFungibility")
+        self.borrow_before_preempt = policies.preference != "PreemptionOverBorrowing"
+        self.stop_at_borrow = policies.when_can_borrow != "TryNextFlavor"
+        self.stop_at_preempt = policies.when_can_preempt != "TryNextFlavor"
+        # A missing policy is not Never here, though it yields no candidates (fact 22 of the conformance data).
+        self.preempt_while_borrowing = policies.borrow_within_cohort != "Never" or (
+            config.fair_sharing is not None and policies.reclaim_within_cohort != "Never"
+        )
+
+    def rank(self, mode: Mode, borrow: int) -> Rank:
+        """The larger the better. Whatever the preference, nothing is worse than no fit, then than no candidates."""
+        if mode <= Mode.NO_CANDIDATES:
+            return (mode, -borrow, 0)
+        if self.borrow_before_preempt:
+            return (Mode.PREEMPT, mode, -borrow)
+        return (Mode.PREEMPT, -borrow, mode)
+
+    def stand_rank(self, stand: tuple[Mode, int]) -> Rank:
+        return self.rank(*stand)
+
+    def good_enough(self, mode: Mode, borrow: int) -> bool:
+        """Whether to look no further."""
+        if not self.fungible:
+            return mode is Mode.FIT
+        if mode <= Mode.NO_CANDIDATES:
+            return False
+        return (mode is Mode.FIT or self.stop_at_preempt) and (borrow == 0 or self.stop_at_borrow)
+
+
+class Request:
+    """What one resource group is asked for. ``assumed`` is what earlier pod sets of the workload have taken already.
+
+    ``kept``: the flavors an elastic slice must stay on, ``held`` what its predecessor holds of each resource: only the
+    increase is asked for. ``pinned``: the only flavor to look at, by resource.
+    """
+
+    __slots__ = ("amounts", "assumed", "held", "incoming", "kept", "pinned", "start")
+
+    def __init__(
+        self,
+        incoming: Incoming,
+        amounts: Mapping[ResourceName, Amount],
+        assumed: Mapping[FlavorResource, Amount],
+        start: int = 0,
+        *,
+        kept: Mapping[ResourceName, FlavorName] | None = None,
+        held: Mapping[ResourceName, Amount] | None = None,
+        pinned: Mapping[ResourceName, FlavorName] | None = None,
+    ) -> None:
+        self.incoming = incoming
+        self.amounts = amounts
+        self.assumed = assumed
+        self.start = start
+        self.kept = kept
+        self.held = held
+        self.pinned = pinned
+
+    def amount(self, name: ResourceName, fr: FlavorResource) -> Amount:
+        """What would be charged to this flavor-resource by all pod sets so far, this one included."""
+        amount = self.amounts[name]
+        if self.held is not None:
+            amount = max(0, amount - self.held.get(name, 0))
+        return amount + self.assumed.get(fr, 0) if self.assumed else amount
+
+
+class Found(NamedTuple):
+    """``choices`` is empty where no flavor is better than no fit. ``no_fit_reason``: why those that were tried did not
+    fit, also where another was found; NONE where all did.
+    """
+
+    choices: dict[ResourceName, FlavorChoice]
+    attempts: list[FlavorAttempt]
+    no_fit_reason: NoFitReason = NoFitReason.NONE
+
+
+def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
+    """Among alternatives the one nearest to fitting tells what is waited for; NONE where no attempt says no."""
+    return min((one.no_fit_reason for one in attempts if one.mode is Mode.NO_FIT), default=NoFitReason.NONE)
+
+
+_Stand = tuple[Mode, int]
+"""Mode and borrow level of one resource."""
+_FITS: Final[_Stand] = (Mode.FIT, 0)
+_UNFIT: Final[_Stand] = (Mode.NO_FIT, 0)
+
+
+class _Best:
+    __slots__ = ("attempt", "option", "rank", "stands")
+
+    def __init__(self) -> None:
+        self.rank: Rank = (Mode.NO_FIT, 0, 0)
+        self.option: FlavorOption | None = None
+        self.stands: list[_Stand] = []
+
+
+def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Found:
+    """Try the flavors from ``request.start`` on."""
+    attempts: list[FlavorAttempt] = []
+    best = _Best()
+    tried = -1
+    for option in group.options[request.start :]:
+        pinned = request.pinned
+        if pinned is not None and any(pinned.get(name) != option.name for name in group.resources):
+            continue
+        tried = option.index
+        if option.problem is not None:
+            attempts.append(option.refusal)
+            continue
+        attempt, stands = _try(option, request, rules, oracle)
+        attempts.append(attempt)
+        if attempt.mode is Mode.NO_FIT:
+            continue
+        rank = rules.rank(attempt.mode, attempt.borrow)
+        stop = rules.good_enough(attempt.mode, attempt.borrow)
+        if stop or rank > best.rank:
+            best.rank, best.option, best.stands = rank, option, stands
+        if stop:
+            break
+    if best.option is None:
+        return Found({}, attempts, least_severe(attempts))
+    place = tried if tried != group.last and rules.fungible else -1
+    choices = {
+        name: _choice(best.option, mode, borrow, place)
+        for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
+    }
+    return Found(choices, attempts, least_severe(attempts) if len(attempts) > 1 else NoFitReason.NONE)
+
+
+def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> FlavorChoice:
+    ready = option.fitting
+    if mode is Mode.FIT and borrow == 0 and tried == ready.tried_index:
+        return ready
+    return FlavorChoice(option.name, mode, borrow, tried)
+
+
+def _try(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+    """How the request stands with one flavor, resource by resource in the group's order."""
+    if request.kept is not None:
+        conflict = _slice_conflict(option, request.kept)
+        if conflict:
+            reason = NoFitReason.NoMatchingFlavor
+            return FlavorAttempt(flavor=option.name, mode=Mode.NO_FIT, no_fit_reason=reason, problem=conflict), []
+    for name, fr, cell in option.cells:
+        amount = request.amount(name, fr)
+        borrows = cell.parent is not None and cell.usage + amount > cell.subtree_quota
+        if borrows or (amount > cell.available() and amount):
+            return _weigh(option, request, rules, oracle)
+    return option.fits, [_FITS] * len(option.cells)
+
+
+def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+    """As ``_try``, where the request is not simply within what is free of the queue's own quota.
+
+    The oracle is asked last, and not at all where some resource does not fit anyway.
+    """
+    stands: list[_Stand] = []
+    short: list[Shortfall] = []
+    unsettled: list[tuple[int, FlavorResource, Amount]] = []
+    reason, unfit_borrow = NoFitReason.NONE, 0
+    node = request.incoming.queue.node
+    for index, (name, fr, cell) in enumerate(option.cells):
+        amount = request.amount(name, fr)
+        available = cell.available()
+        if amount <= available or amount == 0:
+            borrows = cell.parent is not None and cell.usage + amount > cell.subtree_quota
+            stands.append((Mode.FIT, node.borrow_level(fr, amount).height) if borrows else _FITS)
+            continue
+        potential = cell.potential()
+        short.append(_shortfall(name, cell, amount, available, potential))
+        stands.append(_UNFIT)
+        if amount > potential:
+            reason, unfit_borrow = NoFitReason.ExceedsMaxQuota, 0
+            continue
+        if cell.nominal >= amount or rules.preempt_while_borrowing:
+            unsettled.append((index, fr, amount))
+            continue
+        level = node.borrow_level(fr, amount)
+        if level.below_root:
+            unsettled.append((index, fr, amount))
+        elif reason is NoFitReason.NONE:
+            reason, unfit_borrow = NoFitReason.WaitingForQuota, level.height
+    if reason is not NoFitReason.NONE:
+        mode, borrow = Mode.NO_FIT, unfit_borrow
+    else:
+        for index, fr, amount in unsettled:
+            possibility, after = oracle.simulate(request.incoming, fr, amount)
+            stands[index] = (_MODES[possibility], after)
+        mode, borrow = min(stands, key=rules.stand_rank) if len(stands) > 1 else stands[0]
+    attempt = FlavorAttempt(
+        flavor=option.name,
+        mode=mode,
+        borrow=borrow,
+        possibility=_POSSIBILITIES.get(mode),
+        no_fit_reason=reason,
+        shortfalls=tuple(short),
+    )
+    return attempt, stands
+
+
+def weigh_alone(
+    option: FlavorOption, request: Request, rules: Rules, oracle: Oracle
+) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
+    """As ``scan``, where this flavor is the only one open and the last of its group."""
+    attempt, stands = _weigh(option, request, rules, oracle)
+    if attempt.mode is Mode.NO_FIT:
+        return attempt, {}
+    pairs = zip(option.cells, stands, strict=True)
+    return attempt, {cell[0]: _choice(option, mode, borrow, -1) for cell, (mode, borrow) in pairs}
+
+
+def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName]) -> str:
+    """A slice that replaces another stays on its flavors."""
+    for name, _, _ in option.cells:
+        flavor = kept.get(name, option.name)
+        if flavor != option.name:
+            return f"the slice that this one replaces has {name} on flavor {flavor}"
+    return ""
+
+
+def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> Shortfall:
+    return Shortfall(
+        resource=name,
+        needed=needed,
+        available=max(available, 0),
+        potential=min(potential, UNLIMITED),
+        nominal=min(cell.nominal, UNLIMITED),
+        used=cell.usage,
+    )

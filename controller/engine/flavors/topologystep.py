@@ -1,0 +1,129 @@
+"""The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are asked.
+
+What fits by quota and finds no place now needs preemption; what finds none even with everything gone that may be made
+to go does not fit. The functions around it serve the cycle, which places again once it knows its victims.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.engine.cluster.cluster import Cluster
+from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
+from controller.engine.flavors.plan import OnNodes, Plan
+from controller.engine.model.podrequests import one_pod
+from controller.engine.model.resources import FlavorName, ResourceName
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.port import NotPlaced, PlacementRequest
+from controller.objects.workload import PodSet
+
+_replace: Final = msgspec.structs.replace
+
+
+def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
+    """A pod set runs on the nodes of one topology: with several it is refused, and with none where it asks for one or
+    its queue has nothing else (who requests nothing gets no flavor).
+    """
+    return [
+        _unless_torn(one, sorted(_flavors(one, index, plan.on_nodes)), asks=plan.implied or index in plan.asking)
+        for index, one in enumerate(chosen)
+    ]
+
+
+def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
+    if asks and not flavors and not one.refused:
+        problem = "its pods must be placed, and it has no flavor that names a topology"
+        return _replace(one, refused=True, choices={}, problems=(*one.problems, problem))
+    if len(flavors) <= 1:
+        return one
+    problem = f"its resources are on several flavors with a topology: {', '.join(flavors)}"
+    return _replace(one, refused=True, problems=(*one.problems, problem))
+
+
+def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> list[PlacementRequest]:
+    """What must be placed; pod sets whose topology waits for a check are left out."""
+    specs = incoming.info.workload.spec.pod_sets
+    found = []
+    for index, one in enumerate(chosen):
+        for flavor in _flavors(one, index, plan.on_nodes):
+            if not one.delayed_topology:
+                previous = _previous(incoming, one.name)
+                found.append(
+                    PlacementRequest(
+                        pod_set=specs[index],
+                        count=one.count,
+                        flavor=flavor,
+                        single_pod=single_pod(specs[index]),
+                        implied=plan.implied and index not in plan.asking,
+                        previous=previous,
+                    )
+                )
+    return found
+
+
+def place(
+    cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: Sequence[PodSetChoice]
+) -> tuple[list[PodSetChoice], NoFitReason]:
+    """``chosen`` with their topologies, or with the modes that they have without one."""
+    sets = list(chosen)
+    fits = all(one.mode is Mode.FIT for one in sets)
+    # Where quota says no, places are of no use: it is enough to know that there are some.
+    if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
+        answer = cluster.placement.place(wanted, on_empty=False)
+        if isinstance(answer, NotPlaced):
+            sets = _downgraded(sets, answer, Mode.PREEMPT)
+        elif fits:
+            return with_topologies(sets, answer.topologies), NoFitReason.NONE
+    answer = cluster.placement.place(wanted, on_empty=True)
+    if isinstance(answer, NotPlaced):
+        return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
+    # What is kept for it while nobody can go; with victims it gets the places that they leave.
+    return with_topologies(sets, answer.topologies), NoFitReason.NONE
+
+
+def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
+    """A set of no pods has no places."""
+    found = {name: usage for name, usage in placed.items() if usage.domains}
+    return [_replace(one, topology=found[one.name]) if one.name in found else one for one in chosen]
+
+
+def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
+    return one_pod(pod_set.template.spec)
+
+
+def _flavors(one: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:
+    return {choice.flavor for choice in one.choices.values()} & on_nodes.get(index, frozenset())
+
+
+def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
+    if incoming.replaces is None:
+        return None
+    return next((one.topology for one in incoming.replaces.info.pod_sets if one.name == name), None)
+
+
+def _downgraded(chosen: Sequence[PodSetChoice], failed: NotPlaced, mode: Mode) -> list[PodSetChoice]:
+    return [_lowered(one, failed.problem, mode) if one.name == failed.pod_set else one for one in chosen]
+
+
+def _lowered(one: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
+    choices = {
+        name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
+        if choice.mode is Mode.FIT or mode is Mode.NO_FIT
+        else choice
+        for name, choice in one.choices.items()
+    }
+    problems = one.problems if problem in one.problems else (*one.problems, problem)
+    attempts = one.attempts
+    if mode is Mode.NO_FIT:
+        flavors = {choice.flavor for choice in choices.values()}
+        attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
+    return _replace(one, choices=choices, problems=problems, attempts=attempts)
+
+
+def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:
+    if attempt.mode is Mode.NO_FIT:
+        return attempt
+    reason = NoFitReason.TopologyPlacementFailed
+    return FlavorAttempt(flavor=attempt.flavor, mode=Mode.NO_FIT, borrow=attempt.borrow, no_fit_reason=reason)

@@ -1,0 +1,124 @@
+"""What a site decides about the engine: a plain view of the configuration, free of files and API versions.
+
+``controller.config`` makes it from Kueue's configuration file; tests and ``tessera simulate`` may write it down
+directly. By default every feature that can be off is off, those beyond the peer among them.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.podrequests import RequestRules
+from controller.engine.model.resources import ResourceName
+from controller.engine.quota.shares import PreemptionStrategy
+
+BOTH_STRATEGIES: Final = (
+    PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
+    PreemptionStrategy.LESS_THAN_INITIAL_SHARE,
+)
+
+
+class FairSharing(msgspec.Struct, frozen=True, kw_only=True):
+    """Cohorts share by dominant resource share; ``strategies`` are tried in this order."""
+
+    strategies: tuple[PreemptionStrategy, ...] = BOTH_STRATEGIES
+
+
+class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
+    """Local queues of one cluster queue go by past usage, which halves every ``half_life_s``.
+
+    A half-life of 0 keeps no history. ``resource_weights`` hold 1 for what they do not name. Source: KEP 4136.
+    """
+
+    half_life_s: float
+    sampling_interval_s: float = 300.0
+    resource_weights: Mapping[ResourceName, float] = {}
+
+
+class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
+    """Workloads whose pods are not all ready in time are evicted and wait longer each time. Source: KEP 349.
+
+    ``timeout_s`` counts from admission, ``recovery_timeout_s`` from a pod's failure (None: no such limit). The n-th
+    requeue waits ``backoff_base_s * 2**(n-1)``, at most ``backoff_max_s``; after ``backoff_limit_count`` of them (None:
+    never) the workload is deactivated. ``requeue_by_eviction``: it queues by its eviction's time, else its creation's.
+    """
+
+    timeout_s: float = 1800.0
+    recovery_timeout_s: float | None = 1800.0
+    block_admission: bool = False
+    requeue_by_eviction: bool = True
+    backoff_limit_count: int | None = None
+    backoff_base_s: float = 60.0
+    backoff_max_s: float = 3600.0
+
+
+class QuotaCheckStrategy(StrEnum):
+    """What a request for a resource that the cluster queue gives no quota on means."""
+
+    BLOCK_UNDECLARED = "BlockUndeclared"
+    IGNORE_UNDECLARED = "IgnoreUndeclared"
+
+
+class Backfill(StrEnum):
+    """Whether a blocked head keeps a reservation that others may pass only without delaying it."""
+
+    NONE = "none"
+    CONSERVATIVE = "conservative"
+
+
+class VictimOrder(StrEnum):
+    """Who goes first among victims of equal policy rank: the newest admission, or the least lost resource-time."""
+
+    NEWEST = "newest"
+    LEAST_LOST = "leastLost"
+
+
+class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an admitted workload runs before it may be preempted, in seconds; 0 is not at all.
+
+    A cluster queue's annotation wins over ``by_priority_class`` (WorkloadPriorityClass or PriorityClass, by name), and
+    that over ``default_s``.
+    """
+
+    default_s: float = 0.0
+    by_priority_class: Mapping[str, float] = {}
+
+    def of(self, priority_class: str, *, queue_s: float | None = None) -> float:
+        """Seconds for a workload of this class (empty: none) in a queue whose annotation says ``queue_s``."""
+        return self.by_priority_class.get(priority_class, self.default_s) if queue_s is None else queue_s
+
+    def protects(self, *, queue_s: float | None = None) -> bool:
+        """Whether it protects anybody in such a queue."""
+        return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
+
+
+class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
+    """What Kueue does not have, one field for each feature. All off is Kueue's behaviour."""
+
+    reserve_for_preemptor: bool = False
+    """Capacity of evicted workloads is the preemptor's until it starts."""
+    no_eviction_cycles: bool = False
+    """No two workloads evict each other without a change from outside."""
+    minimum_runtime: MinimumRuntime | None = None
+    """None: off, queues' annotations included."""
+    backfill: Backfill = Backfill.NONE
+    victim_order: VictimOrder = VictimOrder.NEWEST
+    keep_linked_gpus: bool = False
+    """Nodes are chosen so that large blocks of linked GPUs stay whole for those who will ask for them."""
+    quota_from_capacity: bool = False
+    """Quotas may be written as shares of live healthy capacity."""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the engine is told; None stands for a feature that is off."""
+
+    gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    quota_check_strategy: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    request_rules: RequestRules = msgspec.field(default_factory=RequestRules)
+    beyond: BeyondPeer = BeyondPeer()

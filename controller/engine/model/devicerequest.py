@@ -1,0 +1,137 @@
+"""What a pod template asks of the GPUs that its pods get: how they are linked, which product, how much memory.
+
+The annotations are Tessera's own. A template without them asks for a number of devices and nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from controller.engine.model.gpuparts import Part, parts_of
+from controller.engine.model.limitrange import ResourceProblem
+from controller.engine.model.resources import ResourceName
+from controller.objects.pods import PodTemplateSpec
+from controller.objects.workload import Workload
+from inventory.layout.entries import PERCENT_RESOURCE
+
+REQUIRED_LINK: Final = "tessera.dev/required-gpu-link"
+PREFERRED_LINK: Final = "tessera.dev/preferred-gpu-link"
+PRODUCT: Final = "tessera.dev/gpu-product"
+MIN_MEMORY: Final = "tessera.dev/min-gpu-memory-gib"
+ANNOTATIONS: Final = (REQUIRED_LINK, PREFERRED_LINK, PRODUCT, MIN_MEMORY)
+
+_PERCENT: Final = ResourceName(PERCENT_RESOURCE)
+_MOST_GIB: Final = 65_536
+_SHOWN: Final = 80
+_MIB_IN_GIB: Final = 1024
+
+
+class Link(StrEnum):
+    """What must hold for every two of a pod's GPUs."""
+
+    NVLINK = "nvlink"
+    """They are joined by NVLink, directly or through a switch."""
+    PCIE = "pcie"
+    """They are below one PCIe root (host bridge)."""
+    NUMA = "numa"
+    """They are on one NUMA node."""
+
+
+class DeviceAsk(NamedTuple):
+    """``wished``: the link is preferred only. ``product`` is empty and ``min_memory_mib`` 0 where any will do.
+
+    ``split``: of percents, what must lie on one GPU each, where that is not all of them together.
+    """
+
+    link: Link | None = None
+    wished: bool = False
+    product: str = ""
+    min_memory_mib: int = 0
+    split: tuple[Part, ...] = ()
+
+    @property
+    def binding(self) -> bool:
+        """Whether some GPUs are not good enough: the pod must be placed by its devices."""
+        return bool(self.product or self.min_memory_mib or (self.link is not None and not self.wished))
+
+    def relaxed(self) -> "DeviceAsk":
+        """Without what is only wished for."""
+        return self._replace(link=None, wished=False) if self.wished else self
+
+    def strict(self) -> "DeviceAsk":
+        """With what is wished for as if it were required."""
+        return self._replace(wished=False)
+
+
+ANY: Final = DeviceAsk()
+
+
+def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
+    """None where nothing is asked. Values that say nothing are passed over: ``device_problems`` refuses them."""
+    if not annotations:
+        return None
+    found = [annotations.get(name) for name in ANNOTATIONS]
+    if not any(found):
+        return None
+    required, preferred, product, memory = found
+    return DeviceAsk(
+        link=_link(required) or _link(preferred),
+        wished=_link(required) is None and _link(preferred) is not None,
+        product=normal(product or ""),
+        min_memory_mib=_gib(memory) * _MIB_IN_GIB,
+    )
+
+
+def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
+    """What a pod asks of its GPUs; percents are always placed by the device: those of a container lie on one GPU."""
+    asked = device_ask(template.metadata.annotations)
+    if not single_pod.get(_PERCENT):
+        return asked
+    parts = parts_of(template.spec, _PERCENT)
+    plain = len(parts) <= 1 and all(part.size == part.step for part in parts)
+    return asked or ANY if plain else (asked or ANY)._replace(split=parts)
+
+
+def normal(product: str) -> str:
+    """As in the label ``nvidia.com/gpu.product``, where NVML's spaces are dashes."""
+    return "-".join(product.split())
+
+
+def device_problems(workload: Workload) -> list[ResourceProblem]:
+    """Each annotation whose value is none of those allowed, with what was found and what is expected."""
+    return [
+        ResourceProblem(f"spec.podSets[{index}].template.metadata.annotations", (name,), said)
+        for index, pod_set in enumerate(workload.spec.pod_sets)
+        if pod_set.template.metadata.annotations
+        for name, said in _problems(pod_set.template.metadata.annotations)
+    ]
+
+
+def _problems(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name in (REQUIRED_LINK, PREFERRED_LINK):
+        value = annotations.get(name)
+        if value is not None and _link(value) is None:
+            yield name, f"found {_shown(value)}, expected one of {', '.join(Link)}"
+    if REQUIRED_LINK in annotations and PREFERRED_LINK in annotations:
+        yield PREFERRED_LINK, f"found beside {REQUIRED_LINK}, expected one of the two"
+    product = annotations.get(PRODUCT)
+    if product is not None and not normal(product):
+        yield PRODUCT, f"found {_shown(product)}, expected a product as in the label nvidia.com/gpu.product"
+    memory = annotations.get(MIN_MEMORY)
+    if memory is not None and not _gib(memory):
+        yield MIN_MEMORY, f"found {_shown(memory)}, expected a whole number of GiB from 1 to {_MOST_GIB}"
+
+
+def _link(value: str | None) -> Link | None:
+    return next((one for one in Link if one == value), None)
+
+
+def _gib(value: str | None) -> int:
+    """0 for what is no number in the bounds."""
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > len(str(_MOST_GIB)):
+        return 0
+    return int(value) if int(value) <= _MOST_GIB else 0
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")

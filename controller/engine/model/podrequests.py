@@ -1,0 +1,191 @@
+"""What one pod asks for: a pod template after the cluster's defaults, and the sum of its containers.
+
+``PodSpec`` -> ``defaulted`` (RuntimeClass overhead, LimitRange defaults, limits as requests) -> ``pod_requests``
+(nano-units, exact) -> ``RequestRules.apply`` (excluded and transformed resources) -> whole amounts for quota.
+Exact sums are rounded up once, at the end.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Literal
+
+import msgspec
+
+from controller.engine.model.honestunits import HonestUnits
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.resources import CPU, UNLIMITED, Amount, ResourceName
+from controller.objects.meta import Resources
+from controller.objects.pods import Container, PodSpec, ResourceRequirements
+from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
+
+Nanos = dict[ResourceName, int]
+"""Resource -> exact amount in nano-units."""
+
+_POD_LEVEL = ("cpu", "memory")
+_POD_LEVEL_PREFIX = "hugepages-"
+
+
+def whole_amount(resource: str, nanos: int) -> Amount:
+    """Nano-units as the engine counts them: milli-units of cpu, whole units otherwise, rounded up, at most UNLIMITED.
+
+    A negative amount counts as nothing.
+    """
+    if nanos <= 0:
+        return 0
+    unit = MILLI_IN_NANO if resource == CPU else NANO
+    return min(-(-nanos // unit), UNLIMITED)
+
+
+def amount_of(resource: str, quantity: Quantity) -> Amount:
+    return whole_amount(resource, quantity.nanos)
+
+
+def amounts(resources: Mapping[str, Quantity]) -> dict[ResourceName, Amount]:
+    return {ResourceName(name): amount_of(name, quantity) for name, quantity in resources.items()}
+
+
+def pod_requests(spec: PodSpec) -> Nanos:
+    """What the scheduler counts for one pod of this spec, in nano-units.
+
+    Init containers run one after another beside the sidecars (restart policy Always) started before them, so the pod
+    needs the larger of that peak and of the sum of everything that keeps running. Resources of the pod as a whole
+    replace the containers' sums; overhead comes on top.
+    """
+    running: Nanos = {}
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for container in spec.containers:
+        _add(running, container.resources.requests)
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            _add(running, container.resources.requests)
+            _add(sidecars, container.resources.requests)
+            needed = sidecars
+        else:
+            needed = dict(sidecars)
+            _add(needed, container.resources.requests)
+        for name, nanos in needed.items():
+            peak[name] = max(peak.get(name, nanos), nanos)
+    for name, nanos in peak.items():
+        running[name] = max(running.get(name, nanos), nanos)
+    if spec.resources is not None:
+        for key, quantity in spec.resources.requests.items():
+            if key in _POD_LEVEL or key.startswith(_POD_LEVEL_PREFIX):
+                running[ResourceName(key)] = quantity.nanos
+    _add(running, spec.overhead)
+    return running
+
+
+def _add(total: Nanos, resources: Mapping[str, Quantity]) -> None:
+    for key, quantity in resources.items():
+        name = ResourceName(key)
+        total[name] = total.get(name, 0) + quantity.nanos
+
+
+def defaulted(spec: PodSpec, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> PodSpec:
+    """``spec`` as a pod made from it would look: ``overheads`` by RuntimeClass name, ``limits`` of its namespace.
+
+    LimitRange defaults come before limits stand in for missing requests, as the peer has it.
+    """
+    container_limits, pod_limits = limits.of("Container"), limits.of("Pod")
+
+    def filled(given: ResourceRequirements, default: Resources, default_request: Resources) -> ResourceRequirements:
+        limited = {**default, **given.limits}
+        requests = {**limited, **default_request, **given.requests}
+        return msgspec.structs.replace(given, limits=limited, requests=requests)
+
+    def container(given: Container) -> Container:
+        resources = filled(given.resources, container_limits.default, container_limits.default_request)
+        return given if resources == given.resources else msgspec.structs.replace(given, resources=resources)
+
+    overhead = spec.overhead
+    if not overhead and spec.runtime_class_name is not None:
+        overhead = overheads.get(spec.runtime_class_name, {})
+    resources = spec.resources
+    if resources is not None:
+        resources = filled(resources, pod_limits.default, pod_limits.default_request)
+    return msgspec.structs.replace(
+        spec,
+        init_containers=tuple(map(container, spec.init_containers)),
+        containers=tuple(map(container, spec.containers)),
+        resources=resources,
+        overhead=overhead,
+    )
+
+
+def one_pod(spec: PodSpec) -> dict[ResourceName, Amount]:
+    """What one pod takes where it runs, whatever of it quota counts. A limit stands in for a request that is missing:
+    the API server does that to pods, and a workload that holds quota comes as its owner wrote it.
+    """
+    every = (*spec.containers, *spec.init_containers)
+    if any(name not in one.resources.requests for one in every for name in one.resources.limits) or spec.resources:
+        spec = defaulted(spec, overheads={}, limits=LimitSummary())
+    return {name: whole_amount(name, nanos) for name, nanos in pod_requests(spec).items()}
+
+
+class Transformation(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the configuration's ``resources.transformations``.
+
+    Each unit of ``input`` (times the amount of ``multiply_by`` where the pod asks for that too) counts as ``outputs``;
+    Replace drops the input itself.
+    """
+
+    input: str
+    strategy: Literal["Retain", "Replace"] = "Retain"
+    multiply_by: str = ""
+    outputs: Mapping[str, Quantity]
+
+
+class RequestRules:
+    """How requests are counted against quota: what is left out, and what counts as something else.
+
+    A transformation of a GPU resource stands in the place of its honest units.
+    """
+
+    __slots__ = ("_excluded", "_transformations", "_units")
+
+    def __init__(
+        self,
+        *,
+        exclude_prefixes: Iterable[str] = (),
+        transformations: Iterable[Transformation] = (),
+        units: HonestUnits | None = None,
+    ) -> None:
+        self._excluded = tuple(exclude_prefixes)
+        self._transformations = {rule.input: rule for rule in transformations}
+        self._units = units
+
+    def apply(self, requests: Nanos) -> dict[ResourceName, Amount]:
+        """The amounts one pod is charged.
+
+        What is put out is summed over all inputs, negative outputs being an allowance; the sum counts from 0 up and is
+        then added to what the pod asks for under that name itself: an allowance lowers no direct request.
+        """
+        counted = {name: nanos for name, nanos in requests.items() if not name.startswith(self._excluded)}
+        if self._units is None and not any(name in self._transformations for name in counted):
+            return {name: whole_amount(name, nanos) for name, nanos in counted.items()}
+        direct: Nanos = {}
+        put_out: dict[ResourceName, Fraction] = {}
+        for name, nanos in counted.items():
+            rule = self._transformations.get(name)
+            if rule is None or rule.strategy == "Retain":
+                direct[name] = max(nanos, 0)
+            if rule is None:
+                for unit, worth in self._units.of(name).items() if self._units is not None else ():
+                    put_out[unit] = put_out.get(unit, Fraction(0)) + Fraction(nanos, NANO) * worth
+                continue
+            inputs = Fraction(nanos, NANO)
+            multiplier = counted.get(ResourceName(rule.multiply_by))
+            if multiplier is not None:
+                inputs *= Fraction(multiplier, NANO)
+            for key, factor in rule.outputs.items():
+                output = ResourceName(key)
+                put_out[output] = put_out.get(output, Fraction(0)) + inputs * factor.fraction
+        for name, amount in put_out.items():
+            direct[name] = direct.get(name, 0) + max(-(-(amount.numerator * NANO) // amount.denominator), 0)
+        return {name: whole_amount(name, nanos) for name, nanos in direct.items()}
+
+
+def scaled(requests: Mapping[ResourceName, Amount], count: int) -> dict[ResourceName, Amount]:
+    """The amounts of ``count`` pods."""
+    return {name: min(amount * count, UNLIMITED) for name, amount in requests.items()}

@@ -1,0 +1,225 @@
+"""A workload as the engine sees it: what it takes, of which flavors, and where it stands in its queue.
+
+``Workload`` -> ``adjusted`` (the cluster's defaults filled into its templates) -> ``WorkloadInfo.of`` -> requests a pod
+set, usage a flavor. Nothing here looks at a clock: times are those that the object carries.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from controller.engine.model.devicerequest import DeviceAsk, devices_of
+from controller.engine.model.encoding import Domain, decode
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
+from controller.engine.model.podrequests import RequestRules, amounts, defaulted, one_pod, pod_requests, scaled
+from controller.engine.model.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+    WorkloadKey,
+)
+from controller.objects.meta import Resources, epoch_s, find_condition
+from controller.objects.pods import PodSpec
+from controller.objects.quantity import Quantity
+from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
+
+PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
+
+_OWN_KEY = WorkloadKey("")
+
+# A workload that was reclaimed while it borrowed goes behind those that were queued when it was preempted.
+_BEHIND_S = 0.001
+
+
+class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod set runs, and what one of its pods takes there: its whole request, not what quota counts."""
+
+    levels: tuple[str, ...]
+    domains: tuple[Domain, ...]
+    single_pod: Mapping[ResourceName, Amount]
+    devices: DeviceAsk | None = None
+    """What the template asks of its GPUs."""
+
+
+class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the ``count`` pods of a set ask for together. ``flavors`` are those assigned; empty while pending."""
+
+    name: str
+    count: int
+    requests: Mapping[ResourceName, Amount]
+    flavors: Mapping[ResourceName, FlavorName]
+    topology: TopologyUsage | None = None
+
+    def scaled_to(self, count: int) -> "PodSetRequests":
+        """The same set with ``count`` pods, each taking an equal part of what they take now."""
+        if count == self.count:
+            return self
+        each = {name: amount // self.count if self.count else 0 for name, amount in self.requests.items()}
+        return msgspec.structs.replace(self, count=count, requests=scaled(each, count))
+
+
+class WorkloadUsage(msgspec.Struct, frozen=True):
+    """Amounts by flavor-resource, and by resource where no flavor is assigned yet."""
+
+    assigned: dict[FlavorResource, Amount]
+    unassigned: dict[ResourceName, Amount]
+
+
+class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """``cluster_queue`` is the one it holds quota in; empty while it holds none."""
+
+    workload: Workload
+    cluster_queue: ClusterQueueName
+    pod_sets: tuple[PodSetRequests, ...]
+    key: WorkloadKey = _OWN_KEY
+    """The workload's own where none is given: kept, because every try asks for it many times."""
+
+    def __post_init__(self) -> None:
+        if self.key is _OWN_KEY:
+            msgspec.structs.force_setattr(self, "key", self.workload.key)
+
+    @classmethod
+    def of(cls, workload: Workload, *, rules: RequestRules, gates: FeatureGates) -> "WorkloadInfo":
+        """From an adjusted workload. What holds quota is charged as it was admitted, not as rules say today.
+
+        Raises TopologyEncodingError for an admission whose topology assignment contradicts itself.
+        """
+        admission = workload.status.admission
+        if admission is None:
+            cluster_queue, pod_sets = "", _pending(workload, rules, gates)
+        else:
+            cluster_queue, pod_sets = admission.cluster_queue, _admitted(workload, admission, gates)
+        return cls(workload=workload, cluster_queue=ClusterQueueName(cluster_queue), pod_sets=tuple(pod_sets))
+
+    def usage(self) -> WorkloadUsage:
+        return usage_of(self.pod_sets)
+
+
+def usage_of(pod_sets: tuple[PodSetRequests, ...]) -> WorkloadUsage:
+    """The sum over all pod sets."""
+    assigned: dict[FlavorResource, Amount] = {}
+    unassigned: dict[ResourceName, Amount] = {}
+    for pod_set in pod_sets:
+        for resource, amount in pod_set.requests.items():
+            flavor = pod_set.flavors.get(resource)
+            if flavor is None:
+                unassigned[resource] = min(unassigned.get(resource, 0) + amount, UNLIMITED)
+            else:
+                cell = FlavorResource(flavor, resource)
+                assigned[cell] = min(assigned.get(cell, 0) + amount, UNLIMITED)
+    return WorkloadUsage(assigned, unassigned)
+
+
+def active_counts(workload: Workload, gates: FeatureGates) -> dict[str, int]:
+    """The pods of each set that still need resources: those reported as reclaimable do not."""
+    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    if gates.on("ReclaimablePods"):
+        for reclaimable in workload.status.reclaimable_pods:
+            if reclaimable.name in counts:
+                counts[reclaimable.name] = max(counts[reclaimable.name] - reclaimable.count, 0)
+    return counts
+
+
+def _pending(workload: Workload, rules: RequestRules, gates: FeatureGates) -> Iterator[PodSetRequests]:
+    counts = active_counts(workload, gates)
+    for pod_set in workload.spec.pod_sets:
+        count = counts[pod_set.name]
+        requests = scaled(rules.apply(pod_requests(pod_set.template.spec)), count)
+        yield PodSetRequests(name=pod_set.name, count=count, requests=requests, flavors={})
+
+
+def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> Iterator[PodSetRequests]:
+    """A set that was admitted with more pods than are still active is charged for the active ones."""
+    counts = active_counts(workload, gates)
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    for assignment in admission.pod_set_assignments:
+        pod_set = pod_sets.get(assignment.name)
+        full = pod_set.count if pod_set is not None else 0
+        charged = PodSetRequests(
+            name=assignment.name,
+            count=full if assignment.count is None else assignment.count,
+            requests=amounts(assignment.resource_usage),
+            flavors={ResourceName(name): FlavorName(flavor) for name, flavor in assignment.flavors.items()},
+            topology=_topology(pod_set, assignment, gates),
+        )
+        yield charged.scaled_to(min(charged.count, counts.get(assignment.name, 0)))
+
+
+def _topology(pod_set: PodSet | None, assignment: PodSetAssignment, gates: FeatureGates) -> TopologyUsage | None:
+    given = assignment.topology_assignment
+    if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
+        return None
+    single_pod = one_pod(pod_set.template.spec)
+    asked = devices_of(pod_set.template, single_pod)
+    return TopologyUsage(levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked)
+
+
+def adjusted(workload: Workload, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> Workload:
+    """``workload`` with defaults in its templates; ``limits`` are those of its namespace, see ``defaulted``."""
+    pod_sets = tuple(
+        msgspec.structs.replace(
+            pod_set,
+            template=msgspec.structs.replace(
+                pod_set.template, spec=defaulted(pod_set.template.spec, overheads=overheads, limits=limits)
+            ),
+        )
+        for pod_set in workload.spec.pod_sets
+    )
+    return msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=pod_sets))
+
+
+def resource_problems(workload: Workload) -> list[ResourceProblem]:
+    """Where the workload asks for more than its own limits."""
+    return [problem for path, spec in _templates(workload) for problem in limit_problems(spec, path)]
+
+
+def limit_range_problems(workload: Workload, limits: LimitSummary) -> list[ResourceProblem]:
+    """Where the workload's pods leave the bounds of its namespace."""
+    if limits.empty:
+        return []
+    problems: list[ResourceProblem] = []
+    for path, spec in _templates(workload):
+        total: Resources = {name: Quantity(nanos) for name, nanos in pod_requests(spec).items()}
+        problems += range_problems(spec, path, summary=limits, pod_total=total)
+    return problems
+
+
+def _templates(workload: Workload) -> Iterator[tuple[str, PodSpec]]:
+    for index, pod_set in enumerate(workload.spec.pod_sets):
+        yield f"spec.podSets[{index}].template.spec", pod_set.template.spec
+
+
+def effective_priority(workload: Workload, gates: FeatureGates) -> int:
+    """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost."""
+    priority = workload.spec.priority or 0
+    if gates.on("PriorityBoost"):
+        # What is no int32 is refused on the way in; one that came in before the rule boosts nothing.
+        boost = workload.metadata.annotations.get(PRIORITY_BOOST, "0")
+        if _INTEGER.fullmatch(boost) and -(2**31) <= int(boost) < 2**31:
+            priority += int(boost)
+    return priority
+
+
+def queue_order_time_s(workload: Workload, *, timeout_requeues_by_eviction: bool, gates: FeatureGates) -> float:
+    """Seconds since 1970 by which a workload queues among its equals: its creation, or why it was sent back.
+
+    ``timeout_requeues_by_eviction``: waitForPodsReady.requeuingStrategy.timestamp is Eviction, not Creation.
+    """
+    conditions = workload.status.conditions
+    evicted = find_condition(conditions, "Evicted")
+    if evicted is not None and evicted.status == "True":
+        timed_out = evicted.reason == "PodsReadyTimeout" and timeout_requeues_by_eviction
+        if timed_out or evicted.reason == "AdmissionCheck":
+            return epoch_s(evicted.last_transition_time)
+    if not gates.on("PrioritySortingWithinCohort"):
+        preempted = find_condition(conditions, "Preempted")
+        reclaimed = preempted is not None and preempted.reason == "InCohortReclaimWhileBorrowing"
+        if preempted is not None and reclaimed and preempted.status == "True":
+            return epoch_s(preempted.last_transition_time) + _BEHIND_S
+    return epoch_s(workload.metadata.creation_timestamp)

@@ -1,0 +1,1 @@
+"""Quota: the cohort forest, usage, shares, live capacity, usage history."""

@@ -1,0 +1,172 @@
+"""Quotas as shares of what is really there: the live, healthy capacity of each flavor.
+
+A ClusterQueue or Cohort carries ``tessera.dev/quota-shares: {"a100": {"nvidia.com/gpu": "50%"}}``; in place of the
+``nominalQuota`` of that flavor and resource counts this share of the allocatable amount of all Ready, schedulable nodes
+that carry the flavor's labels. A node agent advertises healthy devices alone, so a GPU that fails leaves the quota
+within a second, and one that comes back returns to it. What the annotation does not name keeps its ``nominalQuota``.
+
+Node in, changed flavors out; sums are kept, so a node costs one step a flavor it belongs to.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.engine.model.podrequests import amounts
+from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.quota.queueusage import quantity_of
+from controller.objects.core import Node
+from controller.objects.meta import is_true
+from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, ResourceGroup
+
+SHARES: Final = "tessera.dev/quota-shares"
+
+_PERCENT: Final = re.compile(r"(\d{1,7}(?:\.\d{1,4})?)%", re.ASCII)
+_MAX_LENGTH: Final = 65_536
+
+
+class QuotaShareError(ValueError):
+    """The annotation cannot be used; one line that says where and what was expected. The nominal quotas count."""
+
+
+class Capacity:
+    """Allocatable amounts by flavor, over the nodes that can take pods."""
+
+    def __init__(self) -> None:
+        self._flavors: dict[FlavorName, Mapping[str, str]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._counted: dict[str, tuple[frozenset[FlavorName], Mapping[ResourceName, Amount]]] = {}
+        self._sums: dict[FlavorName, dict[ResourceName, Amount]] = {}
+
+    def of(self, fr: FlavorResource) -> Amount:
+        """What the flavor's nodes offer; 0 where there is none."""
+        return self._sums.get(fr.flavor, {}).get(fr.resource, 0)
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        """The flavors whose capacity changed."""
+        name = node.metadata.name
+        self._nodes[name] = node
+        usable = not node.spec.unschedulable and is_true(node.status.conditions, "Ready")
+        flavors = frozenset(self._flavors_of(node)) if usable else frozenset[FlavorName]()
+        return self._count(name, flavors, amounts(node.status.allocatable))
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:
+        self._nodes.pop(name, None)
+        return self._count(name, frozenset(), {})
+
+    def set_flavor(self, flavor: ResourceFlavor) -> frozenset[FlavorName]:
+        name = FlavorName(flavor.metadata.name)
+        if self._flavors.get(name) == flavor.spec.node_labels:
+            return frozenset()
+        self._flavors[name] = flavor.spec.node_labels
+        self._recount()
+        return frozenset({name})
+
+    def remove_flavor(self, name: FlavorName) -> frozenset[FlavorName]:
+        if self._flavors.pop(name, None) is None:
+            return frozenset()
+        self._recount()
+        return frozenset({name})
+
+    def validate(self) -> None:
+        """Recompute the sums; AssertionError for a difference."""
+        sums: dict[FlavorName, dict[ResourceName, Amount]] = {}
+        for flavors, offered in self._counted.values():
+            for flavor in flavors:
+                for resource, amount in offered.items():
+                    sums.setdefault(flavor, {})[resource] = sums.get(flavor, {}).get(resource, 0) + amount
+        kept = {flavor: {name: one for name, one in found.items() if one} for flavor, found in self._sums.items()}
+        found = {flavor: {name: one for name, one in made.items() if one} for flavor, made in sums.items()}
+        if {key: one for key, one in kept.items() if one} != {key: one for key, one in found.items() if one}:
+            raise AssertionError(f"capacity kept {kept}, nodes offer {found}")
+
+    def _recount(self) -> None:
+        for node in tuple(self._nodes.values()):
+            self.set_node(node)
+
+    def _flavors_of(self, node: Node) -> list[FlavorName]:
+        labels = node.metadata.labels.items()
+        return [name for name, wanted in self._flavors.items() if wanted.items() <= labels]
+
+    def _count(
+        self, name: str, flavors: frozenset[FlavorName], offered: Mapping[ResourceName, Amount]
+    ) -> frozenset[FlavorName]:
+        before = self._counted.pop(name, (frozenset[FlavorName](), {}))
+        if flavors:
+            self._counted[name] = (flavors, offered)
+        if before == (flavors, offered):
+            return frozenset()
+        for sign, (named, amounts_) in ((-1, before), (1, (flavors, offered))):
+            for flavor in named:
+                sums = self._sums.setdefault(flavor, {})
+                for resource, amount in amounts_.items():
+                    sums[resource] = sums.get(resource, 0) + sign * amount
+        return before[0] | flavors
+
+
+def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
+    """What the annotation says, as fractions of 1. Raises QuotaShareError."""
+    text = annotations.get(SHARES)
+    if text is None:
+        return {}
+    try:
+        read = msgspec.json.decode(text[:_MAX_LENGTH], type=dict[str, dict[str, str]])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise QuotaShareError(
+            f'{SHARES}: expected {{"flavor": {{"resource": "50%"}}}}, found {text[:80]!r} ({error})'
+        ) from None
+    shares = {}
+    for flavor, resources in read.items():
+        for resource, share in resources.items():
+            match = _PERCENT.fullmatch(share)
+            if match is None:
+                raise QuotaShareError(
+                    f'{SHARES}: {flavor}/{resource}: expected a share like "50%", found {share[:40]!r}'
+                )
+            shares[FlavorResource(FlavorName(flavor), ResourceName(resource))] = Fraction(match[1]) / 100
+    return shares
+
+
+Owner = TypeVar("Owner", bound=ClusterQueue | Cohort)
+
+
+def resolved(owner: Owner, capacity: Capacity) -> Owner:
+    """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError, then the object counts as is.
+
+    A lending limit above the resulting quota is harmless: nobody lends more than there is.
+    """
+    shares = shares_of(owner.metadata.annotations)
+    if not shares:
+        return owner
+    replace = msgspec.structs.replace
+    groups = tuple(_resolved(group, shares, capacity) for group in owner.spec.resource_groups)
+    named = {
+        FlavorResource(FlavorName(flavor.name), ResourceName(one.name))
+        for group in groups
+        for flavor in group.flavors
+        for one in flavor.resources
+    }
+    unknown = sorted(shares.keys() - named)
+    if unknown:
+        raise QuotaShareError(f"{SHARES}: {unknown[0].flavor}/{unknown[0].resource} is in none of the resource groups")
+    return replace(owner, spec=replace(owner.spec, resource_groups=groups))
+
+
+def _resolved(group: ResourceGroup, shares: Mapping[FlavorResource, Fraction], capacity: Capacity) -> ResourceGroup:
+    replace = msgspec.structs.replace
+    flavors = []
+    for flavor in group.flavors:
+        resources = []
+        for one in flavor.resources:
+            fr = FlavorResource(FlavorName(flavor.name), ResourceName(one.name))
+            share = shares.get(fr)
+            if share is not None:
+                nominal = min(int(capacity.of(fr) * share), UNLIMITED)
+                resources.append(replace(one, nominal_quota=quantity_of(fr.resource, nominal)))
+            else:
+                resources.append(one)
+        flavors.append(replace(flavor, resources=tuple(resources)))
+    return replace(group, flavors=tuple(flavors))

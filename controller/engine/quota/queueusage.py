@@ -1,0 +1,63 @@
+"""What a ClusterQueue's status says of its quota: how much of each flavor is reserved, how much is used by admitted
+workloads, and how much of either is borrowed.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from controller.engine.model.resources import CPU, UNLIMITED, Amount, FlavorResource, ResourceName
+from controller.engine.quota.queuestate import Holder, QueueState
+from controller.objects.quantity import MILLI_IN_NANO, NANO, Format, Quantity
+from controller.objects.queues import FlavorUsage, ResourceUsage
+
+_BINARY = ("memory", "ephemeral-storage", "storage")
+
+
+def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
+    """An engine amount as the API writes it."""
+    if resource == CPU:
+        return Quantity(amount * MILLI_IN_NANO)
+    binary = resource in _BINARY or resource.startswith("hugepages-")
+    return Quantity(amount * NANO, Format.BINARY_SI if binary else Format.DECIMAL_SI)
+
+
+def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:
+    """``status.flavorsReservation``: everybody with quota."""
+    return shown(state, sums(state.holders.values())[0])
+
+
+def usage(state: QueueState) -> tuple[FlavorUsage, ...]:
+    """``status.flavorsUsage``: admitted workloads alone."""
+    return shown(state, sums(state.holders.values())[1])
+
+
+def sums(holders: Iterable[Holder]) -> tuple[dict[FlavorResource, Amount], dict[FlavorResource, Amount]]:
+    """What they have reserved, and what those of them that are admitted use."""
+    reserved: dict[FlavorResource, Amount] = {}
+    used: dict[FlavorResource, Amount] = {}
+    for holder in holders:
+        for fr, amount in holder.usage.items():
+            reserved[fr] = min(reserved.get(fr, 0) + amount, UNLIMITED)
+            if holder.admitted:
+                used[fr] = min(used.get(fr, 0) + amount, UNLIMITED)
+    return reserved, used
+
+
+def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[FlavorUsage, ...]:
+    """In the order of ``resourceGroups``; what no group names any more is not shown.
+
+    Nobody borrows who has no cohort to borrow from.
+    """
+    spec, found = state.node.spec, []
+    for group in state.groups:
+        for flavor in group.flavors:
+            resources = []
+            for resource in group.resources:
+                fr = FlavorResource(flavor, resource)
+                quota = spec.quotas.get(fr) if spec is not None else None
+                total = totals.get(fr, 0)
+                borrows = state.node.parent is not None and quota is not None
+                borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
+                total_, borrowed_ = quantity_of(resource, total), quantity_of(resource, borrowed)
+                resources.append(ResourceUsage(name=resource, total=total_, borrowed=borrowed_))
+            found.append(FlavorUsage(name=flavor, resources=tuple(resources)))
+    return tuple(found)

@@ -1,0 +1,217 @@
+"""The cohort forest: who may use how much of what, kept so that a question or a change costs one step a level.
+
+ClusterQueues and Cohorts come and go as their objects do, in any order: a Cohort that is only named exists as long as
+somebody names it. Usage is charged to ClusterQueues. Every change notes its reverse in the undo log, so trying one is
+``with tree.trial(): ...``; no copy is ever made, and nothing here knows workloads or depends on how many there are.
+"""
+
+from controller.engine.model.resources import Amount, ClusterQueueName, CohortName, FlavorResource, Usage
+from controller.engine.model.undo import Trial, UndoLog
+from controller.engine.quota.audit import QuotaDriftError, drift
+from controller.engine.quota.cells import NO_QUOTA, Cell
+from controller.engine.quota.quotanode import Node, NodeSpec
+
+_NOTHING = NodeSpec()
+
+
+class UnknownClusterQueueError(LookupError):
+    """No such ClusterQueue: the caller decides whether that means to wait for it or to refuse."""
+
+
+class QuotaTree:
+    """``cluster_queues`` and ``cohorts`` are for reading."""
+
+    def __init__(self, undo: UndoLog | None = None) -> None:
+        self.undo = undo if undo is not None else UndoLog()
+        self.cluster_queues: dict[ClusterQueueName, Node] = {}
+        self.cohorts: dict[CohortName, Node] = {}
+        self.generation = 0
+        """Moves on with every change of shape or quotas, wherever in the forest."""
+
+    def trial(self) -> Trial:
+        """Undo on leaving whatever is done inside the ``with``, unless told to keep it."""
+        return self.undo.trial()
+
+    def cluster_queue(self, name: ClusterQueueName) -> Node:
+        try:
+            return self.cluster_queues[name]
+        except KeyError:
+            raise UnknownClusterQueueError(name) from None
+
+    # -- shape -------------------------------------------------------------------------------------------------------
+
+    def set_cluster_queue(self, name: ClusterQueueName, spec: NodeSpec) -> None:
+        """Add the ClusterQueue or replace what was said of it; its usage stays."""
+        node = self.cluster_queues.get(name)
+        if node is None:
+            node = self.cluster_queues[name] = Node(name, None, is_queue=True)
+            self.undo.record(self.remove_cluster_queue, name)
+        elif node.spec is not None:
+            self.undo.record(self.set_cluster_queue, name, node.spec)
+        self._respecify(node, spec)
+
+    def remove_cluster_queue(self, name: ClusterQueueName) -> None:
+        """Take the ClusterQueue away with all usage charged to it."""
+        node = self.cluster_queue(name)
+        self.undo.record(self._restore_cluster_queue, name, node.spec, node.used())
+        self._respecify(node, None)
+        del self.cluster_queues[name]
+
+    def set_cohort(self, name: CohortName, spec: NodeSpec) -> None:
+        """Add the Cohort or replace what was said of it. A circle of parents puts the whole tree out of use."""
+        node = self._named_cohort(name)
+        self.undo.record(self._reset_cohort, name, node.spec)
+        self._respecify(node, spec)
+
+    def remove_cohort(self, name: CohortName) -> None:
+        """Forget what was said of the Cohort: its quota is gone at once. While it has members it lives on as a root."""
+        node = self.cohorts.get(name)
+        if node is None or node.spec is None:
+            return
+        self.undo.record(self.set_cohort, name, node.spec)
+        self._respecify(node, None)
+        self._prune(node)
+
+    # -- usage -------------------------------------------------------------------------------------------------------
+
+    def add_usage(self, name: ClusterQueueName, usage: Usage) -> None:
+        """Charge, whether or not it fits: what runs is counted even where quota was taken away under it."""
+        node = self.cluster_queue(name)
+        if self.undo.recording:
+            self.undo.record(self.remove_usage, name, dict(usage))
+        for fr, amount in usage.items():
+            (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
+
+    def keep_usage(self, node: Node, usage: Usage) -> None:
+        """Charge a ClusterQueue's node so that no open trial takes it back."""
+        for fr, amount in usage.items():
+            (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
+
+    def remove_usage(self, name: ClusterQueueName, usage: Usage) -> None:
+        """Give back what was charged. Giving back more is a bug of the caller and raises QuotaDriftError."""
+        node = self.cluster_queue(name)
+        cells = node.cells
+        for fr, amount in usage.items():
+            cell = cells.get(fr)
+            if amount > (0 if cell is None else cell.usage):
+                raise QuotaDriftError(f"{node}: {amount} of {fr} given back, {node.usage(fr)} charged")
+        if self.undo.recording:
+            self.undo.record(self.add_usage, name, dict(usage))
+        for fr, amount in usage.items():
+            if amount:
+                cells[fr].charge(-amount)
+
+    def validate(self) -> None:
+        """Recompute everything from what was said and charged; QuotaDriftError names the first sums that differ."""
+        found = drift(self.cluster_queues, self.cohorts)
+        if found:
+            raise QuotaDriftError("; ".join(found[:5]))
+
+    # -- how the shape changes ---------------------------------------------------------------------------------------
+
+    def _respecify(self, node: Node, spec: NodeSpec | None) -> None:
+        """Give the node its new spec and place. None leaves a Cohort implicit and a ClusterQueue without anything."""
+        said, says = node.spec or _NOTHING, spec or _NOTHING
+        old_parent, old_root = node.parent, node.root()
+        moves = said.parent != says.parent or (node.is_queue and spec is None)
+        if moves:
+            self._leave(node)
+        node.spec = spec
+        self._configure(node, said, says)
+        if moves:
+            self._join(node)
+            if old_root is not node and old_root.broken:
+                # The circle ran through a node that has just moved out of it.
+                self._join(old_root)
+        self.generation += 1
+        old_root.generation = node.root().generation = self.generation
+        if moves and old_parent is not None:
+            self._prune(old_parent)
+
+    def _configure(self, node: Node, said: NodeSpec, says: NodeSpec) -> None:
+        for fr in said.quotas:
+            if fr not in says.quotas:
+                node.cells[fr].configure(NO_QUOTA)
+        for fr, quota in says.quotas.items():
+            if said.quotas.get(fr) != quota:
+                self._cell(node, fr).configure(quota)
+
+    def _join(self, node: Node) -> None:
+        """Attach the node where its spec says, unless that place is below the node itself."""
+        node.broken = False
+        if node.spec is None or node.spec.parent is None:
+            return
+        parent = self._named_cohort(node.spec.parent)
+        if parent.root() is node:
+            node.broken = True
+            return
+        node.parent = parent
+        if node.is_queue:
+            parent.queues[ClusterQueueName(node.name)] = node
+        else:
+            parent.cohorts[CohortName(node.name)] = node
+        for fr, cell in node.cells.items():
+            cell.attach(self._cell(parent, fr))
+        _grow(node)
+
+    def _leave(self, node: Node) -> None:
+        parent = node.parent
+        if parent is None:
+            return
+        for cell in node.cells.values():
+            cell.detach()
+        node.parent = None
+        if node.is_queue:
+            del parent.queues[ClusterQueueName(node.name)]
+        else:
+            del parent.cohorts[CohortName(node.name)]
+        _shrink(parent)
+
+    def _named_cohort(self, name: CohortName) -> Node:
+        node = self.cohorts.get(name)
+        if node is None:
+            node = self.cohorts[name] = Node(name, None, is_queue=False)
+        return node
+
+    def _prune(self, cohort: Node) -> None:
+        if cohort.spec is None and not cohort.queues and not cohort.cohorts:
+            del self.cohorts[CohortName(cohort.name)]
+
+    def _cell(self, node: Node, fr: FlavorResource) -> Cell:
+        cell = node.cells.get(fr)
+        if cell is None:
+            cell = node.cells[fr] = Cell()
+            if node.parent is not None:
+                cell.attach(self._cell(node.parent, fr))
+        return cell
+
+    # -- undo --------------------------------------------------------------------------------------------------------
+
+    def _reset_cohort(self, name: CohortName, spec: NodeSpec | None) -> None:
+        if spec is None:
+            self.remove_cohort(name)
+        else:
+            self.set_cohort(name, spec)
+
+    def _restore_cluster_queue(
+        self, name: ClusterQueueName, spec: NodeSpec, used: dict[FlavorResource, Amount]
+    ) -> None:
+        self.set_cluster_queue(name, spec)
+        self.add_usage(name, used)
+
+
+def _grow(node: Node) -> None:
+    """A node was attached: raise the heights above it."""
+    while (parent := node.parent) is not None and parent.height <= node.height:
+        parent.height = node.height + 1
+        node = parent
+
+
+def _shrink(node: Node | None) -> None:
+    """A child left: lower the heights from its old parent up, as far as nothing else holds them."""
+    while node is not None:
+        below = node.height - 1
+        if (below == 0 and node.queues) or any(child.height == below for child in node.cohorts.values()):
+            return
+        node.height = max((child.height + 1 for child in node.cohorts.values()), default=1 if node.queues else 0)
+        node = node.parent

@@ -1,0 +1,67 @@
+"""Keeps ClusterQueues and Cohorts at their shares of live capacity (kept under ``tessera.quotaFromCapacity``).
+
+Objects pass through here on their way in; a node or flavor that changes capacity brings those again whose quotas are
+shares of it.
+"""
+
+from collections.abc import Iterator
+
+from controller.engine.model.resources import FlavorName
+from controller.engine.quota.capacity import Capacity, QuotaShareError, resolved, shares_of
+from controller.objects.core import Node
+from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
+
+Owner = ClusterQueue | Cohort
+_Key = tuple[type, str]
+
+
+class QuotaShares:
+    def __init__(self) -> None:
+        self.capacity = Capacity()
+        self.problems: dict[_Key, str] = {}
+        """Annotations that cannot be used, by kind and name: their objects' nominal quotas count."""
+        self._given: dict[_Key, Owner] = {}
+        self._users: dict[FlavorName, set[_Key]] = {}
+
+    def through(self, given: Owner) -> Owner:
+        """The object with its shares as nominal quotas."""
+        key = (type(given), given.metadata.name)
+        self._forget(key)
+        try:
+            shares = shares_of(given.metadata.annotations)
+            made = resolved(given, self.capacity)
+        except QuotaShareError as error:
+            self.problems[key] = str(error)
+            return given
+        if shares:
+            self._given[key] = given
+            for fr in shares:
+                self._users.setdefault(fr.flavor, set()).add(key)
+        return made
+
+    def gone(self, kind: type, name: str) -> list[Owner]:
+        """The object is gone, of whatever kind; what the engine must be told again because of it."""
+        self._forget((kind, name))
+        if kind is Node:
+            return list(self._again(self.capacity.remove_node(name)))
+        if kind is ResourceFlavor:
+            return list(self._again(self.capacity.remove_flavor(FlavorName(name))))
+        return []
+
+    def node(self, given: Node) -> list[Owner]:
+        """What the engine must be told again because of this node."""
+        return list(self._again(self.capacity.set_node(given)))
+
+    def flavor(self, given: ResourceFlavor) -> list[Owner]:
+        return list(self._again(self.capacity.set_flavor(given)))
+
+    def _again(self, flavors: frozenset[FlavorName]) -> Iterator[Owner]:
+        keys = {key for flavor in flavors for key in self._users.get(flavor, ())}
+        for key in sorted(keys, key=lambda one: (one[0].__name__, one[1])):
+            yield resolved(self._given[key], self.capacity)
+
+    def _forget(self, key: _Key) -> None:
+        self.problems.pop(key, None)
+        if self._given.pop(key, None) is not None:
+            for users in self._users.values():
+                users.discard(key)

@@ -1,0 +1,58 @@
+"""From a ClusterQueue or Cohort object to its place in the quota tree."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.engine.model.podrequests import amount_of
+from controller.engine.model.resources import Amount, CohortName, FlavorName, FlavorResource, ResourceName
+from controller.engine.quota.cells import NO_QUOTA, Quota
+from controller.engine.quota.quotanode import NodeSpec
+from controller.objects.quantity import Quantity
+from controller.objects.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
+
+
+def cluster_queue_spec(cluster_queue: ClusterQueue) -> NodeSpec:
+    """What ``spec`` says; without a cohort there is no parent, and no weight means 1.
+
+    A resource that the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, a
+    file may still hold one.
+    """
+    spec = cluster_queue.spec
+    said = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
+    covered = {
+        FlavorResource(FlavorName(flavor.name), ResourceName(name)): NO_QUOTA
+        for group in spec.resource_groups
+        for flavor in group.flavors
+        for name in group.covered_resources
+    }
+    if covered.keys() <= said.quotas.keys():
+        return said
+    return msgspec.structs.replace(said, quotas={**covered, **said.quotas})
+
+
+def cohort_spec(cohort: Cohort) -> NodeSpec:
+    spec = cohort.spec
+    return _spec(spec.parent_name, spec.resource_groups, spec.fair_sharing)
+
+
+def _spec(parent: str, groups: Iterable[ResourceGroup], fair_sharing: FairSharing | None) -> NodeSpec:
+    weight = fair_sharing.weight if fair_sharing is not None else None
+    return NodeSpec(
+        parent=CohortName(parent) if parent else None,
+        quotas={
+            FlavorResource(FlavorName(flavor.name), ResourceName(one.name)): Quota(
+                nominal=amount_of(one.name, one.nominal_quota),
+                borrowing_limit=_limit(one.name, one.borrowing_limit),
+                lending_limit=_limit(one.name, one.lending_limit),
+            )
+            for group in groups
+            for flavor in group.flavors
+            for one in flavor.resources
+        },
+        weight=1.0 if weight is None else float(weight.fraction),
+    )
+
+
+def _limit(resource: str, limit: Quantity | None) -> Amount | None:
+    return None if limit is None else amount_of(resource, limit)

@@ -1,0 +1,136 @@
+"""Past usage of LocalQueues, for ClusterQueues whose LocalQueues take turns by it (KEP-4136, admission fair sharing).
+
+    alpha(t)  = 1 - 0.5 ** (t / half life)              half life 0: the history is what runs now
+    consumed' = consumed * (1 - alpha(elapsed)) + running * alpha(elapsed)       at every sample
+    penalty   = requests * alpha(sampling interval)      from the reservation until it is counted as consumed
+    usage     = sum over resources of weight * (consumed + pending penalties) / LocalQueue weight
+
+Amounts are in the units that a quantity is written in (cores, bytes, devices), so memory outweighs everything unless
+``resource_weights`` says otherwise. A weight of 0 or less means infinite usage.
+
+"""
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from controller.engine.model.config import AdmissionFairSharing
+from controller.engine.model.resources import CPU, Amount, LocalQueueKey, ResourceName, WorkloadKey
+
+Consumed = dict[ResourceName, float]
+"""Cores, bytes, devices."""
+
+_MILLI = 1000.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What ``LocalQueue.status.fairSharing.admissionFairSharingStatus`` keeps of a LocalQueue."""
+
+    consumed: Mapping[ResourceName, float]
+    at_s: float
+
+
+class UsageHistory:
+    """Every method that depends on the time takes it; ``usage`` answers for the latest time any of them was told."""
+
+    def __init__(self, config: AdmissionFairSharing | None) -> None:
+        self._config = config
+        self._records: dict[LocalQueueKey, Record] = {}
+        self._penalties: dict[LocalQueueKey, dict[WorkloadKey, Consumed]] = {}
+        self._weights: dict[LocalQueueKey, float] = {}
+
+    @property
+    def on(self) -> bool:
+        return self._config is not None
+
+    def set_weight(self, queue: LocalQueueKey, weight: float) -> None:
+        """``spec.fairSharing.weight`` of the LocalQueue, 1 when absent."""
+        self._weights[queue] = weight
+
+    def restore(self, queue: LocalQueueKey, consumed: Mapping[ResourceName, float], at_s: float) -> None:
+        """Take up what was written down before a restart."""
+        self._records[queue] = Record(dict(consumed), at_s)
+
+    def forget(self, queue: LocalQueueKey) -> None:
+        """The LocalQueue is gone, and with it what it used."""
+        for kept in (self._records, self._penalties, self._weights):
+            kept.pop(queue, None)
+
+    def record(self, queue: LocalQueueKey) -> Record | None:
+        return self._records.get(queue)
+
+    def due(self, queue: LocalQueueKey, now_s: float) -> bool:
+        """Whether the next sample is to be taken."""
+        record = self._records.get(queue)
+        return self._config is not None and (record is None or now_s - record.at_s >= self._config.sampling_interval_s)
+
+    def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> Record:
+        """Let the past decay and add ``running``, what the LocalQueue's admitted workloads hold, since the last sample.
+
+        A clock that went back counts as no time at all.
+        """
+        record = self._records.get(queue) or Record({}, now_s)
+        share = self._alpha(max(now_s - record.at_s, 0.0))
+        units = in_units(running)
+        consumed = {
+            name: record.consumed.get(name, 0.0) * (1 - share) + units.get(name, 0.0) * share
+            for name in {**record.consumed, **units}
+        }
+        self._records[queue] = made = Record(consumed, max(now_s, record.at_s))
+        return made
+
+    def penalise(self, queue: LocalQueueKey, key: WorkloadKey, requests: Mapping[ResourceName, Amount]) -> None:
+        """A reservation was made: until it counts as consumed it counts in full for one sampling interval."""
+        if self._config is None:
+            return
+        share = self._alpha(self._config.sampling_interval_s)
+        penalty = {name: amount * share for name, amount in in_units(requests).items()}
+        self._penalties.setdefault(queue, {})[key] = penalty
+
+    def settle(self, queue: LocalQueueKey, key: WorkloadKey, now_s: float) -> None:
+        """It was admitted: its penalty becomes part of the past."""
+        penalty = self._drop(queue, key)
+        if penalty:
+            record = self._records.get(queue) or Record({}, now_s)
+            consumed = {
+                name: record.consumed.get(name, 0.0) + penalty.get(name, 0.0) for name in {**record.consumed, **penalty}
+            }
+            self._records[queue] = Record(consumed, record.at_s)
+
+    def pardon(self, queue: LocalQueueKey, key: WorkloadKey) -> None:
+        """The reservation came to nothing: rolled back, deleted, or moved to another queue."""
+        self._drop(queue, key)
+
+    def penalised(self, queue: LocalQueueKey, key: WorkloadKey) -> bool:
+        return key in self._penalties.get(queue, {})
+
+    def usage(self, queue: LocalQueueKey) -> float:
+        """What LocalQueues are ordered by, lower first."""
+        weight = self._weights.get(queue, 1.0)
+        if weight <= 0:
+            return math.inf
+        record = self._records.get(queue)
+        parts = [*([record.consumed] if record else []), *self._penalties.get(queue, {}).values()]
+        weights = self._config.resource_weights if self._config is not None else {}
+        # fsum: the order in which penalties came must not decide between two LocalQueues.
+        return math.fsum(weights.get(name, 1.0) * used for part in parts for name, used in part.items()) / weight
+
+    def _drop(self, queue: LocalQueueKey, key: WorkloadKey) -> Consumed | None:
+        penalties = self._penalties.get(queue)
+        if penalties is None:
+            return None
+        penalty = penalties.pop(key, None)
+        if not penalties:
+            del self._penalties[queue]
+        return penalty
+
+    def _alpha(self, elapsed_s: float) -> float:
+        """How much of a new value counts after ``elapsed_s``: all of it where there is no history."""
+        half_life_s = self._config.half_life_s if self._config is not None else 0.0
+        return 1.0 if half_life_s <= 0 else 1.0 - 0.5 ** (elapsed_s / half_life_s)
+
+
+def in_units(amounts: Mapping[ResourceName, Amount]) -> Consumed:
+    """Engine amounts as cores, bytes and devices."""
+    return {name: amount / _MILLI if name == CPU else float(amount) for name, amount in amounts.items()}

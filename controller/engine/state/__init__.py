@@ -1,0 +1,1 @@
+"""The engine's state across cycles, and how objects of the API server change it."""

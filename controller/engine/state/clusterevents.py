@@ -1,0 +1,227 @@
+"""What the objects of the cluster's side say, taken in: queues, cohorts, flavors, checks, limits. Who waits is woken
+where something may have changed for it; an object that says what it said before wakes nobody.
+"""
+
+from collections.abc import Iterable
+
+from controller.engine.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.state.enginestate import EngineState
+from controller.engine.state.workloadevents import WorkloadEvents
+from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.gpunode import GpuNode
+from controller.objects.meta import epoch_s, is_true
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+
+
+class ClusterEvents:
+    def __init__(self, state: EngineState, workloads: WorkloadEvents) -> None:
+        self._state = state
+        self._workloads = workloads
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def set_cluster_queue(self, given: ClusterQueue, now_s: float) -> None:
+        state, name = self._state, ClusterQueueName(given.metadata.name)
+        known = state.cluster.queues.get(name)
+        going = given.metadata.deletion_timestamp is not None
+        if known is not None and known.object.spec == given.spec:
+            was_going = known.object.metadata.deletion_timestamp is not None
+            known.object = given
+            if going == was_going:
+                return
+        old_root = known.node.root() if known is not None else None
+        state.cluster.set_cluster_queue(given)
+        self._workloads.adopt(name, now_s)
+        state.queues.cluster_queue_changed(name, now_s)
+        if old_root is not None and old_root is not state.cluster.queues[name].node.root():
+            state.wake_tree(old_root)
+        state.touch()
+
+    def remove_cluster_queue(self, name: ClusterQueueName, now_s: float) -> None:
+        state = self._state
+        known = state.cluster.queues.get(name)
+        if known is None:
+            return
+        parent = known.node.parent
+        self._workloads.strand(name, state.cluster.remove_cluster_queue(name))
+        state.forget_queue(name)
+        state.queues.cluster_queue_changed(name, now_s)
+        state.wake_tree(parent)
+
+    def set_local_queue(self, given: LocalQueue, now_s: float) -> None:
+        state, key = self._state, LocalQueueKey(given.key)
+        known = state.cluster.local_queues.get(key)
+        state.cluster.set_local_queue(given)
+        if known is not None and known.spec == given.spec:
+            return
+        sharing = given.spec.fair_sharing
+        weight = sharing.weight if sharing is not None else None
+        state.usage.set_weight(key, 1.0 if weight is None else float(weight.fraction))
+        self._restore_usage(key, given)
+        state.queues.local_queue_changed(key, now_s)
+        state.touch()
+
+    def _restore_usage(self, key: LocalQueueKey, given: LocalQueue) -> None:
+        """What was written down before a restart, unless this engine knows better."""
+        kept = given.status.fair_sharing
+        written = kept.admission_fair_sharing_status if kept is not None else None
+        if written is None or written.last_update is None or self._state.usage.record(key) is not None:
+            return
+        consumed = {ResourceName(name): float(amount.fraction) for name, amount in written.consumed_resources.items()}
+        self._state.usage.restore(key, consumed, epoch_s(written.last_update))
+
+    def remove_local_queue(self, key: LocalQueueKey, now_s: float) -> None:
+        state = self._state
+        state.cluster.remove_local_queue(key)
+        state.usage.forget(key)
+        state.queues.local_queue_changed(key, now_s)
+        state.touch()
+
+    def set_cohort(self, given: Cohort) -> None:
+        state, name = self._state, CohortName(given.metadata.name)
+        node = state.cluster.quota.cohorts.get(name)
+        before = None if node is None else (node.root(), node.quota_generation(), node.spec)
+        state.cluster.set_cohort(given)
+        node = state.cluster.quota.cohorts[name]
+        if before is not None and before[2] == node.spec and before[0] is node.root():
+            return
+        if before is not None and before[0] is not node.root():
+            state.wake_tree(before[0])
+        state.wake_tree(node)
+
+    def remove_cohort(self, name: CohortName) -> None:
+        state = self._state
+        node = state.cluster.quota.cohorts.get(name)
+        if node is None:
+            return
+        root = node.root()
+        state.cluster.remove_cohort(name)
+        state.wake_tree(root)
+        if node.root() is not root:
+            state.wake_tree(node)
+
+    # -- what queues refer to ----------------------------------------------------------------------------------------
+
+    def set_flavor(self, given: ResourceFlavor) -> None:
+        name = FlavorName(given.metadata.name)
+        known = self._state.cluster.flavors.get(name)
+        if known is not None and known.spec == given.spec:
+            return
+        self._state.cluster.set_flavor(given)
+        self._wake_users(name)
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        self._state.cluster.remove_flavor(name)
+        self._wake_users(name)
+
+    def _wake_users(self, flavor: FlavorName) -> None:
+        self._wake(queue for queue in self._state.cluster.queues.values() if _names(queue, flavor))
+
+    def set_topology(self, given: Topology) -> None:
+        known = self._state.cluster.topologies.get(given.metadata.name)
+        if known is None or known.spec != given.spec:
+            self._state.cluster.set_topology(given)
+            self._wake_all()
+
+    def remove_topology(self, name: str) -> None:
+        self._state.cluster.remove_topology(name)
+        self._wake_all()
+
+    # -- nodes and what runs on them outside queues --------------------------------------------------------------------
+
+    def set_node(self, given: Node) -> bool:
+        """Whether it is of any account to a topology."""
+        return self._offer(self._state.cluster.placement.set_node(given))
+
+    def remove_node(self, name: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_node(name))
+
+    def set_pod(self, given: Pod) -> bool:
+        return self._offer(self._state.cluster.placement.set_pod(given))
+
+    def remove_pod(self, key: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_pod(key))
+
+    def set_gpu_node(self, given: GpuNode) -> bool:
+        return self._offer(self._state.cluster.placement.set_gpu_node(given))
+
+    def remove_gpu_node(self, name: str) -> bool:
+        return self._offer(self._state.cluster.placement.remove_gpu_node(name))
+
+    def _offer(self, flavors: frozenset[FlavorName]) -> bool:
+        """These flavors' nodes offer something else now."""
+        for flavor in sorted(flavors):
+            self._wake_users(flavor)
+        return bool(flavors)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def set_check(self, given: AdmissionCheck) -> None:
+        known = self._state.cluster.checks.get(given.metadata.name)
+        active = is_true(given.status.conditions, "Active")
+        if known is not None and known.spec == given.spec and active == is_true(known.status.conditions, "Active"):
+            return
+        self._state.cluster.set_check(given)
+        self._wake(queue for queue in self._state.cluster.queues.values() if _asks(queue, given.metadata.name))
+
+    def remove_check(self, name: str) -> None:
+        self._state.cluster.remove_check(name)
+        self._wake(queue for queue in self._state.cluster.queues.values() if _asks(queue, name))
+
+    # -- namespaces and defaults -------------------------------------------------------------------------------------
+
+    def set_namespace(self, given: Namespace) -> None:
+        known = self._state.cluster.namespaces.get(given.metadata.name)
+        self._state.cluster.set_namespace(given)
+        if known is None or known.metadata.labels != given.metadata.labels:
+            self._wake_all()
+
+    def remove_namespace(self, name: str) -> None:
+        self._state.cluster.remove_namespace(name)
+
+    def set_limit_range(self, given: LimitRange, now_s: float) -> None:
+        ranges = self._state.ranges.setdefault(given.metadata.namespace, {})
+        known = ranges.get(given.metadata.name)
+        ranges[given.metadata.name] = given
+        if known is None or known.spec != given.spec:
+            self._limits_changed(given.metadata.namespace, now_s)
+
+    def remove_limit_range(self, namespace: str, name: str, now_s: float) -> None:
+        if self._state.ranges.get(namespace, {}).pop(name, None) is not None:
+            self._limits_changed(namespace, now_s)
+
+    def _limits_changed(self, namespace: str, now_s: float) -> None:
+        """By name, because the first default of a resource counts."""
+        ranges = self._state.ranges.get(namespace, {})
+        self._state.cluster.set_limit_ranges(namespace, (ranges[name] for name in sorted(ranges)))
+        self._workloads.refill(now_s, namespace=namespace)
+        self._wake_all()
+
+    def set_runtime_class(self, given: RuntimeClass, now_s: float) -> None:
+        overhead = given.overhead.pod_fixed if given.overhead is not None else {}
+        if self._state.overheads.get(given.metadata.name) != overhead:
+            self._state.overheads[given.metadata.name] = overhead
+            self._workloads.refill(now_s)
+
+    def remove_runtime_class(self, name: str, now_s: float) -> None:
+        if self._state.overheads.pop(name, None) is not None:
+            self._workloads.refill(now_s)
+
+    def _wake(self, queues: Iterable[QueueState]) -> None:
+        self._state.touch()
+        for queue in queues:
+            self._state.wake(queue.name)
+
+    def _wake_all(self) -> None:
+        self._state.touch()
+        self._state.queues.wake_all()
+
+
+def _names(queue: QueueState, flavor: FlavorName) -> bool:
+    return any(flavor in group.flavors for group in queue.groups)
+
+
+def _asks(queue: QueueState, check: str) -> bool:
+    strategy = queue.object.spec.admission_checks_strategy
+    return strategy is not None and any(rule.name == check for rule in strategy.admission_checks)

@@ -1,0 +1,270 @@
+"""From a Workload object to what the engine keeps of it: a place among the pending, a holding, or nothing."""
+
+import hashlib
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from controller.engine.claims.runtimes import runtime_s
+from controller.engine.conditions import reasons
+from controller.engine.cycle.variants import job_of
+from controller.engine.flavors.plan import ALLOWED_FLAVORS
+from controller.engine.model.config import Backfill, EngineConfig
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.model.workload import (
+    PodSetRequests,
+    WorkloadInfo,
+    adjusted,
+    effective_priority,
+    queue_order_time_s,
+)
+from controller.engine.queues.pending import PendingWorkload, placed, timed
+from controller.engine.quota.queuestate import Holder
+from controller.objects.meta import Resources, epoch_s, find_condition, is_true
+from controller.objects.quantity import Quantity
+from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload, WorkloadSpec
+
+ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+_PLACES = "kueue.x-k8s.io/podset-"
+SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+
+_REMEMBERED = 4096
+T = TypeVar("T")
+_NOWHERE = ClusterQueueName("")
+
+
+class Standing(Enum):
+    """Where a workload belongs, by what its object says."""
+
+    FINISHED = auto()
+    HOLDS = auto()
+    PENDING = auto()
+    HELD_BACK = auto()
+    """It may not queue: not active, gated, about to be deactivated, or waiting out a back-off."""
+
+
+def standing(workload: Workload, config: EngineConfig) -> Standing:
+    conditions = workload.status.conditions
+    if is_true(conditions, reasons.FINISHED):
+        return Standing.FINISHED
+    if workload.status.admission is not None and is_true(conditions, reasons.QUOTA_RESERVED):
+        return Standing.HOLDS
+    gated = config.gates.on("AdmissionGatedBy") and workload.metadata.annotations.get(ADMISSION_GATED_BY)
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    waits = requeued is not None and requeued.status == "False"
+    if waits or gated or not workload.spec.active or is_true(conditions, reasons.DEACTIVATION_TARGET):
+        return Standing.HELD_BACK
+    return Standing.PENDING
+
+
+def local_queue_of(workload: Workload) -> LocalQueueKey:
+    return LocalQueueKey(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
+
+
+def replaced_slice(workload: Workload, config: EngineConfig) -> WorkloadKey | None:
+    """The elastic slice that this one stands in for."""
+    if not config.gates.on("ElasticJobsViaWorkloadSlices"):
+        return None
+    key = workload.metadata.annotations.get(SLICE_REPLACES)
+    return WorkloadKey(key) if key else None
+
+
+class _Common(NamedTuple):
+    """What workloads of one shape have in common. ``filled`` are the pod sets with the cluster's defaults in them."""
+
+    shape: str
+    given: tuple[PodSet, ...]
+    filled: tuple[PodSet, ...]
+    requests: tuple[PodSetRequests, ...]
+
+
+class Shapes:
+    """What pending workloads of one shape have in common is made and kept once: their pod sets and what these ask for.
+
+    A hundred thousand may wait, and most are alike.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Common] = {}
+        self._specs: dict[tuple[int, str], WorkloadSpec] = {}
+        self._values: dict[object, Any] = {}
+
+    def forget(self) -> None:
+        """The defaults have changed."""
+        self._known.clear()
+        self._specs.clear()
+
+    def pending_of(
+        self,
+        key: WorkloadKey,
+        workload: Workload,
+        config: EngineConfig,
+        *,
+        limits: LimitSummary,
+        overheads: Mapping[str, Resources],
+    ) -> tuple[PendingWorkload, Workload]:
+        """With the namespace's defaults in its templates, which then belong to its shape; and the workload as given.
+
+        Both hold what they have in common with others once.
+        """
+        priority = effective_priority(workload, config.gates)
+        place = (shape_of(workload, priority), "" if limits.empty else workload.metadata.namespace)
+        common = self._known.get(place)
+        if common is None:
+            if len(self._known) >= _REMEMBERED:
+                self.forget()
+            filled = adjusted(workload, overheads=overheads, limits=limits)
+            common = self._known[place] = _common(workload, filled, place[0], priority, config)
+        given = self._compact(workload, common.given)
+        info = WorkloadInfo(
+            workload=given
+            if common.filled is common.given
+            else msgspec.structs.replace(given, spec=self._spec(workload.spec, common.filled)),
+            cluster_queue=_NOWHERE,
+            pod_sets=common.requests,
+            key=key,
+        )
+        pending = PendingWorkload(
+            info,
+            local_queue=self._once(local_queue_of(workload)),
+            priority=priority,
+            queued_at_s=queued_at_s(workload, config),
+            shape=common.shape if config.beyond.backfill is Backfill.NONE else timed(common.shape, runtime_s(workload)),
+        )
+        return pending, given
+
+    def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> Workload:
+        """An equal workload. Of its parts those that others have as well are the same objects."""
+        replace, once, metadata = msgspec.structs.replace, self._once, workload.metadata
+        owners = tuple(
+            replace(owner, api_version=once(owner.api_version), kind=once(owner.kind))
+            for owner in metadata.owner_references
+        )
+        return replace(
+            workload,
+            api_version=once(workload.api_version),
+            kind=once(workload.kind),
+            metadata=replace(
+                metadata,
+                namespace=once(metadata.namespace),
+                finalizers=once(metadata.finalizers),
+                owner_references=owners,
+            ),
+            spec=self._spec(workload.spec, pod_sets),
+        )
+
+    def _spec(self, given: WorkloadSpec, pod_sets: tuple[PodSet, ...]) -> WorkloadSpec:
+        """``given`` with these pod sets, known by their identity: whoever is kept here keeps them."""
+        known = self._specs.get((id(pod_sets), given.queue_name))
+        spec = msgspec.structs.replace(given, pod_sets=pod_sets)
+        if known == spec:
+            return known
+        if len(self._specs) >= 4 * _REMEMBERED:
+            self._specs.clear()
+        self._specs[id(pod_sets), given.queue_name] = spec
+        return spec
+
+    def _once(self, value: T) -> T:
+        if len(self._values) >= _REMEMBERED:
+            self._values.clear()
+        found: T = self._values.setdefault(value, value)
+        return found
+
+
+def _common(given: Workload, filled: Workload, shape: str, priority: int, config: EngineConfig) -> _Common:
+    changed = filled.spec.pod_sets != given.spec.pod_sets
+    # An admission that no condition vouches for says nothing of what a pending workload asks for.
+    asking = msgspec.structs.replace(filled, status=msgspec.structs.replace(filled.status, admission=None))
+    info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates)
+    return _Common(
+        shape=shape_of(filled, priority) if changed else shape,
+        given=given.spec.pod_sets,
+        filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
+        requests=info.pod_sets,
+    )
+
+
+def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:
+    """What a workload with quota is charged. Raises TopologyEncodingError."""
+    info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates)
+    conditions = workload.status.conditions
+    reserved = find_condition(conditions, reasons.QUOTA_RESERVED)
+    return Holder(
+        info=info,
+        cluster_queue=info.cluster_queue,
+        local_queue=local_queue_of(workload),
+        usage=info.usage().assigned,
+        priority=effective_priority(workload, config.gates),
+        reserved_at_s=epoch_s(reserved.last_transition_time) if reserved is not None else 0.0,
+        queued_at_s=queued_at_s(workload, config) if known is None else known.queued_at_s,
+        evicted=is_true(conditions, reasons.EVICTED),
+        admitted=is_true(conditions, reasons.ADMITTED),
+    )
+
+
+def queued_at_s(workload: Workload, config: EngineConfig) -> float:
+    rules = config.wait_for_pods_ready
+    by_eviction = rules is None or rules.requeue_by_eviction
+    return queue_order_time_s(workload, timeout_requeues_by_eviction=by_eviction, gates=config.gates)
+
+
+def shape_of(workload: Workload, priority: int) -> str:
+    """Equal for workloads of one ClusterQueue that are tried alike: same pods, same priority, same constraints.
+
+    What still counts of a pod set is in it too: pods that are reclaimable ask for nothing.
+    """
+    pod_sets = workload.spec.pod_sets
+    shape = _digest(workload, pod_sets, priority)
+    anywhere = tuple(map(_anywhere, pod_sets))
+    return shape if anywhere == pod_sets else placed(shape, _digest(workload, anywhere, priority))
+
+
+def _anywhere(pod_set: PodSet) -> PodSet:
+    """As far as quota is concerned: the levels that it names decide on flavors, how it asks for them does not."""
+    asked, template = pod_set.topology_request, pod_set.template
+    if asked is None:
+        return pod_set
+    annotations = {name: value for name, value in template.metadata.annotations.items() if not name.startswith(_PLACES)}
+    return msgspec.structs.replace(
+        pod_set,
+        topology_request=PodSetTopologyRequest(
+            required=",".join(sorted(_named(asked))),
+            pod_set_group_name=asked.pod_set_group_name,
+        ),
+        template=msgspec.structs.replace(
+            template, metadata=msgspec.structs.replace(template.metadata, annotations=annotations)
+        ),
+    )
+
+
+def _named(asked: PodSetTopologyRequest) -> set[str]:
+    named = (asked.required, asked.preferred, asked.pod_set_slice_required_topology, "*" if asked.unconstrained else "")
+    inner = (one.topology for one in asked.podset_slice_required_topology_constraints)
+    return {name for name in (*named, *inner) if name}
+
+
+def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int) -> str:
+    annotations = workload.metadata.annotations
+    parts = (
+        pod_sets,
+        workload.status.reclaimable_pods,
+        priority,
+        annotations.get(ALLOWED_FLAVORS, ""),
+        annotations.get(SLICE_REPLACES, ""),
+        job_of(workload) or "",
+        workload.spec.preemption_gates,
+    )
+    return hashlib.sha256(_ENCODER.encode(parts)).hexdigest()[:16]
+
+
+def _quantity(value: object) -> str:
+    if isinstance(value, Quantity):
+        return str(value.nanos)
+    raise NotImplementedError(f"no JSON form for {type(value).__name__}")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_quantity, order="sorted")

@@ -1,0 +1,239 @@
+"""What a Workload's object says, taken in: to the pending, to those that hold quota, or out."""
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.status import checks_for, checks_ready
+from controller.engine.cycle.secondpass import wants_second_pass
+from controller.engine.model.encoding import TopologyEncodingError
+from controller.engine.model.limitrange import LimitSummary
+from controller.engine.model.resources import ClusterQueueName, ResourceName, WorkloadKey
+from controller.engine.queues.pending import PendingWorkload
+from controller.engine.quota.queuestate import Holder
+from controller.engine.state.enginestate import EngineState
+from controller.engine.state.intake import Shapes, Standing, holder_of, local_queue_of, replaced_slice, standing
+from controller.objects.meta import is_true
+from controller.objects.workload import Workload
+
+SECOND_PASS_FIRST_S = 1.0
+SECOND_PASS_LAST_S = 30.0
+_NO_LIMITS = LimitSummary()
+
+
+class WorkloadEvents:
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._shapes = Shapes()
+
+    def put(self, workload: Workload, now_s: float) -> None:
+        """The workload is new or has changed. An echo of what is known changes nothing."""
+        state, key = self._state, WorkloadKey(workload.key)
+        where = standing(workload, state.config)
+        if where is Standing.FINISHED:
+            self.remove(key, now_s)
+            return
+        known = state.objects.get(key)
+        unchanged = known is not None and known.spec == workload.spec
+        if not unchanged:
+            self._note_outside(workload)
+        elif known is not None:
+            # Conditions come and go; what was asked for stays in memory once.
+            workload = msgspec.structs.replace(workload, spec=known.spec)
+        state.objects[key] = workload
+        if key in state.assumed:
+            if where is Standing.PENDING:
+                # The object as it was before the admission that is being written.
+                return
+            del state.assumed[key]
+        if where is not Standing.HOLDS:
+            state.ended.discard(key)
+        if where is Standing.HOLDS:
+            self._hold(key, workload, now_s)
+        elif where is Standing.PENDING:
+            self._queue(key, workload, now_s)
+        else:
+            self._release(key, now_s)
+            self._unqueue(key)
+
+    def remove(self, key: WorkloadKey, now_s: float) -> None:
+        """Finished, or gone."""
+        state = self._state
+        known = state.objects.pop(key, None)
+        if known is not None and state.config.beyond.no_eviction_cycles:
+            self._outside(known)
+            state.preemption.history.forget(key)
+        state.assumed.pop(key, None)
+        state.ended.discard(key)
+        self._release(key, now_s)
+        self._unqueue(key)
+
+    def refill(self, now_s: float, *, namespace: str | None = None) -> None:
+        """The defaults that pending workloads get have changed, those of one namespace or of all."""
+        self._shapes.forget()
+        for pending in list(self._state.queues):
+            if namespace is None or pending.info.workload.metadata.namespace == namespace:
+                self._queue(pending.key, self._state.objects[pending.key], now_s)
+
+    def adopt(self, name: ClusterQueueName, now_s: float) -> None:
+        """The ClusterQueue is there now: those who hold quota in it hold it."""
+        for key, workload in self._state.stranded.pop(name, {}).items():
+            self._hold(key, workload, now_s)
+
+    def strand(self, name: ClusterQueueName, gone: tuple[Holder, ...]) -> None:
+        """The ClusterQueue went: those who held quota in it hold nothing until it is back."""
+        for holder in gone:
+            self._state.stranded.setdefault(name, {})[holder.key] = self._state.objects[holder.key]
+            self._unnote(holder.key)
+
+    # -- holders -----------------------------------------------------------------------------------------------------
+
+    def _hold(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
+        state, cluster = self._state, self._state.cluster
+        if key in state.ended:
+            return
+        state.queues.remove(key)
+        known = cluster.holders.get(key)
+        holder = _holder(workload, state, known)
+        self._unstrand(key)
+        if key in state.told and not holder.evicted:
+            holder = msgspec.structs.replace(holder, evicted=True)
+        else:
+            state.told.discard(key)
+        if holder.cluster_queue not in cluster.queues:
+            self._release(key, now_s)
+            state.stranded.setdefault(holder.cluster_queue, {})[key] = workload
+            return
+        self._replace(known, holder)
+        self._note(holder, now_s)
+
+    def _replace(self, known: Holder | None, holder: Holder) -> None:
+        state, cluster = self._state, self._state.cluster
+        if known is None:
+            cluster.add_holder(holder)
+            state.touch()
+            return
+        cluster.replace_holder(holder)
+        moved = known.cluster_queue != holder.cluster_queue
+        if moved or any(holder.usage.get(fr, 0) < amount for fr, amount in known.usage.items()):
+            state.released(known)
+        elif known.usage != holder.usage or known.evicted != holder.evicted or known.priority != holder.priority:
+            state.touch()
+
+    def _note(self, holder: Holder, now_s: float) -> None:
+        """What else depends on its conditions."""
+        state, key, workload = self._state, holder.key, holder.info.workload
+        conditions = workload.status.conditions
+        waits = holder.admitted and not is_true(conditions, reasons.PODS_READY)
+        if waits != (key in state.unready):
+            (state.unready.add if waits else state.unready.discard)(key)
+            state.touch()
+        if holder.admitted and state.usage.penalised(holder.local_queue, key):
+            state.usage.settle(holder.local_queue, key, now_s)
+        old = replaced_slice(workload, state.config)
+        if old is not None and old in state.cluster.holders:
+            state.slices[key] = old
+        queue = state.cluster.queues[holder.cluster_queue].object
+        checks = checks_for(queue, (fr.flavor for fr in holder.usage))
+        ready = checks_ready(workload, checks)
+        if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
+            state.second.setdefault(key, (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S))
+        else:
+            state.second.pop(key, None)
+
+    def _unnote(self, key: WorkloadKey) -> None:
+        state = self._state
+        state.unready.discard(key)
+        state.second.pop(key, None)
+        state.slices.pop(key, None)
+        state.told.discard(key)
+
+    def _release(self, key: WorkloadKey, now_s: float) -> None:  # noqa: ARG002  a release is an event in time
+        state = self._state
+        self._unstrand(key)
+        holder = state.cluster.remove_holder(key)
+        self._unnote(key)
+        if holder is not None:
+            state.usage.pardon(holder.local_queue, key)
+            state.released(holder, key if holder.evicted else None)
+
+    def _unstrand(self, key: WorkloadKey) -> None:
+        for name, held in tuple(self._state.stranded.items()):
+            if held.pop(key, None) is not None and not held:
+                del self._state.stranded[name]
+
+    # -- pending -----------------------------------------------------------------------------------------------------
+
+    def _queue(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
+        state = self._state
+        self._release(key, now_s)
+        limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
+        pending, state.objects[key] = self._shapes.pending_of(
+            key, workload, state.config, limits=limits, overheads=state.overheads
+        )
+        known = state.queues.get(key)
+        if known is not None and _same(known, pending):
+            known.info = pending.info
+            return
+        if known is not None:
+            # Something a try depends on has changed, though its place in the queue may be the same.
+            state.queues.remove(key)
+        state.queues.put(pending, now_s)
+        state.touch()
+
+    def _unqueue(self, key: WorkloadKey) -> None:
+        if self._state.queues.remove(key) is not None:
+            self._state.touch()
+
+    # -- changes from outside ----------------------------------------------------------------------------------------
+
+    def _note_outside(self, workload: Workload) -> None:
+        """A new workload or a changed spec may let others evict each other again."""
+        if self._state.config.beyond.no_eviction_cycles:
+            self._outside(workload)
+
+    def _outside(self, workload: Workload) -> None:
+        queue = self._state.queue_of(local_queue_of(workload))
+        admission = workload.status.admission
+        names = {queue.name} if queue is not None else set()
+        if admission is not None and ClusterQueueName(admission.cluster_queue) in self._state.cluster.queues:
+            names.add(ClusterQueueName(admission.cluster_queue))
+        for name in sorted(names):
+            self._state.preemption.history.outside_change(name)
+
+
+def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Holder:
+    """Places that contradict themselves are no places: the quota counts all the same."""
+    try:
+        return holder_of(workload, state.config, known)
+    except TopologyEncodingError:
+        admission = workload.status.admission
+        if admission is None:
+            raise
+        sets = tuple(msgspec.structs.replace(one, topology_assignment=None) for one in admission.pod_set_assignments)
+        bare = msgspec.structs.replace(admission, pod_set_assignments=sets)
+        status = msgspec.structs.replace(workload.status, admission=bare)
+        return holder_of(msgspec.structs.replace(workload, status=status), state.config, known)
+
+
+def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
+    """Whether nothing has changed that a try depends on: conditions are written by whoever decides, not read."""
+    states = [
+        [(one.name, one.state) for one in pending.info.workload.status.admission_checks] for pending in (known, given)
+    ]
+    gates = [pending.info.workload.status.preemption_gates for pending in (known, given)]
+    return (
+        states[0] == states[1]
+        and gates[0] == gates[1]
+        and known.shape == given.shape
+        and known.priority == given.priority
+        and known.local_queue == given.local_queue
+        and known.queued_at_s == given.queued_at_s
+    )
+
+
+def requests_of(holder: Holder) -> dict[ResourceName, int]:
+    """What a holder takes, by resource."""
+    totals: dict[ResourceName, int] = {}
+    for fr, amount in holder.usage.items():
+        totals[fr.resource] = totals.get(fr.resource, 0) + amount
+    return totals

@@ -1,0 +1,216 @@
+"""The placement port: where the pods of an assignment would run, and whether that room is free.
+
+The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere`` is
+the answer of a cluster whose flavors name no topology: quota alone decides.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from controller.engine.devices.grants import NOBODY, Drift, Owner
+from controller.engine.devices.slices import Makeable
+from controller.engine.model.encoding import Domain
+from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.measures import Spread
+from controller.objects.core import Node, Pod
+from controller.objects.gpunode import GpuNode
+from controller.objects.queues import ResourceFlavor, Topology
+from controller.objects.workload import PodSet
+
+
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod set that must be placed on the nodes of one flavor; ``single_pod`` is one pod's whole request."""
+
+    pod_set: PodSet
+    count: int
+    flavor: FlavorName
+    single_pod: Mapping[ResourceName, Amount]
+    implied: bool = False
+    """It asks for nothing, and its queue has only flavors with a topology: anywhere will do."""
+    previous: TopologyUsage | None = None
+    """Where it runs now, when only what was lost is to be replaced."""
+    lost: str | None = None
+    """The node whose pods are to be placed anew."""
+    beside: tuple[Domain, ...] = ()
+    """Where the rest of its pod set group stays meanwhile."""
+    stays: bool = False
+    """Its pods cannot run elsewhere: whatever was lost, the places stay."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A domain list for each pod set, by name. ``moved``: what of it the pod set does not hold yet."""
+
+    topologies: Mapping[str, TopologyUsage]
+    moved: Mapping[str, TopologyUsage] = {}
+
+
+class NotPlaced(msgspec.Struct, frozen=True):
+    """``pod_set`` found no room; ``problem`` says what was looked for, what is free and the largest block there is."""
+
+    pod_set: str
+    problem: str
+
+
+class Placement(Protocol):
+    """Changes are noted in the engine's undo log, so that quota and topology are undone together.
+
+    What the cluster's objects change is not: it happens outside of trials.
+    """
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None: ...
+
+    def remove_flavor(self, name: FlavorName) -> None: ...
+
+    def set_topology(self, topology: Topology) -> None: ...
+
+    def remove_topology(self, name: str) -> None: ...
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        """The flavors whose nodes offer something else now; so do the next three."""
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
+        """A pod that runs somewhere without having been placed here takes room."""
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
+        """What the node's agent says of its GPUs, and who holds them."""
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        """UUIDs for each pod of the set that was given devices on the node."""
+
+    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
+
+    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
+        """Why this flavor cannot take the set at all (it asks for a level that the topology lacks, ...), else None."""
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
+        """All or nothing. ``on_empty``: as if nothing that may be preempted were running."""
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        """Whether ``place`` would find places now, without finding them."""
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        """``has_room`` of these requests, to be asked many times while the cluster's objects stay as they are."""
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        """Whether all this room is free at once."""
+
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        """Outside of trials, before something is decided. ``anew``: what decays slowly is brought up to date too."""
+
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
+        """By flavor, what of its free devices can be used. ``empty``: as if nothing placed here were running."""
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
+        """The domains above a node, by level, in the first of these flavors that has it."""
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
+        """The workload's pods that hold other devices than they were told."""
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
+        """Where a layout could make a MIG instance of that name that is not there."""
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
+
+
+def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
+    wanted = "one" if asked == "a topology" else f"{asked}, which are chosen node by node"
+    return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
+
+
+class Everywhere:
+    """No topology: nothing needs a place, and what has one (from before its topology went) blocks nobody."""
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        """Nothing is kept."""
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        """Nothing is kept."""
+
+    def set_topology(self, topology: Topology) -> None:
+        """Nothing is kept."""
+
+    def remove_topology(self, name: str) -> None:
+        """Nothing is kept."""
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
+        return ()
+
+    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+        return False
+
+    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
+        asked = pod_set.topology_request
+        if asked is not None and flavor.spec.topology_name is None:
+            levels = (asked.required, asked.preferred, asked.pod_set_slice_required_topology)
+            if asked.unconstrained or any(level is not None for level in levels):
+                return no_topology(flavor)
+        return None
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:  # noqa: ARG002
+        return Placed({})
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        return isinstance(self.place(requests, on_empty=False), Placed)
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        return lambda: self.has_room(requests)
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
+        return True
+
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        """Nothing is kept."""
+
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002
+        return ()
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
+        return ()
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
+        return iter(())
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+        """Nothing is counted."""
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+        """Nothing is counted."""
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Nothing is counted."""

@@ -1,0 +1,260 @@
+"""What people and the CLI ask: why a workload waits, who is before it, what each queue has. Read off the engine.
+
+    /api/v1/explain?workload=NAMESPACE/NAME      /api/v1/queues      /api/v1/pending?clusterQueue=NAME
+
+Numbers are live: a pending workload is tried for the question. Followers answer 503 and name who leads.
+"""
+
+import json
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
+
+from aiohttp import web
+
+from controller.core import Core
+from controller.engine.conditions.decisions import Pending
+from controller.engine.conditions.records import Record
+from controller.engine.conditions.sentences import details, sentence
+from controller.engine.engine import Engine
+from controller.engine.model.encoding import hosts
+from controller.engine.model.podrequests import one_pod
+from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, WorkloadKey
+from controller.engine.model.workload import effective_priority
+from controller.engine.quota.queuestate import QueueState
+from controller.engine.quota.queueusage import quantity_of, shown, sums
+from controller.engine.quota.shares import share
+from controller.objects.meta import find_condition, is_true, to_json
+from controller.objects.workload import Workload
+from controller.process.server import Handler
+
+Json = dict[str, Any]
+_MOST: Final = 100_000
+_PAGE: Final = 1_000
+_PLACES: Final = 8
+
+
+class Explanations:
+    """``core`` is None while this replica does not lead; ``leader`` is who does, for people."""
+
+    def __init__(
+        self, core: Callable[[], Core | None], leader: Callable[[], str | None], now: Callable[[], float]
+    ) -> None:
+        self._core = core
+        self._leader = leader
+        self._now = now
+
+    def routes(self) -> dict[str, Handler]:
+        return {
+            "/api/v1/explain": self._explain,
+            "/api/v1/queues": self._queues,
+            "/api/v1/pending": self._pending,
+        }
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        core = self._core()
+        if core is None:
+            return self._elsewhere()
+        key = WorkloadKey(request.query.get("workload", ""))
+        kept = core.ledger.get(key)
+        if kept is None:
+            return _answer({"error": f"workload: found {str(key)[:120]!r}, expected NAMESPACE/NAME of a Workload"}, 404)
+        return _answer(explained(core.engine, kept.workload, self._now()))
+
+    async def _queues(self, _: web.Request) -> web.Response:
+        core = self._core()
+        if core is None:
+            return self._elsewhere()
+        states = core.engine.state.cluster.queues.values()
+        found = [queue_shown(core.engine, one) for one in sorted(states, key=lambda one: one.name)]
+        return _answer({"clusterQueues": found})
+
+    async def _pending(self, request: web.Request) -> web.Response:
+        core = self._core()
+        if core is None:
+            return self._elsewhere()
+        name = ClusterQueueName(request.query.get("clusterQueue", ""))
+        if name not in core.engine.state.cluster.queues:
+            return _answer({"error": f"clusterQueue: found {str(name)[:120]!r}, expected a ClusterQueue's name"}, 404)
+        try:
+            offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", str(_PAGE)))
+        except ValueError:
+            offset = limit = -1
+        if offset < 0 or not 0 <= limit <= _MOST:
+            return _answer({"error": f"offset, limit: expected numbers from 0, limit up to {_MOST}"}, 400)
+        return _answer({"clusterQueue": name, "items": waiting(core.engine, name)[offset : offset + limit]})
+
+    def _elsewhere(self) -> web.Response:
+        return _answer({"error": "this replica does not lead", "leader": self._leader()}, 503)
+
+
+def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
+    """All that is known of one workload's way: where it stands, why, by which numbers, and its story."""
+    key = WorkloadKey(workload.key)
+    found: Json = {
+        "workload": key,
+        "localQueue": workload.spec.queue_name,
+        "clusterQueue": _queue_name(engine, workload),
+        "priority": effective_priority(workload, engine.state.config.gates),
+        "state": _state(engine, workload),
+        "conditions": to_json(workload.status.conditions),
+        "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
+        "decision": None,
+        "position": None,
+        "story": [_record(one) for one in engine.stories.of(key)],
+        "devices": _devices(engine, workload),
+        "couldBeMade": [],
+        "deviceDrift": [
+            {"pod": one.pod, "node": one.node, "planned": list(one.planned), "held": list(one.held)}
+            for one in engine.state.cluster.placement.drifts(key)
+        ],
+    }
+    pending = engine.explain(key, now_s)
+    if pending is not None:
+        found["decision"] = decision_shown(pending)
+        found["couldBeMade"] = _could_be_made(engine, workload)
+        listed = waiting(engine, ClusterQueueName(found["clusterQueue"]))
+        found["position"] = next((one["position"] for one in listed if one["workload"] == key), None)
+    return found
+
+
+def _devices(engine: Engine, workload: Workload) -> list[Json]:
+    """Node by node the devices of its pods, where they are known."""
+    found = []
+    admission = workload.status.admission
+    for one in admission.pod_set_assignments if admission is not None else ():
+        for node in hosts(one.topology_assignment):
+            pods = engine.device_plan(WorkloadKey(workload.key), one.name, node)
+            if pods:
+                found.append({"podSet": one.name, "node": node, "pods": [list(devices) for devices in pods]})
+    return found
+
+
+def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
+    """MIG instances that it asks for and that a layout could make, and where: of each name the first few places."""
+    asked = dict.fromkeys(name for one in workload.spec.pod_sets for name in one_pod(one.template.spec))
+    return [
+        {"resource": name, "node": one.node, "gpu": one.gpu, "starts": list(one.starts), "migMode": one.mode}
+        for name in asked
+        for one in islice(engine.state.cluster.placement.could_be_made(name), _PLACES)
+    ]
+
+
+def decision_shown(pending: Pending) -> Json:
+    record = pending.record
+    missing = record.missing()
+    return {
+        **_record(record),
+        "wouldAdmit": None
+        if missing is None
+        else {
+            "podSet": missing.pod_set,
+            "flavor": missing.flavor,
+            "resources": [
+                {
+                    "resource": one.resource,
+                    "needed": _shown(one.resource, one.needed),
+                    "available": _shown(one.resource, one.available),
+                    "nominal": _shown(one.resource, one.nominal),
+                    "used": _shown(one.resource, one.used),
+                    "atMost": _shown(one.resource, one.potential),
+                }
+                for one in missing.shortfalls
+            ],
+        },
+    }
+
+
+def _record(record: Record) -> Json:
+    return {
+        "at": record.at_s,
+        "clusterQueue": record.cluster_queue,
+        "rule": record.rule.name.lower(),
+        "reason": record.reason.value,
+        "sentence": record.rule.value if record.assignment is not None and not _waits(record) else sentence(record),
+        "details": details(record),
+        "preempts": [{"workload": one.holder.key, "reason": one.reason.value} for one in record.targets],
+    }
+
+
+def _waits(record: Record) -> bool:
+    return record.rule.name not in ("FITS", "PLACED")
+
+
+def queue_shown(engine: Engine, state: QueueState) -> Json:
+    reserved, used = sums(state.holders.values())
+    problems = engine.inactive(state.name)
+    active, parked = engine.state.queues.counts(state.name)
+    return {
+        "name": state.name,
+        "cohort": state.node.parent.name if state.node.parent is not None else None,
+        "active": not problems,
+        "problems": [{"reason": one.reason, "message": one.message} for one in problems],
+        "stopPolicy": state.policies.stop,
+        "pending": {"active": active, "parked": parked},
+        "reserving": len(state.holders),
+        "admitted": sum(holder.admitted for holder in state.holders.values()),
+        "weightedShare": share(state.node).weighted,
+        "reservation": to_json(shown(state, reserved)),
+        "usage": to_json(shown(state, used)),
+        "available": [
+            {"flavor": fr.flavor, "resource": fr.resource, "amount": _shown(fr.resource, state.node.available(fr))}
+            for fr in state.flavor_resources
+        ],
+    }
+
+
+def waiting(engine: Engine, name: ClusterQueueName) -> list[Json]:
+    """In the order in which they are tried; positions count from 0, in the ClusterQueue and in the LocalQueue."""
+    queues = engine.state.queues
+    found, places = [], dict[str, int]()
+    for position, one in enumerate(queues.in_order([*queues.active(name), *queues.parked(name)])):
+        local = places.get(one.local_queue, 0)
+        places[one.local_queue] = local + 1
+        record = engine.stories.last(one.key)
+        found.append(
+            {
+                "workload": one.key,
+                "localQueue": one.local_queue,
+                "priority": one.priority,
+                "position": position,
+                "positionInLocalQueue": local,
+                "parked": one.at is not None and one.at.sleeps(one),
+                "reason": record.reason.value if record is not None else None,
+                "sentence": sentence(record) if record is not None and _waits(record) else None,
+            }
+        )
+    return found
+
+
+def _state(engine: Engine, workload: Workload) -> str:
+    conditions, key = workload.status.conditions, WorkloadKey(workload.key)
+    if is_true(conditions, "Finished"):
+        return "Finished"
+    if is_true(conditions, "Evicted") and workload.status.admission is not None:
+        return "Evicted"
+    if is_true(conditions, "Admitted"):
+        return "Admitted"
+    if key in engine.state.cluster.holders:
+        return "QuotaReserved"
+    requeued = find_condition(conditions, "Requeued")
+    if engine.state.queues.get(key) is None or (requeued is not None and requeued.status == "False"):
+        return "HeldBack"
+    return "Pending"
+
+
+def _queue_name(engine: Engine, workload: Workload) -> str:
+    if workload.status.admission is not None:
+        return workload.status.admission.cluster_queue
+    pending = engine.state.queues.get(WorkloadKey(workload.key))
+    state = engine.state.queue_of(pending.local_queue) if pending is not None else None
+    return state.name if state is not None else ""
+
+
+def _shown(resource: Any, amount: Amount) -> str | None:
+    """A quantity; None for no limit."""
+    return None if amount >= UNLIMITED else str(quantity_of(resource, amount))
+
+
+def _answer(body: Json, status: int = 200) -> web.Response:
+    return web.Response(text=json.dumps(body), status=status, content_type="application/json")

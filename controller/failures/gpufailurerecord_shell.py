@@ -1,0 +1,75 @@
+"""What a leader did about failed GPUs lately, kept where the next leader finds it: on a Lease beside its own.
+
+Whoever takes over goes on with the budget and the cool-downs as they are. A pod that is evicted leaves no object that
+tells of it, and Events go after an hour.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from controller.failures.gpufailures import Recent
+from controller.writing.workloadwrites import Stamped
+from kube.client import Client
+from kube.errors import NotFoundError
+from kube.resources import LEASES
+from kube.writing.writes import Abandoned, Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "tessera-gpu-failures"
+ANNOTATION: Final = "tessera.dev/gpu-failure-actions"
+
+
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] = {}
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class FailureRecord:
+    """``namespace`` is the controller's own."""
+
+    def __init__(
+        self, client: Client, put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"], namespace: str
+    ) -> None:
+        self._client = client
+        self._put = put
+        self._namespace = namespace
+        self._told = False
+
+    async def read(self) -> Recent:
+        """Raises KubeError. What nobody can read is nothing."""
+        try:
+            lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
+        except NotFoundError:
+            return Recent()
+        try:
+            return msgspec.json.decode(lease.metadata.annotations.get(ANNOTATION, "{}"), type=Recent)
+        except msgspec.MsgspecError as error:
+            log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, ANNOTATION, error)
+            return Recent()
+
+    async def write(self, recent: Recent) -> bool:
+        """Whether to go on: False where we lead no more. Where it may not be written, people are told once."""
+        annotations = {ANNOTATION: msgspec.json.encode(recent).decode()}
+        metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        write: Write[Any] = Write(
+            verb=Verb.APPLY, resource=LEASES, namespace=self._namespace, name=NAME, body=body, kind=Stamped
+        )
+        outcome = await self._put(write)
+        if not isinstance(outcome, Written | Abandoned) and not self._told:
+            self._told = True
+            log.warning(
+                "lease %s/%s cannot be written, a new leader begins with a full budget of GPU failures: %s",
+                self._namespace,
+                NAME,
+                getattr(outcome, "error", outcome),
+            )
+        return not isinstance(outcome, Abandoned)

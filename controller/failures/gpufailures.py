@@ -1,0 +1,242 @@
+"""What is done about the pods that hold a GPU which failed. Pure: what agents say, pods and time in, actions out.
+
+A pod's policy says whether people are told, the pod is evicted, or its whole workload goes back to the queue. Two
+limits keep broken hardware, or a broken agent, from emptying a cluster: a budget of actions in a window of time for
+everybody, and a cool-down for each workload. What they hold back is told once, and done when they allow it, if the pod
+still holds the failed GPU by then. What fails within ten seconds of a workload's first failure is one failure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.engine.model.resources import WorkloadKey
+
+TOGETHER_S: Final = 10.0
+
+
+class OnFailure(StrEnum):
+    """The annotation ``tessera.dev/on-gpu-failure`` of a pod."""
+
+    NOTIFY = "notify"
+    EVICT = "evict"
+    REQUEUE_GANG = "requeue-gang"
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """``policy`` is that of pods that do not say. At most ``budget`` actions in any ``window_s``, 0: none at all;
+    ``cool_down_s`` between two failures that a workload pays for.
+    """
+
+    policy: OnFailure = OnFailure.NOTIFY
+    budget: int = 10
+    window_s: float = 600.0
+    cool_down_s: float = 300.0
+
+
+class Recent(Struct, frozen=True, kw_only=True):
+    """What was done of late, in seconds since 1970: when actions were taken, and by gang when the failure began that it
+    paid for last.
+    """
+
+    actions: tuple[float, ...] = ()
+    paid: Mapping[str, float] = {}
+
+
+class Victim(Struct, frozen=True, kw_only=True):
+    """A pod that holds devices. ``workload`` None: the queue knows nothing of it, and its gang is the pod itself."""
+
+    uid: str
+    policy: OnFailure
+    workload: WorkloadKey | None = None
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """``held_back`` says why nothing is done yet; ``kind`` is then what would be."""
+
+    kind: OnFailure
+    pod: str
+    victim: Victim
+    node: str
+    device: str
+    cause: str
+    held_back: str = ""
+
+
+class Case(Struct, frozen=True, order=True):
+    """A pod, ``namespace/name``, that holds a failed device of the node."""
+
+    node: str
+    device: str
+    pod: str
+
+
+class _Step(Struct):
+    """How far a case has come."""
+
+    acted: bool = False
+    held_back: bool = False
+
+
+class GpuFailures:
+    """``unknown`` names the pods to be looked up: ``set_pod`` tells what was found, and ``look`` says what to do."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._cases: dict[Case, str] = {}
+        """Why each device failed."""
+        self._of_node: dict[str, set[Case]] = {}
+        self._steps: dict[Case, _Step] = {}
+        self._victims: dict[str, Victim | None] = {}
+        self._actions: list[float] = []
+        """When actions were taken, within the window."""
+        self._began: dict[str, float] = {}
+        """By gang: when the failure began that it paid for last."""
+        self._due_s: float | None = None
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: str, failed: Mapping[str, str], holders: Sequence[tuple[str, str]]) -> None:
+        """``failed``: why, by device; ``holders``: device and pod. What an agent says replaces what it said before."""
+        new = {Case(node, device, pod): failed[device] for device, pod in holders if device in failed}
+        for case in self._of_node.get(node, set()) - new.keys():
+            self._close(case)
+        for case, cause in new.items():
+            self._cases[case] = cause
+            self._steps.setdefault(case, _Step())
+        if new:
+            self._of_node[node] = set(new)
+        else:
+            self._of_node.pop(node, None)
+
+    def remove_node(self, node: str) -> None:
+        self.set_node(node, {}, ())
+
+    def set_pod(self, pod: str, victim: Victim | None) -> None:
+        """What the pod of a case is; None: it is gone, or over, whatever its node's agent still says."""
+        if not any(case.pod == pod for case in self._cases):
+            return
+        old = self._victims.get(pod)
+        if old is not None and victim is not None and old.uid != victim.uid:
+            for case in self._cases_of(pod):
+                self._steps[case] = _Step()
+        self._victims[pod] = victim
+
+    def failed(self, action: Action) -> None:
+        """The action could not be carried out: it is to be done again, and did not count."""
+        gang = _gang(action.pod, action.victim)
+        for case in self._cases:
+            victim = self._victims.get(case.pod)
+            if victim is not None and victim.policy is not OnFailure.NOTIFY and _gang(case.pod, victim) == gang:
+                self._steps[case].acted = False
+        if self._actions:
+            self._actions.pop()
+
+    def recall(self, recent: Recent, now_s: float) -> None:
+        """What whoever led before did. Nothing happened later than now, whatever their clock said."""
+        done = sorted([*(min(at_s, now_s) for at_s in recent.actions), *self._actions])
+        self._actions = done[max(0, len(done) - self.rules.budget) :]
+        for gang, at_s in recent.paid.items():
+            self._began.setdefault(gang, min(at_s, now_s))
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def recent(self) -> Recent:
+        return Recent(actions=tuple(self._actions), paid=dict(self._began))
+
+    def unknown(self) -> list[str]:
+        return sorted({case.pod for case in self._cases if case.pod not in self._victims})
+
+    def look(self, now_s: float) -> list[Action]:
+        """What is to be done now, each once. Ask again at ``next_due_s``."""
+        self._due_s = None
+        self._actions = [at_s for at_s in self._actions if at_s > now_s - self.rules.window_s]
+        self._began = {
+            gang: at_s for gang, at_s in self._began.items() if at_s > now_s - max(self.rules.cool_down_s, TOGETHER_S)
+        }
+        found = (self._act(case, now_s) for case in sorted(self._cases))
+        return [action for action in found if action is not None]
+
+    def next_due_s(self) -> float | None:
+        """When something that is held back may be done."""
+        return self._due_s
+
+    def validate(self) -> None:
+        """Recompute the indexes; nothing is kept of what is over."""
+        cases = {case for held in self._of_node.values() for case in held}
+        assert cases == self._cases.keys() == self._steps.keys(), "the index of cases by node has drifted"
+        assert all(case.node == node for node, held in self._of_node.items() for case in held), "a case of another node"
+        assert self._victims.keys() <= {case.pod for case in cases}, "a pod is remembered that holds nothing failed"
+        assert len(self._actions) <= self.rules.budget, "more actions than the budget allows"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _act(self, case: Case, now_s: float) -> Action | None:
+        victim, step = self._victims.get(case.pod), self._steps[case]
+        if victim is None or step.acted:
+            return None
+        action = Action(
+            kind=victim.policy,
+            pod=case.pod,
+            victim=victim,
+            node=case.node,
+            device=case.device,
+            cause=self._cases[case],
+        )
+        if victim.policy is OnFailure.NOTIFY:
+            step.acted = True
+            return action
+        gang = _gang(case.pod, victim)
+        due_s = self._may_act_s(gang, now_s)
+        if due_s is not None:
+            self._due_s = due_s if self._due_s is None else min(self._due_s, due_s)
+            if step.held_back:
+                return None
+            step.held_back = True
+            return msgspec.structs.replace(action, held_back=self._why_not())
+        self._actions.append(now_s)
+        self._began.setdefault(gang, now_s)
+        for other in self._settled_by(case, victim):
+            self._steps[other].acted = True
+        return action
+
+    def _may_act_s(self, gang: str, now_s: float) -> float | None:
+        """None: now; else when it may be asked again."""
+        began_s = self._began.get(gang)
+        if began_s is not None and now_s > began_s + TOGETHER_S and now_s < began_s + self.rules.cool_down_s:
+            return began_s + self.rules.cool_down_s
+        if len(self._actions) < self.rules.budget:
+            return None
+        return (self._actions[0] if self._actions else now_s) + self.rules.window_s
+
+    def _why_not(self) -> str:
+        rules = self.rules
+        if len(self._actions) >= rules.budget:
+            return f"the budget of {rules.budget} in {rules.window_s:.0f} s is spent"
+        return f"the workload paid for another failure less than {rules.cool_down_s:.0f} s ago"
+
+    def _settled_by(self, case: Case, victim: Victim) -> Iterator[Case]:
+        """The cases that the action takes care of: all of the pod's, or all of its gang's."""
+        gang = _gang(case.pod, victim)
+        for other in self._cases:
+            if other.pod == case.pod:
+                yield other
+            elif victim.policy is OnFailure.REQUEUE_GANG:
+                theirs = self._victims.get(other.pod)
+                if theirs is not None and theirs.policy is not OnFailure.NOTIFY and _gang(other.pod, theirs) == gang:
+                    yield other
+
+    def _cases_of(self, pod: str) -> list[Case]:
+        return [case for case in self._cases if case.pod == pod]
+
+    def _close(self, case: Case) -> None:
+        del self._cases[case], self._steps[case]
+        if not self._cases_of(case.pod):
+            self._victims.pop(case.pod, None)
+
+
+def _gang(pod: str, victim: Victim) -> str:
+    return f"pod {pod}" if victim.workload is None else f"workload {victim.workload}"

@@ -1,0 +1,264 @@
+"""GPUs that fail under running pods: what each pod's policy asks for is done to it.
+
+    GpuNodes -> controller.failures.gpufailures -> which pods? (read from the API server) -> Event, deletion, requeueing
+
+Pods are read one by one, when one is known to hold a failed GPU: that is rare, and the pods of a cluster are many.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.model.resources import WorkloadKey
+from controller.failures.gpufailurerecord_shell import FailureRecord
+from controller.failures.gpufailures import Action, GpuFailures, OnFailure, Rules, Victim
+from controller.failures.nodefailures_shell import workload_of
+from controller.objects.core import Pod
+from controller.objects.gpunode import DeviceHealth, GpuNode
+from controller.objects.meta import is_true
+from controller.watching.inbox import News
+from controller.watching.kinds import GPU_NODES, PODS, reader
+from controller.watching.ledger import Kept, Ledger
+from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, Changed, Removed
+from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+ANNOTATION: Final = "tessera.dev/on-gpu-failure"
+GPU_FAILED: Final = "GpuFailed"
+_TOGETHER_S: Final = 0.2
+"""GPUs of one node fail together as like as not."""
+_AGAIN_S: Final = 1.0
+
+_read_pod = reader(Pod)
+
+
+class FailedGpus:
+    """``hear`` takes changes of GpuNodes; ``run``, from when all workloads are known, works on them until cancelled.
+
+    ``count`` hears of each action, ``tell`` what people should know: about what, type, reason, note.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        rules: Rules,
+        client: Client,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        record: FailureRecord,
+        *,
+        clock: Clock,
+        count: Callable[[str], None],
+        tell: Callable[[ObjectReference, str, str, str], None],
+    ) -> None:
+        self.failures = GpuFailures(rules)
+        self._client = client
+        self._ledger = ledger
+        self._writes = writes
+        self._put = put
+        self._record = record
+        self._clock = clock
+        self._count = count
+        self._tell = tell
+        self._event = asyncio.Event()
+        self._again_s: float | None = None
+
+    def hear(self, news: News) -> None:
+        if news.resource != GPU_NODES:
+            return
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                node = entry.object
+                holders = [(one.physical, one.pod_key) for one in node.status.holders]
+                self.failures.set_node(key.name, failed(node), holders)
+            case Removed(key=key):
+                self.failures.remove_node(key.name)
+        self._event.set()
+
+    async def run(self) -> None:
+        await self._recall()
+        while True:
+            await self._clock.wait(self._event, self._idle_s())
+            await sleep(self._clock, _TOGETHER_S)
+            self._event.clear()
+            self._again_s = None
+            await self._look_up()
+            await self._act(self.failures.look(self._clock.wall()))
+
+    async def _recall(self) -> None:
+        """Nothing is done before it is known what was done."""
+        while True:
+            try:
+                recent = await self._record.read()
+            except ForbiddenError as error:
+                log.warning("what was done about failed GPUs cannot be read, the budget is full: %s", error)
+                return
+            except KubeError as error:
+                log.warning("what was done about failed GPUs cannot be read, trying on: %s", error)
+                await sleep(self._clock, _AGAIN_S)
+            else:
+                self.failures.recall(recent, self._clock.wall())
+                return
+
+    async def _act(self, actions: Sequence[Action]) -> None:
+        """What counts is put down before it is done: whoever takes over between the two does rather too little."""
+        counting = [one for one in actions if not one.held_back and one.kind is not OnFailure.NOTIFY]
+        for action in actions:
+            if action not in counting:
+                self._carry(action)
+        if counting and await self._record.write(self.failures.recent()):
+            for action in counting:
+                self._carry(action)
+
+    def _idle_s(self) -> float | None:
+        due_s = min((one for one in (self.failures.next_due_s(), self._again_s) if one is not None), default=None)
+        return None if due_s is None else max(0.0, due_s - self._clock.wall())
+
+    async def _look_up(self) -> None:
+        for key in self.failures.unknown():
+            namespace, _, name = key.partition("/")
+            try:
+                pod = _read_pod(bytes(await self._client.get(PODS, name, msgspec.Raw, namespace=namespace)))
+            except NotFoundError:
+                self.failures.set_pod(key, None)
+            except (KubeError, ValueError) as error:
+                log.warning("pod %s, which holds a failed GPU, cannot be read, trying on: %s", key, error)
+                self._again_s = self._clock.wall() + _AGAIN_S
+            else:
+                self.failures.set_pod(key, self._victim(pod))
+
+    def _victim(self, pod: Pod) -> Victim | None:
+        if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None:
+            return None
+        said, policy = pod.metadata.annotations.get(ANNOTATION), self.failures.rules.policy
+        if said is not None:
+            try:
+                policy = OnFailure(said)
+            except ValueError:
+                note = f"{ANNOTATION}: found {said[:63]!r}, expected {', '.join(OnFailure)}; it counts as {policy}"
+                self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
+        workload = workload_of(pod)
+        known = workload if workload is not None and self._ledger.get(workload) is not None else None
+        return Victim(uid=pod.metadata.uid, policy=policy, workload=known)
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    def _carry(self, action: Action) -> None:
+        self._count("held-back" if action.held_back else action.kind.value)
+        gone = f"GPU {action.device} of node {action.node} has failed ({action.cause})"
+        if action.held_back:
+            self._say(action, f"{gone}; {action.kind} is held back: {action.held_back}")
+            return
+        match action.kind:
+            case OnFailure.NOTIFY:
+                self._say(action, f"{gone}; the pod is left to itself")
+            case OnFailure.REQUEUE_GANG if action.victim.workload is not None:
+                self._requeue(action, action.victim.workload, gone)
+            case _:
+                self._evict(action, gone)
+
+    def _say(self, action: Action, note: str) -> None:
+        self._tell(_reference(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
+
+    def _evict(self, action: Action, gone: str) -> None:
+        """Jobs with a pod failure policy can tell from the condition that the pod is not to blame."""
+        namespace, _, name = action.pod.partition("/")
+        moment = datetime.fromtimestamp(int(self._clock.wall()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": GPU_FAILED,
+            "message": gone,
+            "lastTransitionTime": moment,
+        }
+        metadata = {"name": name, "namespace": namespace, "uid": action.victim.uid}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+        write: Write[Any] = Write(
+            verb=Verb.APPLY,
+            resource=PODS,
+            namespace=namespace,
+            name=name,
+            subresource="status",
+            body=body,
+            kind=Stamped,
+        )
+        self._put(write)
+        uid = action.victim.uid
+        done = self._put(msgspec.structs.replace(write, verb=Verb.DELETE, subresource=None, body=uid))
+        done.add_done_callback(partial(self._evicted, action, gone))
+
+    def _evicted(self, action: Action, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+        outcome = future.result()
+        if isinstance(outcome, Written):
+            self._say(action, f"{gone}; the pod is evicted")
+        elif not isinstance(outcome, Missing | Abandoned):
+            self._failed(action, str(getattr(outcome, "error", outcome)))
+
+    def _requeue(self, action: Action, key: WorkloadKey, gone: str) -> None:
+        kept = self._ledger.get(key)
+        if kept is None or not _runs(kept):
+            return
+        if kept.writing:
+            self._failed(action, "")
+            return
+        after = evicted(kept.workload, reasons.NODE_FAILURES, gone, now_s=self._clock.wall())
+        self._writes.status(kept, after, partial(self._requeued, action, key, gone))
+
+    def _requeued(self, action: Action, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
+        if result is Result.WRITTEN:
+            self._say(action, f"{gone}; workload {key} goes back to its queue")
+            kept = self._ledger.get(key)
+            if kept is not None:
+                meta = kept.workload.metadata
+                about = ObjectReference("kueue.x-k8s.io/v1beta2", "Workload", meta.name, meta.uid, meta.namespace)
+                self._tell(about, "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
+        elif result in (Result.LOST, Result.REFUSED):
+            self._failed(action, why)
+
+    def _failed(self, action: Action, why: str) -> None:
+        if why:
+            log.warning("pod %s: %s was not carried out, trying on: %s", action.pod, action.kind, why)
+        self.failures.failed(action)
+        self._again_s = self._clock.wall() + _AGAIN_S
+        self._event.set()
+
+
+def failed(node: GpuNode) -> dict[str, str]:
+    """Devices that are not handed out any more, by UUID of GPU or MIG instance, and why."""
+    found: dict[str, str] = {}
+    for device in node.status.devices:
+        if not device.healthy:
+            found[device.uuid] = _why(device.health)
+        for one in device.mig.instances if device.mig is not None else ():
+            health = one.health if one.health is not None else device.health
+            if health is not None and not health.handed_out:
+                found[one.uuid] = _why(health)
+    return found
+
+
+def _why(health: DeviceHealth | None) -> str:
+    return "" if health is None else ", ".join(health.reasons) or health.state
+
+
+def _runs(kept: Kept) -> bool:
+    conditions = kept.workload.status.conditions
+    over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, one) for one in over)
+
+
+def _reference(pod: str, uid: str) -> ObjectReference:
+    namespace, _, name = pod.partition("/")
+    return ObjectReference("v1", "Pod", name, uid, namespace)

@@ -1,0 +1,254 @@
+"""Which workloads lost a node, by what is known of nodes, assignments and pods. Pure: events in, verdicts out.
+
+A node that is gone, or that has no condition Ready, is lost at once. One that is not ready, or that repels a workload's
+pods by a taint, is lost to that workload when none of its pods runs there any more: they are all over, or told to go.
+With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. The first lost node
+is named in the workload's ``status.unhealthyNodes``, and the second pass places that domain anew; another one lost
+before that evicts. Source: Kueue's KEP-2724, "Node failures", and its gates' names.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Final
+
+from msgspec import Struct
+
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.topology.nodematch import untolerated
+from controller.objects.pods import Taint, Toleration
+
+FIXED_TIME_S: Final = 30.0
+
+
+class NodeState(Struct, frozen=True, kw_only=True):
+    """``host`` is its host name label; ``ready`` None: nobody says. ``since_s``: when that began, by the wall clock."""
+
+    host: str
+    ready: bool | None
+    since_s: float = 0.0
+    taints: tuple[Taint, ...] = ()
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """An admitted workload on nodes: pods by host, the hosts that are named as lost, what its pods tolerate there."""
+
+    pods: Mapping[str, int]
+    unhealthy: tuple[str, ...] = ()
+    tolerations: Mapping[str, tuple[Toleration, ...]] = {}
+
+
+class PodLife(Enum):
+    WAITING = auto()
+    """It was sent to its host, and no node has it yet."""
+    RUNNING = auto()
+    """A node has it, whether it has begun or not."""
+    GOING = auto()
+    """It has failed, or was told to go."""
+    SUCCEEDED = auto()
+
+
+class PodOnHost(Struct, frozen=True):
+    workload: WorkloadKey
+    host: str
+    life: PodLife
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What ``status.unhealthyNodes`` must become; ``evict``: more is lost than one replacement makes up for.
+
+    ``stuck``: pods that wait for a lost node, by ``namespace/name``: only their end lets others take their place.
+    """
+
+    workload: WorkloadKey
+    unhealthy: tuple[str, ...]
+    evict: bool = False
+    stuck: tuple[str, ...] = ()
+
+
+class NodeFailures:
+    """``touch`` has a workload judged again, though nothing has changed: its verdict could not be written."""
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._on = gates.on("TASFailedNodeReplacement")
+        self._by_pods = gates.on("TASReplaceNodeOnPodTermination")
+        self._by_taints = gates.on("TASReplaceNodeOnNodeTaints")
+        self._by_time = gates.on("TASReplaceNodeDueToNotReadyOverFixedTime")
+        self._nodes: dict[str, NodeState] = {}
+        self._names: dict[str, set[str]] = {}
+        """Nodes by host name."""
+        self._placed: dict[WorkloadKey, Placed] = {}
+        self._on_host: dict[str, set[WorkloadKey]] = {}
+        self._pods: dict[str, PodOnHost] = {}
+        self._lives: Counter[tuple[WorkloadKey, str, PodLife]] = Counter()
+        self._waiting: dict[WorkloadKey, dict[str, set[str]]] = {}
+        """By workload and host, the pods that no node has yet."""
+        self._dirty: set[WorkloadKey] = set()
+        self._due: dict[str, float] = {}
+        """By host: when it will have been unready for too long."""
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def set_node(self, name: str, state: NodeState) -> None:
+        old = self._nodes.get(name)
+        if old == state:
+            return
+        if old is not None and old.host != state.host:
+            self.remove_node(name)
+        self._nodes[name] = state
+        self._names.setdefault(state.host, set()).add(name)
+        self._touch_host(state.host)
+
+    def remove_node(self, name: str) -> None:
+        old = self._nodes.pop(name, None)
+        if old is None:
+            return
+        self._names[old.host].discard(name)
+        if not self._names[old.host]:
+            del self._names[old.host]
+        self._touch_host(old.host)
+
+    def set_workload(self, key: WorkloadKey, placed: Placed | None) -> None:
+        """None: it is on no nodes, or not any more."""
+        old = self._placed.pop(key, None)
+        if old == placed:
+            if placed is not None:
+                self._placed[key] = placed
+            return
+        for host in old.pods if old is not None else ():
+            self._on_host[host].discard(key)
+            if not self._on_host[host]:
+                del self._on_host[host]
+        if placed is not None:
+            self._placed[key] = placed
+            for host in placed.pods:
+                self._on_host.setdefault(host, set()).add(key)
+            self._dirty.add(key)
+
+    def set_pod(self, name: str, pod: PodOnHost | None) -> None:
+        """``name`` is ``namespace/name``; None: it is gone, or no workload's."""
+        old = self._pods.pop(name, None)
+        if pod is not None:
+            self._pods[name] = pod
+        if old == pod:
+            return
+        for one, step in ((old, -1), (pod, 1)):
+            if one is None:
+                continue
+            self._lives[one.workload, one.host, one.life] += step
+            if not self._lives[one.workload, one.host, one.life]:
+                del self._lives[one.workload, one.host, one.life]
+            self._dirty.add(one.workload)
+            if one.life is PodLife.WAITING:
+                self._mark_waiting(name, one, there=step > 0)
+
+    def touch(self, key: WorkloadKey) -> None:
+        self._dirty.add(key)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def look(self, now_s: float) -> list[Verdict]:
+        """What must be written, for each workload that something has changed for; nothing where all is well."""
+        for host in [host for host, due_s in self._due.items() if due_s <= now_s]:
+            del self._due[host]
+            self._touch_host(host)
+        dirty, self._dirty = self._dirty, set()
+        found = (self._judge(key, now_s) for key in sorted(dirty)) if self._on else ()
+        return [verdict for verdict in found if verdict is not None]
+
+    def next_due_s(self) -> float | None:
+        return min(self._due.values(), default=None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether ``look`` has something to look at now."""
+        return bool(self._dirty)
+
+    def validate(self) -> None:
+        """Recompute the indexes."""
+        on_host: dict[str, set[WorkloadKey]] = {}
+        for key, placed in self._placed.items():
+            for host in placed.pods:
+                on_host.setdefault(host, set()).add(key)
+        assert on_host == self._on_host, "the index of workloads by host has drifted"
+        names: dict[str, set[str]] = {}
+        for name, state in self._nodes.items():
+            names.setdefault(state.host, set()).add(name)
+        assert names == self._names, "the index of nodes by host has drifted"
+        lives = Counter((pod.workload, pod.host, pod.life) for pod in self._pods.values())
+        assert lives == self._lives, "the count of pods has drifted"
+        waiting: dict[WorkloadKey, dict[str, set[str]]] = {}
+        for name, pod in self._pods.items():
+            if pod.life is PodLife.WAITING:
+                waiting.setdefault(pod.workload, {}).setdefault(pod.host, set()).add(name)
+        assert waiting == self._waiting, "the index of pods that wait has drifted"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _judge(self, key: WorkloadKey, now_s: float) -> Verdict | None:
+        placed = self._placed.get(key)
+        if placed is None:
+            return None
+        # A host that is named and that the workload has left is the second pass' to clear.
+        lost = [host for host in placed.unhealthy if host not in placed.pods or self._lost(key, placed, host, now_s)]
+        lost += sorted(
+            host for host in placed.pods if host not in placed.unhealthy and self._lost(key, placed, host, now_s)
+        )
+        stuck = sorted(
+            name
+            for host, names in self._waiting.get(key, {}).items()
+            if host in lost or (host not in placed.pods and not self._is_there(host))
+            for name in names
+        )
+        if tuple(lost) == placed.unhealthy and not stuck:
+            return None
+        return Verdict(workload=key, unhealthy=tuple(lost), evict=len(lost) > 1, stuck=tuple(stuck))
+
+    def _lost(self, key: WorkloadKey, placed: Placed, host: str, now_s: float) -> bool:
+        states = [self._nodes[name] for name in self._names.get(host, ())]
+        if all(state.ready is None for state in states):
+            return self._needed(key, placed, host)
+        if any(self._well(placed, host, state) for state in states):
+            return False
+        unready = [state for state in states if state.ready is False]
+        if self._by_time and unready:
+            due_s = max(state.since_s for state in unready) + FIXED_TIME_S
+            if due_s <= now_s:
+                return self._needed(key, placed, host)
+            self._due[host] = due_s
+        return self._by_pods and not self._lives[key, host, PodLife.RUNNING] and self._needed(key, placed, host)
+
+    def _well(self, placed: Placed, host: str, state: NodeState) -> bool:
+        if not state.ready:
+            return False
+        return not self._by_taints or untolerated(state.taints, placed.tolerations.get(host, ())) is None
+
+    def _needed(self, key: WorkloadKey, placed: Placed, host: str) -> bool:
+        """Whether any of its pods has still to run there: what has succeeded needs no other place."""
+        return placed.pods[host] > self._lives[key, host, PodLife.SUCCEEDED]
+
+    def _touch_host(self, host: str) -> None:
+        self._due.pop(host, None)
+        self._dirty |= self._on_host.get(host, set())
+        self._dirty |= {key for key, hosts in self._waiting.items() if host in hosts}
+
+    def _is_there(self, host: str) -> bool:
+        return any(self._nodes[name].ready for name in self._names.get(host, ()))
+
+    def _mark_waiting(self, name: str, pod: PodOnHost, *, there: bool) -> None:
+        hosts = self._waiting.setdefault(pod.workload, {})
+        names = hosts.setdefault(pod.host, set())
+        if there:
+            names.add(name)
+            return
+        names.discard(name)
+        if not names:
+            del hosts[pod.host]
+        if not hosts:
+            del self._waiting[pod.workload]
+
+
+def sentence(hosts: Iterable[str]) -> str:
+    """The message of an eviction for these."""
+    return f"Lost {', '.join(hosts)}: only one lost node is replaced at a time"

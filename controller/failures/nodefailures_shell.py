@@ -1,0 +1,244 @@
+"""Lost nodes, written into the status of the workloads that had pods there.
+
+    nodes, pods, workloads -> controller.failures.nodefailures -> status.unhealthyNodes | eviction | pods that fail
+
+The engine places the lost domain anew as soon as it sees the node named. A pod that was sent to the node and never got
+there would wait for ever: it is marked Failed, so that whoever made it makes another, which gets the new place.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.decisions import Event
+from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.conditions.reasons import EventType
+from controller.engine.engine import Engine
+from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError, decode
+from controller.engine.model.resources import FlavorName, WorkloadKey
+from controller.failures.nodefailures import NodeFailures, NodeState, Placed, PodLife, PodOnHost, Verdict, sentence
+from controller.jobframework import names
+from controller.jobframework.podview import GROUP_NAME, MANAGED, VOLCANO_GROUPS
+from controller.objects.core import Node, Pod
+from controller.objects.meta import epoch_s, find_condition, is_true
+from controller.objects.pods import Toleration
+from controller.objects.workload import UnhealthyNode, Workload
+from controller.watching.inbox import News
+from controller.watching.kinds import NODES, PODS
+from controller.watching.ledger import Ledger
+from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from kube.clock import Clock, sleep
+from kube.reading.reflector import Added, Changed, Removed
+from kube.writing.writes import Outcome, Verb, Write
+
+log = logging.getLogger(__name__)
+
+FEATURES: Final = ("TopologyAwareScheduling", "TASFailedNodeReplacement")
+UNHEALTHY_NODE: Final = "UnhealthyNode"
+_MOST_NAMED: Final = 8
+"""As many as the API lets ``status.unhealthyNodes`` have."""
+_TOGETHER_S: Final = 0.05
+_AGAIN_S: Final = 1.0
+
+
+class LostNodes:
+    """``hear`` takes changes of nodes and pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
+
+    ``ready`` says whether all there is has been told. ``tell`` hears what people should know.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        *,
+        clock: Clock,
+        ready: Callable[[], bool],
+        tell: Callable[[tuple[Event, ...]], None],
+    ) -> None:
+        self.failures = NodeFailures(engine.state.config.gates)
+        self._engine = engine
+        self._ledger = ledger
+        self._writes = writes
+        self._put = put
+        self._clock = clock
+        self._ready = ready
+        self._tell = tell
+        self._event = asyncio.Event()
+        self._later: dict[WorkloadKey, float] = {}
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.wait(self._event, self._idle_s())
+            await sleep(self._clock, _TOGETHER_S)
+            self._event.clear()
+            if self._ready():
+                self.look()
+            elif self.failures.waits:
+                self._event.set()
+
+    def hear(self, news: News) -> None:
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                found = entry.object
+            case Removed(key=key):
+                found = None
+            case _:
+                return
+        if news.resource == NODES and found is None:
+            self.failures.remove_node(key.name)
+        elif news.resource == NODES:
+            self.failures.set_node(key.name, node_state(found))
+        elif news.resource == PODS:
+            self.failures.set_pod(f"{key.namespace}/{key.name}", None if found is None else pod_on_host(found))
+        if self.failures.waits:
+            self._event.set()
+
+    def workload(self, workload: Workload, gone: bool) -> None:
+        self.failures.set_workload(WorkloadKey(workload.key), None if gone else self._placed(workload))
+        if self.failures.waits:
+            self._event.set()
+
+    def look(self) -> None:
+        """Write what is to be said."""
+        now_s = self._clock.wall()
+        for key in [key for key, due_s in self._later.items() if due_s <= now_s]:
+            del self._later[key]
+            self.failures.touch(key)
+        for verdict in self.failures.look(now_s):
+            self._carry(verdict, now_s)
+
+    def _idle_s(self) -> float | None:
+        times = [self.failures.next_due_s(), *self._later.values()]
+        due_s = min((one for one in times if one is not None), default=None)
+        return None if due_s is None else max(0.0, due_s - self._clock.wall())
+
+    def _carry(self, verdict: Verdict, now_s: float) -> None:
+        key = verdict.workload
+        kept = self._ledger.get(key)
+        if kept is None:
+            return
+        if kept.writing or key in self._engine.state.assumed or key in self._engine.state.told:
+            self._later[key] = now_s + _TOGETHER_S
+            return
+        before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]
+        named = tuple(UnhealthyNode(name=host) for host in hosts)
+        if named == before.status.unhealthy_nodes and not verdict.evict:
+            self._fail(verdict.stuck, hosts)
+            return
+        if verdict.evict:
+            after = evicted(before, reasons.NODE_FAILURES, sentence(hosts), now_s=now_s)
+            event = Event(key, EventType.NORMAL, f"EvictedDueTo{reasons.NODE_FAILURES}", sentence(hosts))
+        else:
+            after = msgspec.structs.replace(
+                before, status=msgspec.structs.replace(before.status, unhealthy_nodes=named)
+            )
+            event = Event(key, EventType.WARNING, UNHEALTHY_NODE, f"Lost {', '.join(hosts)}: its pods move")
+
+        def then(result: Result, _why: str) -> None:
+            if result is Result.WRITTEN:
+                if hosts:
+                    self._tell((event,))
+                self._fail(() if verdict.evict else verdict.stuck, hosts)
+            elif result is not Result.GONE:
+                self._later[key] = self._clock.wall() + _AGAIN_S
+                self._event.set()
+
+        self._writes.status(kept, after, then)
+
+    def _fail(self, pods: tuple[str, ...], hosts: tuple[str, ...]) -> None:
+        for name in pods:
+            namespace, _, pod = name.partition("/")
+            message = f"Sent to {', '.join(hosts) or 'a node'}, which was lost"
+            status = {"phase": "Failed", "reason": UNHEALTHY_NODE, "message": message}
+            self._put(
+                Write(
+                    verb=Verb.MERGE_PATCH,
+                    resource=PODS,
+                    namespace=namespace,
+                    name=pod,
+                    subresource="status",
+                    body={"status": status},
+                    kind=Stamped,
+                    slot=UNHEALTHY_NODE,
+                )
+            )
+
+    def _placed(self, workload: Workload) -> Placed | None:
+        try:
+            return placed(workload, self._tolerations)
+        except TopologyEncodingError as error:
+            log.warning("workload %s: its places cannot be read: %s", workload.key, error)
+            return None
+
+    def _tolerations(self, flavor: str) -> tuple[Toleration, ...]:
+        found = self._engine.state.cluster.flavors.get(FlavorName(flavor))
+        return found.spec.tolerations if found is not None else ()
+
+
+def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ...]]) -> Placed | None:
+    """Where its pods run, by host; None where that is not said, or is over. Raises TopologyEncodingError."""
+    status = workload.status
+    ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
+    over = not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, one) for one in ends)
+    if over or status.admission is None:
+        return None
+    pods: dict[str, int] = {}
+    tolerated: dict[str, tuple[Toleration, ...]] = {}
+    sets = {one.name: one for one in workload.spec.pod_sets}
+    for one in status.admission.pod_set_assignments:
+        given = one.topology_assignment
+        if given is None or not given.levels or given.levels[-1] != HOSTNAME_LABEL or one.name not in sets:
+            continue
+        own = sets[one.name].template.spec.tolerations
+        added = tuple(each for flavor in sorted(set(one.flavors.values())) for each in tolerations(flavor))
+        for domain in decode(given):
+            host = domain.values[-1]
+            pods[host] = pods.get(host, 0) + domain.pods
+            tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *own, *added)))
+    if not pods:
+        return None
+    named = tuple(one.name for one in status.unhealthy_nodes)
+    return Placed(pods=pods, unhealthy=named, tolerations=tolerated)
+
+
+def node_state(node: Node) -> NodeState:
+    ready = find_condition(node.status.conditions, "Ready")
+    return NodeState(
+        host=node.metadata.labels.get(HOSTNAME_LABEL, node.metadata.name),
+        ready=None if ready is None else ready.status == "True",
+        since_s=epoch_s(ready.last_transition_time) if ready is not None else 0.0,
+        taints=node.spec.taints,
+    )
+
+
+def pod_on_host(pod: Pod) -> PodOnHost | None:
+    """None for a pod of no workload, and for one that still waits behind a gate."""
+    key, spec = workload_of(pod), pod.spec
+    host = spec.node_selector.get(HOSTNAME_LABEL, spec.node_name)
+    if key is None or not host:
+        return None
+    if pod.status.phase == "Succeeded":
+        return PodOnHost(key, host, PodLife.SUCCEEDED)
+    if pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None:
+        return PodOnHost(key, host, PodLife.GOING)
+    if spec.node_name:
+        return PodOnHost(key, host, PodLife.RUNNING)
+    return None if spec.scheduling_gates else PodOnHost(key, host, PodLife.WAITING)
+
+
+def workload_of(pod: Pod) -> WorkloadKey | None:
+    """A job's pod names its workload; a plain one belongs to that of its group, or to its own."""
+    meta = pod.metadata
+    name = meta.annotations.get(names.WORKLOAD, "")
+    if not name and meta.labels.get(MANAGED) == "true":
+        group = meta.labels.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME, "")
+        volcano = next((meta.annotations[key] for key in VOLCANO_GROUPS if meta.annotations.get(key)), "")
+        name = group or volcano or names.workload_name("Pod", "", meta.name, meta.uid)
+    return WorkloadKey(f"{meta.namespace}/{name}") if name else None

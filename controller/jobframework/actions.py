@@ -1,0 +1,126 @@
+"""What is to be done about a job and its workloads. The core returns them in order; a shell carries them out.
+
+A shell stops at the first that fails and reconciles again: every action follows from what is, so none is lost. All of
+one reconciliation concern one job; workloads are named, in the job's namespace, and meant by their uid.
+"""
+
+from typing import Literal
+
+from controller.jobframework.kind import Patch
+from controller.jobframework.raw import Json
+from controller.objects.meta import Struct
+
+FinishReason = Literal["Succeeded", "Failed", "OutOfSync", "OwnerNotFound", "WorkloadSliceReplaced", "FailedToStart"]
+PodsReadyReason = Literal["WaitForStart", "Started", "WaitForRecovery", "Recovered"]
+
+
+class CreateWorkload(Struct, frozen=True, kw_only=True):
+    """``body`` is the whole object. One that is there already is the same one: not an error."""
+
+    body: Json
+
+
+class UpdateWorkload(Struct, frozen=True, kw_only=True):
+    """``patch`` is a merge patch (RFC 7386), conditional by the resourceVersion in it."""
+
+    name: str
+    patch: Json
+
+
+class DeleteWorkload(Struct, frozen=True, kw_only=True):
+    name: str
+    uid: str
+
+
+class RemoveFinalizer(Struct, frozen=True, kw_only=True):
+    """Take ``kueue.x-k8s.io/resource-in-use`` off the workload, so that it can go."""
+
+    name: str
+    uid: str
+
+
+class FinishWorkload(Struct, frozen=True, kw_only=True):
+    """Set the condition Finished."""
+
+    name: str
+    uid: str
+    reason: FinishReason
+    message: str
+
+
+class SetReclaimable(Struct, frozen=True, kw_only=True):
+    """``pods`` by pod set, the complete ``status.reclaimablePods``."""
+
+    name: str
+    uid: str
+    pods: dict[str, int]
+
+
+class SetPodsReady(Struct, frozen=True, kw_only=True):
+    """Set the condition PodsReady."""
+
+    name: str
+    uid: str
+    status: Literal["True", "False"]
+    reason: PodsReadyReason
+    message: str
+
+
+class ReleaseQuota(Struct, frozen=True, kw_only=True):
+    """Nothing of the job runs any more: clear ``status.admission``, QuotaReserved and Admitted False.
+
+    ``reason`` and ``message`` are those of the eviction; ``requeue``: Requeued becomes True at once.
+    """
+
+    name: str
+    uid: str
+    reason: str
+    message: str
+    requeue: bool
+
+
+class StartJob(Struct, frozen=True, kw_only=True):
+    patches: tuple[Patch, ...]
+
+
+class StopJob(Struct, frozen=True, kw_only=True):
+    patches: tuple[Patch, ...]
+
+
+class UngatePods(Struct, frozen=True, kw_only=True):
+    """Take the scheduling gate ``gate`` off the job's pods until ``count`` of each pod set are without it."""
+
+    gate: str
+    counts: dict[str, int]
+
+
+class EmitEvent(Struct, frozen=True, kw_only=True):
+    """An Event about the job."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class RefuseJob(Struct, frozen=True, kw_only=True):
+    """The job cannot be queued: a Warning Event about it, and nothing more until it changes."""
+
+    reason: str
+    sentence: str
+
+
+Action = (
+    CreateWorkload
+    | UpdateWorkload
+    | DeleteWorkload
+    | RemoveFinalizer
+    | FinishWorkload
+    | SetReclaimable
+    | SetPodsReady
+    | ReleaseQuota
+    | StartJob
+    | StopJob
+    | UngatePods
+    | EmitEvent
+    | RefuseJob
+)

@@ -1,0 +1,247 @@
+"""A job's Workload: the body of a new one, and what has to change in one that is there.
+
+Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for the API.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from controller.jobframework import marks, names
+from controller.jobframework.kind import JobKind
+from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
+from controller.jobframework.raw import JobError, Json, integer, labels, shown, text
+from controller.jobframework.settings import JobSettings, Lookups
+from controller.objects.decode import KUEUE
+from controller.objects.meta import is_true
+from controller.objects.workload import PodSet, Workload
+
+_WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
+_POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
+
+
+class PriorityClassMissingError(JobError):
+    """The priority class that the job names does not exist."""
+
+
+def is_reserved(workload: Workload) -> bool:
+    """Whether it holds quota, or is still booked as if it did."""
+    return workload.status.admission is not None or is_true(workload.status.conditions, "QuotaReserved")
+
+
+def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) -> str:
+    """The name of the job's workload; of the slice for its present generation, if it is elastic."""
+    name, uid = text(job, "metadata", "name"), text(job, "metadata", "uid")
+    generation = integer(job, "metadata", "generation", default=1) if elastic else None
+    full = names.workload_name(kind.kind, kind.group, name, uid, generation=generation)
+    return names.shortened(full) if settings.gates.on("ShortWorkloadNames") else full
+
+
+def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
+    """What the workload is to ask for. Raises JobError."""
+    asked = kind.pod_sets(job)
+    if settings.gates.on("PartialAdmission"):
+        return asked
+    return tuple(JobPodSet(**{**_fields(one), "min_count": None}) for one in asked)
+
+
+def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:
+    """Whether the job, its templates untouched, asks for what the workload says. Raises JobError."""
+    asked, given = pod_sets(kind, job, settings), {one.name: one for one in workload.typed.spec.pod_sets}
+    if [one.name for one in asked] != list(given):
+        return False
+    # The topology request needs no look: it follows from annotations and counts.
+    return all(
+        (one.count, one.min_count) == (given[one.name].count, given[one.name].min_count)
+        and same_shape(typed_template(one.template, f"pod set {one.name}"), given[one.name].template)
+        for one in asked
+    )
+
+
+def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
+    """Whether the job, started, is what the workload's admission (else its spec) says.
+
+    While a job runs its templates cannot change, and what its start put in may be older than today's flavors: only
+    counts and requests are compared.
+    """
+    given = workload.typed.spec.pod_sets
+    counts, admission = counts_of(given), workload.typed.status.admission
+    if admission is not None:
+        counts |= {one.name: one.count for one in admission.pod_set_assignments if one.count is not None}
+    templates = kind.templates(job)
+    if kind.counts(job) != counts or templates.keys() != counts.keys():
+        return False
+    return all(
+        same_pods(typed_template(templates[one.name], f"pod set {one.name}").spec, one.template.spec) for one in given
+    )
+
+
+def workload_body(
+    kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups, *, replaces: SeenWorkload | None = None
+) -> Json:
+    """The complete new Workload; ``replaces``: the slice of the elastic job that it is to take over from.
+
+    Raises JobError.
+    """
+    elastic = elastic_here(kind, job, settings)
+    name = own_name(kind, job, elastic=elastic, settings=settings)
+    metadata: Json = {
+        "name": name,
+        "namespace": text(job, "metadata", "namespace"),
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": [owner_reference(kind, job)],
+        "labels": _labels(job, settings),
+        "annotations": _annotations(kind, job, settings),
+    }
+    if elastic:
+        metadata["annotations"][names.ELASTIC_JOB] = "true"
+    if replaces is not None:
+        old = replaces.typed
+        metadata["annotations"] |= {names.REPLACEMENT_FOR: old.key, names.SLICE_NAME: slice_name(old)}
+    return document(metadata, pod_sets(kind, job, settings), priority(kind, job, settings, lookups), job)
+
+
+def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:
+    """A Workload as JSON. ``chosen``: the fields of its priority; ``marked``: whose labels name queue and time."""
+    spec: Json = {"podSets": [one.as_json() for one in sets], "active": True, **chosen}
+    if queue := marks.queue_name(marked):
+        spec["queueName"] = queue
+    if (seconds := marks.max_exec_time_s(marked)) is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds
+    return {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": spec,
+    }
+
+
+def elastic_here(kind: JobKind, job: Json, settings: JobSettings) -> bool:
+    return kind.can_be_elastic and settings.gates.on("ElasticJobsViaWorkloadSlices") and marks.is_elastic(job)
+
+
+def owner_reference(kind: JobKind, job: Json) -> Json:
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}" if kind.group else kind.version,
+        "kind": kind.kind,
+        "name": text(job, "metadata", "name"),
+        "uid": text(job, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def priority(kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups) -> Json:
+    """``priorityClassRef`` and ``priority``; nothing where no class has a say. Raises PriorityClassMissingError.
+
+    In this order: the job's label, its pods' priorityClassName, the WorkloadPriorityClass ``default``, the cluster's
+    default PriorityClass.
+    """
+    if label := marks.priority_class(job):
+        return workload_class(label, lookups)
+    if name := kind.pod_priority_class(job):
+        value = lookups.pod_priority(name)
+        if value is None:
+            raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
+        return pod_class(name, value)
+    return default_class(settings, lookups)
+
+
+def default_class(settings: JobSettings, lookups: Lookups) -> Json:
+    """Of those who name no class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
+    if settings.gates.on("WorkloadPriorityClassDefaulting"):
+        value = lookups.workload_priority(names.DEFAULT_PRIORITY_CLASS)
+        if value is not None:
+            return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": names.DEFAULT_PRIORITY_CLASS}, "priority": value}
+    default = lookups.global_default()
+    if default is not None:
+        return pod_class(*default)
+    return {}
+
+
+def pod_class(name: str, value: int) -> Json:
+    return {"priorityClassRef": {**_POD_CLASS, "name": name}, "priority": value}
+
+
+def workload_class(name: str, lookups: Lookups) -> Json:
+    """The class that the label names. Raises PriorityClassMissingError."""
+    value = lookups.workload_priority(name)
+    if value is None:
+        where = f"metadata.labels[{names.PRIORITY_CLASS}]"
+        raise PriorityClassMissingError(f"{where}: no WorkloadPriorityClass {shown(name)}")
+    return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": name}, "priority": value}
+
+
+def spec_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, lookups: Lookups) -> Json:
+    """Merge patch of ``spec`` that makes a workload without reservation ask for what the job asks for now."""
+    asked = [one.as_json() for one in pod_sets(kind, job, settings)]
+    return {"podSets": asked, **mark_patch(job, workload.typed, lookups)}
+
+
+def mark_patch(job: Json, workload: Workload, lookups: Lookups) -> Json:
+    """Merge patch of ``spec`` for labels of the job that have changed, as far as the workload's state allows.
+
+    Raises JobError for a label that says nothing.
+    """
+    patch: Json = {}
+    reserved = is_reserved(workload)
+    queue = marks.queue_name(job)
+    if not reserved and queue != workload.spec.queue_name:
+        patch["queueName"] = queue or None
+    seconds = marks.max_exec_time_s(job)
+    if not is_true(workload.status.conditions, "Admitted") and seconds != workload.spec.maximum_execution_time_seconds:
+        patch["maximumExecutionTimeSeconds"] = seconds
+    label, ref = marks.priority_class(job), workload.spec.priority_class_ref
+    of_workloads = ref is not None and (ref.group, ref.kind) == tuple(_WORKLOAD_CLASS.values())
+    differs = ref is None or not of_workloads or ref.name != label
+    # Who holds quota may change from one workload class to another, and nothing else about its class.
+    if label and differs and (of_workloads or not reserved):
+        patch |= workload_class(label, lookups)
+    return patch
+
+
+def metadata_patch(job: Json, workload: Workload, settings: JobSettings) -> Json:
+    """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty where equal."""
+    wanted = {"labels": _labels(job, settings), "annotations": marks.passed_on(job)}
+    have = {"labels": workload.metadata.labels, "annotations": workload.metadata.annotations}
+    patch: dict[str, Any] = {}
+    for part, values in wanted.items():
+        changed: dict[str, str | None] = {k: v for k, v in values.items() if have[part].get(k) != v}
+        if part == "annotations":
+            # Other keys that went from the job stay: somebody else may have put them on the workload.
+            gone = names.ADMISSION_GATED_BY
+            changed |= {gone: None} if gone in have[part] and gone not in values else {}
+        if changed:
+            patch[part] = changed
+    return patch
+
+
+def with_counts(workload: SeenWorkload, counts: dict[str, int]) -> Json:
+    """Merge patch of ``spec`` that gives the pod sets of a slice these counts, and changes nothing else."""
+    listed = [
+        {**raw, "count": counts.get(typed.name, typed.count)}
+        for raw, typed in zip(workload.raw["spec"]["podSets"], workload.typed.spec.pod_sets, strict=True)
+    ]
+    return {"podSets": listed}
+
+
+def counts_of(pod_sets_: tuple[PodSet, ...] | tuple[JobPodSet, ...]) -> dict[str, int]:
+    return {one.name: one.count for one in pod_sets_}
+
+
+def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
+    uid, own = text(job, "metadata", "uid"), labels(job)
+    copied = {key: own[key] for key in settings.label_keys_to_copy if key in own}
+    return {**copied, **({names.JOB_UID: uid} if names.is_label_value(uid) else {})}
+
+
+def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
+    found = marks.passed_on(job)
+    if settings.gates.on("WorkloadIdentifierAnnotations"):
+        group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
+        found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"
+        found[names.JOB_OWNER_NAME] = text(job, "metadata", "name")
+    return found
+
+
+def _fields(pod_set: JobPodSet) -> dict[str, Any]:
+    return {field: getattr(pod_set, field) for field in pod_set.__struct_fields__}

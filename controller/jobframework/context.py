@@ -1,0 +1,61 @@
+"""What the questions about one job are asked of."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from controller.jobframework import compose
+from controller.jobframework.kind import JobKind
+from controller.jobframework.marks import queue_name
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import JobError, Json, text
+from controller.jobframework.settings import JobSettings, Lookups, Observed
+from controller.objects.meta import is_true
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """A job that is there, seen with settings and lookups."""
+
+    kind: JobKind
+    job: Json
+    seen: Observed
+    settings: JobSettings
+    lookups: Lookups
+
+    @cached_property
+    def elastic(self) -> bool:
+        """A mark that says neither yes nor no is no: it was another when the job was queued, or is refused there."""
+        try:
+            return compose.elastic_here(self.kind, self.job, self.settings)
+        except JobError:
+            return False
+
+    def fits(self, workload: SeenWorkload) -> bool:
+        """Whether the workload says what the job asks for, or what it was started as."""
+        kind, job = self.kind, self.job
+        if not kind.is_suspended(job) or kind.is_started(job, workload):
+            return compose.runs_as(kind, job, workload)
+        return compose.asks_for(kind, job, workload, self.settings)
+
+    def moved_while_reserved(self, workload: SeenWorkload) -> bool:
+        """Whether the job went to another queue when the workload could not follow. Running jobs do not move."""
+        moved = queue_name(self.job) != workload.typed.spec.queue_name
+        stopped = self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
+        return moved and stopped and compose.is_reserved(workload.typed)
+
+
+def controls(job: Json, workload: SeenWorkload) -> bool:
+    uid = text(job, "metadata", "uid")
+    return any(owner.controller and owner.uid == uid for owner in workload.typed.metadata.owner_references)
+
+
+def is_finished(workload: SeenWorkload) -> bool:
+    return is_true(workload.typed.status.conditions, "Finished")
+
+
+def is_going(workload: SeenWorkload) -> bool:
+    return workload.typed.metadata.deletion_timestamp is not None
+
+
+def is_live(workload: SeenWorkload) -> bool:
+    return not is_finished(workload) and not is_going(workload)

@@ -1,0 +1,50 @@
+"""Which GPUs a pod is meant to get: the engine's plan for a node, dealt out to the pods that go there.
+
+The agent of the node prefers what the pod's annotation names; what was really given, it reports.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from controller.engine.model.resources import WorkloadKey
+from inventory.api import deviceplan
+
+DEVICES: Final = deviceplan.ANNOTATION
+"""Annotation of a pod, as ``inventory.api.deviceplan`` writes it."""
+
+DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
+"""Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""
+
+
+def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple[str, ...]]:
+    """Any free devices will do."""
+    return ()
+
+
+class Devices:
+    """Deals out the plan of one workload. ``carried``: by node, what the pods there that may run were given."""
+
+    def __init__(self, plan: DevicePlan, workload: WorkloadKey, carried: Iterable[tuple[str, str]]) -> None:
+        self._plan = plan
+        self._workload = workload
+        self._carried: dict[str, Counter[tuple[str, ...]]] = {}
+        for node, annotation in carried:
+            if annotation:
+                self._carried.setdefault(node, Counter())[deviceplan.devices(annotation)] += 1
+
+    def take(self, pod_set: str, node: str) -> str:
+        """The annotation of the next pod of ``pod_set`` on ``node``; empty where nothing is planned or left.
+
+        Of what is left, that which shares least with what other pods carry: after drift a plan may overlap with it.
+        """
+        if not node:
+            return ""
+        carried = self._carried.setdefault(node, Counter())
+        left = list((Counter(self._plan(self._workload, pod_set, node)) - carried).elements())
+        if not left:
+            return ""
+        held = {one for given in carried for one in given}
+        best = min(left, key=lambda given: sum(one in held for one in given))
+        carried[best] += 1
+        return deviceplan.written(best)

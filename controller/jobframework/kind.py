@@ -1,0 +1,104 @@
+"""What every kind of job tells and lets be done to it. One module a kind implements it; all else is common.
+
+All methods are pure: they read the job's JSON as a watch showed it and return patches for somebody else to send.
+JobError means that the job is not what its kind allows, in one sentence for its owner. What must work for a job that
+runs already (stop above all) does not raise it for annotations that went bad since.
+"""
+
+from typing import Literal, Protocol
+
+from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
+from controller.jobframework.raw import Json
+from controller.objects.meta import Struct
+
+Ending = Literal["Succeeded", "Failed"]
+
+
+class Patch(Struct, frozen=True, kw_only=True):
+    """A merge patch (RFC 7386) of the job, or of its ``status``.
+
+    The uid in its metadata keeps it from another job of the name (the API server answers 422), a resourceVersion from
+    one that has changed since (409). Either way the job is to be looked at again.
+    """
+
+    body: Json
+    subresource: Literal["", "status"] = ""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a job ended."""
+
+    reason: Ending
+    message: str
+
+
+class JobKind(Protocol):
+    """The names are those of the API; ``framework`` is the name of the integration in Kueue's configuration."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+
+    @property
+    def can_be_elastic(self) -> bool:
+        """Whether a running job of this kind may change its size."""
+        ...
+
+    def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
+        """What the job asks for, its templates as they are now. Raises JobError for what may not be asked."""
+        ...
+
+    def templates(self, job: Json) -> dict[str, Json]:
+        """Pod template by pod set, as they are now, less what the API server generated for this very job."""
+        ...
+
+    def counts(self, job: Json) -> dict[str, int]:
+        """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission."""
+        ...
+
+    def pod_priority_class(self, job: Json) -> str:
+        """The PriorityClass of its pods; empty where they name none."""
+        ...
+
+    def is_suspended(self, job: Json) -> bool: ...
+
+    def is_stopped(self, job: Json) -> bool:
+        """Suspended, and whoever runs the job has taken its pods away."""
+        ...
+
+    def finished(self, job: Json) -> Outcome | None: ...
+
+    def pods_ready(self, job: Json) -> bool:
+        """Whether all pods it runs with are ready or have succeeded."""
+        ...
+
+    def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
+        """Pods a pod set that will not be needed any more, out of its count in the workload; only what is above 0."""
+        ...
+
+    def is_started(self, job: Json, workload: SeenWorkload) -> bool:
+        """Whether its templates carry what a start put there and no stop has taken out."""
+        ...
+
+    def suspend(self, job: Json) -> Patch: ...
+
+    def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
+        """The patches to send now, in order, to let the job run; the next ones follow from what it is then.
+
+        Of a suspended job. Empty while its old pods are still being taken away. Raises StartConflictError.
+        """
+        ...
+
+    def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
+        """The patches to send now, in order; empty when there is nothing to do, or nothing yet.
+
+        Suspends at once. Templates and counts go back to what the workload's spec says when the pods are gone.
+        """
+        ...

@@ -1,0 +1,76 @@
+"""What a job's own labels and annotations say to the queue. JobError for a value that says nothing."""
+
+import msgspec
+
+from controller.jobframework import names
+from controller.jobframework.raw import (
+    JobError,
+    Json,
+    annotations,
+    labels,
+    parsed_flag,
+    parsed_integer,
+    sequence,
+    shown,
+)
+from controller.objects.meta import OwnerReference
+
+_MAX_INT32 = 2**31 - 1
+
+
+def queue_name(job: Json) -> str:
+    """The label's, else that of the annotation of old; empty where the job names none."""
+    return labels(job).get(names.QUEUE_NAME) or annotations(job).get(names.QUEUE_NAME, "")
+
+
+def is_elastic(job: Json) -> bool:
+    """Marked by an annotation, or by a label of the same key."""
+    for where, found in (("annotations", annotations(job)), ("labels", labels(job))):
+        if names.ELASTIC_JOB in found:
+            return parsed_flag(found[names.ELASTIC_JOB], f"metadata.{where}[{names.ELASTIC_JOB}]")
+    return False
+
+
+def priority_class(job: Json) -> str:
+    return labels(job).get(names.PRIORITY_CLASS, "")
+
+
+def prebuilt_workload(job: Json) -> str:
+    """Name of the workload that somebody else made for the job; empty where the job is to get its own."""
+    name = labels(job).get(names.PREBUILT_WORKLOAD, "")
+    if name and not names.is_object_name(name):
+        raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: expected a Workload's name, found {shown(name)}")
+    return name
+
+
+def max_exec_time_s(job: Json) -> int | None:
+    found = labels(job).get(names.MAX_EXEC_TIME)
+    if found is None:
+        return None
+    where = f"metadata.labels[{names.MAX_EXEC_TIME}]"
+    seconds = parsed_integer(found, where)
+    if not 1 <= seconds <= _MAX_INT32:
+        raise JobError(f"{where}: expected a number of seconds above 0, found {shown(found)}")
+    return seconds
+
+
+def passed_on(job: Json) -> dict[str, str]:
+    """The annotations that go to the workload as they are."""
+    keys = (names.ADMISSION_GATED_BY,)
+    return {
+        key: value
+        for key, value in annotations(job).items()
+        if (key in keys or key.startswith(names.PASSED_ON)) and key != names.FULL_PARALLELISM
+    }
+
+
+def controller_of(job: Json) -> OwnerReference | None:
+    """The owner that manages the object; None where there is none, or nothing that could be one."""
+    for item in sequence(job, "metadata", "ownerReferences"):
+        try:
+            owner = msgspec.convert(item, OwnerReference)
+        except msgspec.ValidationError:
+            continue
+        if owner.controller:
+            return owner
+    return None

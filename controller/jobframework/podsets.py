@@ -1,0 +1,275 @@
+"""Pod sets on their way between a job and its workload: composed, compared, started with, and put back.
+
+job's templates -> JobPodSet -> Workload.spec.podSets      (what is asked)
+Workload.status.admission -> PodSetInfo -> job's templates (what was given)
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.jobframework import names
+from controller.jobframework.raw import JobError, Json, map_patch, mapping, sequence, shown, strings
+from controller.objects.decode import DecodeError, decode
+from controller.objects.meta import Struct, to_json
+from controller.objects.pods import PodSpec, PodTemplateSpec
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import PodSetAssignment, Workload
+
+OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
+OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
+OWN_GATES: Final = (names.TOPOLOGY_GATE, names.ELASTIC_JOB)
+
+# What a start puts into a template, and therefore all that a stop has to put back.
+_METADATA: Final = ("labels", "annotations")
+_LISTS: Final = ("tolerations", "schedulingGates")
+
+_PODS: Final = "pods"
+
+
+class JobPodSet(Struct, frozen=True, kw_only=True):
+    """A pod set that a job asks for; ``template`` is the complete pod template, ``topology_request`` the API's JSON."""
+
+    name: str
+    count: int
+    template: Json
+    min_count: int | None = None
+    topology_request: Json | None = None
+
+    def as_json(self) -> Json:
+        body: Json = {"name": self.name, "count": self.count, "template": copy.deepcopy(self.template)}
+        if self.min_count is not None:
+            body["minCount"] = self.min_count
+        if self.topology_request is not None:
+            body["topologyRequest"] = copy.deepcopy(self.topology_request)
+        return body
+
+
+class SeenWorkload(Struct, frozen=True, kw_only=True):
+    """A workload as a watch showed it: ``typed`` to decide by, ``raw`` because its templates must go back whole."""
+
+    typed: Workload
+    raw: Json
+
+    @classmethod
+    def of(cls, raw: Json) -> "SeenWorkload":
+        """Raises DecodeError."""
+        return cls(typed=decode(raw, Workload), raw=raw)
+
+    @property
+    def name(self) -> str:
+        return self.typed.metadata.name
+
+    def templates(self) -> dict[str, Json]:
+        """Pod template by pod set. Raises JobError for what no API server would have let in."""
+        found = {}
+        for index, pod_set in enumerate(sequence(self.raw, "spec", "podSets")):
+            template = mapping({"podSets": pod_set}, "podSets", "template")
+            found[self.typed.spec.pod_sets[index].name] = template
+        return found
+
+
+class PodSetInfo(Struct, frozen=True, kw_only=True):
+    """What a pod set gets when it starts. ``own_*`` are the controller's keys: they win over the template's."""
+
+    name: str
+    count: int
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: tuple[Json, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+    own_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    own_annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class StartConflictError(Exception):
+    """Two of those who have a say in the template want different values for one key: no start can ever succeed."""
+
+
+class FlavorMissingError(Exception):
+    """A flavor that was assigned is not there (any more, or yet)."""
+
+
+def typed_template(template: Json, path: str) -> PodTemplateSpec:
+    """Raises JobError."""
+    try:
+        return decode(template, PodTemplateSpec)
+    except DecodeError as error:
+        raise JobError(f"{path}: {error}") from None
+
+
+def check_requests(template: Json, path: str) -> None:
+    """Raises JobError for a request that no quota can be charged with."""
+    spec = typed_template(template, path).spec
+    groups = [(f"containers[{i}]", c.resources) for i, c in enumerate(spec.containers)]
+    groups += [(f"initContainers[{i}]", c.resources) for i, c in enumerate(spec.init_containers)]
+    if spec.resources is not None:
+        groups.append(("resources", spec.resources))
+    for where, resources in groups:
+        for kind, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+            field = f"{path}.spec.{where}.{kind}"
+            if _PODS in amounts:
+                raise JobError(f"{field}[pods]: the number of pods is counted by the queue, a container may not ask it")
+            low = next((name for name, quantity in amounts.items() if quantity.nanos < 0), None)
+            if low is not None:
+                raise JobError(f"{field}[{low}]: expected an amount of at least 0, found {amounts[low]}")
+
+
+def infos(
+    workload: Workload, flavor: Callable[[str], ResourceFlavor | None], *, elastic: bool
+) -> tuple[PodSetInfo, ...]:
+    """What each pod set of an admitted workload starts with.
+
+    Raises FlavorMissingError, and StartConflictError where flavors or admission checks contradict each other.
+    """
+    admission = workload.status.admission
+    if admission is None:
+        return ()
+    counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    return tuple(
+        _info(workload, assignment, counts.get(assignment.name, 0), flavor, elastic=elastic)
+        for assignment in admission.pod_set_assignments
+    )
+
+
+def _info(
+    workload: Workload,
+    assignment: PodSetAssignment,
+    full: int,
+    flavor: Callable[[str], ResourceFlavor | None],
+    *,
+    elastic: bool,
+) -> PodSetInfo:
+    selector: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    tolerations: list[Json] = []
+    for name in sorted(set(assignment.flavors.values())):
+        found = flavor(name)
+        if found is None:
+            raise FlavorMissingError(f"ResourceFlavor {name} does not exist")
+        _merge(selector, found.spec.node_labels, f"node selector of flavor {name}")
+        tolerations += [to_json(toleration) for toleration in found.spec.tolerations]
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if update.name == assignment.name:
+                _merge(selector, update.node_selector, f"node selector of admission check {check.name}")
+                _merge(labels, update.labels, f"labels of admission check {check.name}")
+                _merge(annotations, update.annotations, f"annotations of admission check {check.name}")
+                tolerations += [to_json(toleration) for toleration in update.tolerations]
+    gates = [names.TOPOLOGY_GATE] if assignment.topology_assignment or assignment.delayed_topology_request else []
+    return PodSetInfo(
+        name=assignment.name,
+        count=full if assignment.count is None else assignment.count,
+        node_selector=selector,
+        labels=labels,
+        annotations=annotations,
+        tolerations=tuple(tolerations),
+        scheduling_gates=tuple(gates + ([names.ELASTIC_JOB] if elastic else [])),
+        own_labels=_own_labels(workload, assignment.name),
+        own_annotations={
+            names.WORKLOAD: workload.metadata.name,
+            **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),
+        },
+    )
+
+
+def slice_name(workload: Workload) -> str:
+    """The name that all slices of an elastic job share: that of the first."""
+    return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
+
+
+def _own_labels(workload: Workload, pod_set: str) -> dict[str, str]:
+    """A queue's name may be longer than a label's value: such a label is left out."""
+    admission = workload.status.admission
+    wanted = {
+        names.POD_SET: pod_set,
+        names.CLUSTER_QUEUE_NAME: admission.cluster_queue if admission is not None else "",
+        names.LOCAL_QUEUE_NAME: workload.spec.queue_name,
+    }
+    return {key: value for key, value in wanted.items() if value and names.is_label_value(value)}
+
+
+def _merge(into: dict[str, str], more: Mapping[str, str], whose: str) -> None:
+    for key, value in more.items():
+        if into.setdefault(key, value) != value:
+            raise StartConflictError(f"{whose}: {key} is to be {shown(value)}, and already {shown(into[key])}")
+
+
+def started_template(template: Json, info: PodSetInfo) -> Json:
+    """``template`` with ``info`` in it; neither is touched. Raises StartConflictError."""
+    result = copy.deepcopy(template)
+    metadata, spec = result.setdefault("metadata", {}), result.setdefault("spec", {})
+    for target, key, more, own in (
+        (metadata, "labels", info.labels, info.own_labels),
+        (metadata, "annotations", info.annotations, info.own_annotations),
+        (spec, "nodeSelector", info.node_selector, {}),
+    ):
+        into = dict(strings(target, key))
+        _merge(into, more, f"pod set {info.name}, {key}")
+        into.update(own)
+        if into:
+            target[key] = into
+    _extend(spec, "tolerations", info.tolerations)
+    _extend(spec, "schedulingGates", tuple({"name": gate} for gate in info.scheduling_gates))
+    return result
+
+
+def _extend(spec: Json, key: str, more: tuple[Json, ...]) -> None:
+    listed = list(sequence(spec, key))
+    listed += [copy.deepcopy(item) for item in more if item not in listed]
+    if listed:
+        spec[key] = listed
+
+
+def template_patch(now: Json, wanted: Json) -> Json:
+    """The merge patch of what starts and stops touch, from ``now`` to ``wanted``; empty where nothing differs."""
+    metadata = {
+        key: patch
+        for key in _METADATA
+        if (patch := map_patch(_part(now, "metadata", key), _part(wanted, "metadata", key)))
+    }
+    spec: Json = {}
+    if selector := map_patch(_part(now, "spec", "nodeSelector"), _part(wanted, "spec", "nodeSelector")):
+        spec["nodeSelector"] = selector
+    for key in _LISTS:
+        target = sequence(wanted, "spec", key)
+        if sequence(now, "spec", key) != target:
+            spec[key] = copy.deepcopy(target) or None
+    return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
+
+
+def _part(template: Json, *path: str) -> dict[str, str]:
+    return strings(template, *path)
+
+
+def is_started(now: Json, original: Json) -> bool:
+    """Whether ``now`` carries what a start puts into ``original``."""
+    for keys, path in ((OWN_LABELS, ("metadata", "labels")), (OWN_ANNOTATIONS, ("metadata", "annotations"))):
+        have, had = strings(now, *path), strings(original, *path)
+        if any(have.get(key) is not None and have.get(key) != had.get(key) for key in keys):
+            return True
+    return False
+
+
+def same_pods(one: PodSpec, other: PodSpec) -> bool:
+    """Whether pods of both ask for the same."""
+    return (one.containers, one.init_containers, one.resources) == (
+        other.containers,
+        other.init_containers,
+        other.resources,
+    )
+
+
+def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
+    """Whether two templates mean the same to a scheduler, and carry the same labels and annotations."""
+    labels = one.metadata.labels == other.metadata.labels
+    return labels and one.metadata.annotations == other.metadata.annotations and one.spec == other.spec
+
+
+def as_dict(value: Any) -> Json:
+    """``value`` where it is an object; an empty one otherwise."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,193 @@
+"""A plain pod as the queue looks at it, and the words that tie pods to queues and groups.
+
+Labels, annotations, gate and finalizer are Kueue's (KEP 976, "Plain Pods"); ``scheduling.k8s.io/group-name`` and the
+PodGroup are Volcano's.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from controller.jobframework import names
+from controller.jobframework.raw import (
+    JobError,
+    Json,
+    annotations,
+    condition,
+    has_condition,
+    integer,
+    labels,
+    parsed_flag,
+    parsed_integer,
+    sequence,
+    shown,
+    strings,
+    text,
+)
+from controller.objects.meta import ZERO_TIME_S
+
+ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+MANAGED: Final = "kueue.x-k8s.io/managed"
+"""A label with the value "true", and a finalizer of the same name."""
+GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+GROUP_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+SERVING: Final = "kueue.x-k8s.io/pod-group-serving"
+RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
+POD_INDEX: Final = "kueue.x-k8s.io/pod-group-pod-index"
+POD_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index-label"
+INDEX_OFFSET: Final = "kueue.x-k8s.io/pod-index-offset"
+IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
+VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+TERMINATION_TARGET: Final = "TerminationTarget"
+"""The condition that a pod gets before it is deleted by the queue, and not by a person."""
+
+OWN_GATES: Final = (ADMISSION_GATE, names.TOPOLOGY_GATE)
+
+
+@dataclass(frozen=True)
+class SeenPod:
+    """``raw`` is the pod's JSON as a watch showed it. Every reading may raise JobError for JSON that is no pod's."""
+
+    raw: Json
+
+    @cached_property
+    def name(self) -> str:
+        return text(self.raw, "metadata", "name")
+
+    @cached_property
+    def uid(self) -> str:
+        return text(self.raw, "metadata", "uid")
+
+    @cached_property
+    def created_s(self) -> float:
+        """Seconds since 1970; Go's zero time where it is not said."""
+        found = text(self.raw, "metadata", "creationTimestamp")
+        try:
+            return datetime.fromisoformat(found).timestamp() if found else ZERO_TIME_S
+        except (ValueError, OverflowError):
+            raise JobError(f"metadata.creationTimestamp: expected a time, found {shown(found)}") from None
+
+    @cached_property
+    def age_key(self) -> tuple[float, str]:
+        """Orders pods from the oldest to the newest, the same way each time."""
+        return (self.created_s, self.name)
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        return labels(self.raw)
+
+    @cached_property
+    def annotations(self) -> dict[str, str]:
+        return annotations(self.raw)
+
+    @cached_property
+    def node_selector(self) -> dict[str, str]:
+        return strings(self.raw, "spec", "nodeSelector")
+
+    @cached_property
+    def node_name(self) -> str:
+        return text(self.raw, "spec", "nodeName")
+
+    @cached_property
+    def gates(self) -> tuple[str, ...]:
+        listed = sequence(self.raw, "spec", "schedulingGates")
+        return tuple(str(one.get("name", "")) for one in listed if isinstance(one, dict))
+
+    @cached_property
+    def phase(self) -> str:
+        return text(self.raw, "status", "phase")
+
+    @cached_property
+    def is_managed(self) -> bool:
+        return self.labels.get(MANAGED) == "true"
+
+    @cached_property
+    def has_finalizer(self) -> bool:
+        return MANAGED in sequence(self.raw, "metadata", "finalizers")
+
+    @cached_property
+    def is_held(self) -> bool:
+        """Whether the queue has not let it go yet."""
+        return ADMISSION_GATE in self.gates
+
+    @cached_property
+    def is_going(self) -> bool:
+        return bool(text(self.raw, "metadata", "deletionTimestamp"))
+
+    @cached_property
+    def has_succeeded(self) -> bool:
+        return self.phase == "Succeeded"
+
+    @cached_property
+    def is_over(self) -> bool:
+        """It does not run and never will: ended, or only a finalizer keeps its object.
+
+        The latter is said by a grace period of 0: the API server gives it to a pod without a node (no kubelet will
+        report on it), the kubelet when all has ended, and a person who forces the deletion.
+        """
+        forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
+        return self.phase in ("Succeeded", "Failed") or (self.is_going and (forced or not self.node_name))
+
+    @cached_property
+    def has_failed(self) -> bool:
+        return self.is_over and not self.has_succeeded
+
+    @cached_property
+    def stays(self) -> bool:
+        """It runs or may run, and nobody has asked it to go."""
+        return not self.is_over and not self.is_going
+
+    @cached_property
+    def may_run(self) -> bool:
+        """It may be on a node now: the queue let it go, and it has not ended."""
+        return not self.is_over and not self.is_held
+
+    @cached_property
+    def is_ready(self) -> bool:
+        return self.has_succeeded or (self.stays and has_condition(self.raw, "Ready"))
+
+    @cached_property
+    def was_told_to_go(self) -> bool:
+        """Whether the queue itself is the one that deletes it."""
+        return condition(self.raw, TERMINATION_TARGET).get("status") == "True"
+
+    @cached_property
+    def is_retriable(self) -> bool:
+        """Whether the group still wants somebody in its place when it fails. An unreadable mark is none."""
+        return not self.is_flagged(RETRIABLE, "false")
+
+    def is_flagged(self, key: str, value: str = "true") -> bool:
+        """Whether the annotation, or label, ``key`` says ``value``."""
+        return self.annotations.get(key, self.labels.get(key, "")).lower() == value
+
+    @cached_property
+    def group(self) -> str:
+        """The group's name in Kueue's words, as label or annotation; empty where it is in none."""
+        return self.labels.get(GROUP_NAME) or self.annotations.get(GROUP_NAME, "")
+
+    @cached_property
+    def volcano_group(self) -> str:
+        """The name of its Volcano PodGroup; empty where it is in none."""
+        return next((self.annotations[key] for key in VOLCANO_GROUPS if self.annotations.get(key)), "")
+
+    def flag(self, key: str) -> bool:
+        """An annotation that says yes or no. Raises JobError."""
+        found = self.annotations.get(key)
+        return found is not None and parsed_flag(found, f"metadata.annotations[{key}]")
+
+    def total(self) -> int:
+        """Pods that the group is to have. Raises JobError."""
+        found, where = self.annotations.get(GROUP_TOTAL, ""), f"metadata.annotations[{GROUP_TOTAL}]"
+        if not found:
+            raise JobError(f"{where}: expected the number of pods of group {self.group}, found none")
+        total = parsed_integer(found, where)
+        if not 1 <= total < 2**31:
+            raise JobError(f"{where}: expected at least 1, found {total}")
+        return total
+
+
+def key_of(pod: SeenPod) -> tuple[str, str]:
+    """``(namespace, name)`` of the Workload's owner set: the group's name, or ``""`` for a pod on its own."""
+    return text(pod.raw, "metadata", "namespace"), pod.group or pod.volcano_group

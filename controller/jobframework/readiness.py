@@ -1,0 +1,57 @@
+"""The condition PodsReady of a workload: whether, since it was admitted, all its pods were ready at one time.
+
+WaitForStart until they are for the first time, then Started; WaitForRecovery when one is lost, then Recovered.
+"""
+
+from collections.abc import Callable
+
+from controller.jobframework.actions import PodsReadyReason, SetPodsReady
+from controller.jobframework.context import Context
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.settings import JobSettings
+from controller.objects.meta import find_condition, is_true
+
+_MESSAGES: dict[PodsReadyReason, str] = {
+    "WaitForStart": "Not all pods are ready or have succeeded",
+    "Started": "All pods were ready or succeeded since the workload was admitted",
+    "WaitForRecovery": "A pod was lost: not all pods are ready or have succeeded any more",
+    "Recovered": "All pods are ready or have succeeded again",
+}
+
+
+def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady | None:
+    """Of a job, as its kind says. None where the condition is as it should be, or is not kept."""
+
+    def ready() -> bool:
+        return not context.kind.is_suspended(context.job) and context.kind.pods_ready(context.job)
+
+    return pods_ready(workload, context.settings, ready)
+
+
+def pods_ready(workload: SeenWorkload, settings: JobSettings, ready: Callable[[], bool]) -> SetPodsReady | None:
+    """``ready``: whether all pods are, right now; asked only while the workload runs."""
+    if not settings.wait_for_pods_ready or settings.gates.on("DisableWaitForPodsReady"):
+        return None
+    conditions = workload.typed.status.conditions
+    now = find_condition(conditions, "PodsReady")
+    if not is_true(conditions, "Admitted") or is_true(conditions, "Evicted"):
+        # Before the first admission there is nothing to say, and a write would only cost.
+        reason: PodsReadyReason | None = "WaitForStart" if now is not None else None
+    else:
+        reason = _reason(now is not None and now.status == "True", "" if now is None else now.reason, ready=ready())
+    if reason is None or (now is not None and now.reason == reason):
+        return None
+    return SetPodsReady(
+        name=workload.name,
+        uid=workload.typed.metadata.uid,
+        status="True" if reason in ("Started", "Recovered") else "False",
+        reason=reason,
+        message=_MESSAGES[reason],
+    )
+
+
+def _reason(was_ready: bool, before: str, *, ready: bool) -> PodsReadyReason:
+    lost = before in ("WaitForRecovery", "Recovered")
+    if ready:
+        return "Recovered" if lost else "Started"
+    return "WaitForRecovery" if lost or was_ready else "WaitForStart"

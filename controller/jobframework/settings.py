@@ -1,0 +1,59 @@
+"""What a reconciliation knows besides the job: the settings, and where to look other objects up."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework.deviceplan import DevicePlan, no_plan
+from controller.jobframework.kind import JobKind
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import Json
+from controller.objects.meta import LabelSelector, OwnerReference
+from controller.objects.queues import ResourceFlavor
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept."""
+
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: LabelSelector = field(default_factory=LabelSelector)
+    label_keys_to_copy: tuple[str, ...] = ()
+    wait_for_pods_ready: bool = True
+    gates: FeatureGates = field(default_factory=FeatureGates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookups:
+    """Reads from what the watches hold. None: there is no such object."""
+
+    flavor: Callable[[str], ResourceFlavor | None]
+    workload_priority: Callable[[str], int | None]
+    """Value of a WorkloadPriorityClass."""
+    pod_priority: Callable[[str], int | None]
+    """Value of a PriorityClass."""
+    global_default: Callable[[], tuple[str, int] | None]
+    """Name and value of the PriorityClass that is the cluster's default."""
+    owner: Callable[[str, OwnerReference], Json | None]
+    """An object of a kind that may own jobs, by namespace and reference."""
+    is_job_kind: Callable[[str, str], bool]
+    """Whether apiVersion and kind are those of jobs that are queued here."""
+    is_admitted: Callable[[str], bool]
+    """Whether the workload of the job of that uid is admitted."""
+    device_plan: DevicePlan = no_plan
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the watches show it; ``job`` is None once it is gone.
+
+    ``workloads``: those that the job controls (by the uid of their controller), and the prebuilt one that it names.
+    ``gated_pods``: how many of its pods still wait behind the gate of elastic jobs.
+    """
+
+    kind: JobKind
+    job: Json | None
+    workloads: tuple[SeenWorkload, ...] = ()
+    namespace_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    gated_pods: int = 0

@@ -1,0 +1,66 @@
+"""What the reconcilers of jobs and of pods look up, out of what the watches hold; and their settings."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from controller.config.settings import ControllerConfig
+from controller.jobframework.deviceplan import DevicePlan, no_plan
+from controller.jobframework.kind import JobKind
+from controller.jobframework.raw import Json
+from controller.jobframework.settings import JobSettings, Lookups
+from controller.objects.meta import OwnerReference
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import FLAVORS, JOBS, POD_CLASSES, WORKLOAD_CLASSES
+from kube.reading.reflector import Key
+from kube.resources import Resource
+
+
+def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
+    return JobSettings(
+        manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
+        managed_jobs_namespace_selector=config.namespace_selector(own_namespace),
+        label_keys_to_copy=config.integrations.label_keys_to_copy,
+        wait_for_pods_ready=config.engine.wait_for_pods_ready is not None,
+        gates=config.engine.gates,
+    )
+
+
+def lookups(
+    feeds: Feeds, kinds: Collection[JobKind], is_admitted: Callable[[str], bool], device_plan: DevicePlan = no_plan
+) -> Lookups:
+    """``kinds``: those of jobs that are queued here. ``is_admitted``: see ``Lookups``."""
+
+    def value(resource: Resource) -> Callable[[str], Any]:
+        def look(name: str) -> Any:
+            entry = feeds[resource].get(Key("", name))
+            return None if entry is None else entry.object
+
+        return look
+
+    def is_job_kind(version: str, kind: str) -> bool:
+        return any((version, kind) == (f"{one.group}/{one.version}", one.kind) for one in kinds)
+
+    def owner(namespace: str, reference: OwnerReference) -> Json | None:
+        if not is_job_kind(reference.api_version, reference.kind):
+            return None
+        entry = feeds[JOBS].get(Key(namespace, reference.name))
+        return entry.object if entry is not None and entry.uid == reference.uid else None
+
+    flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
+    return Lookups(
+        flavor=flavors,
+        workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
+        pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
+        global_default=lambda: _global_default(feeds),
+        owner=owner,
+        is_job_kind=is_job_kind,
+        is_admitted=is_admitted,
+        device_plan=device_plan,
+    )
+
+
+def _global_default(feeds: Feeds) -> tuple[str, int] | None:
+    found = [one for one in feeds[POD_CLASSES].objects() if one.global_default]
+    # Of several the API server takes the one with the lowest value.
+    lowest = min(found, key=lambda one: (one.value, one.metadata.name), default=None)
+    return None if lowest is None else (lowest.metadata.name, lowest.value)

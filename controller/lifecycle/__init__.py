@@ -1,0 +1,1 @@
+"""The steps of a workload outside of scheduling cycles: checks, stops, time limits, back-offs."""

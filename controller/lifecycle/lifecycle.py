@@ -1,0 +1,296 @@
+"""What happens to one workload outside of cycles: checks, stops, time limits, back-offs, the ways in and out.
+
+``step`` looks at a workload and says the one next thing that its status (or ``spec.active``) must become, or None;
+``due_s`` says when to look again if nothing else changes. Each step is written before the next is asked for, and each
+follows from the objects alone, so a restart between any two changes nothing. Order and reasons are those of Kueue's
+workload controller (KEP-349 waitForPodsReady, KEP-993 admission checks, KEP-3125 maximum execution time).
+"""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import msgspec
+
+from controller.engine.conditions import reasons, status
+from controller.engine.conditions.decisions import Event
+from controller.engine.conditions.evictionstatus import deactivation_target, evicted
+from controller.engine.conditions.reasons import EventType
+from controller.engine.model.config import EngineConfig, WaitForPodsReady
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.meta import Condition, epoch_s, find_condition, is_true
+from controller.objects.queues import StopPolicy
+from controller.objects.workload import AdmissionCheckState, RequeueState, Workload
+
+CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
+ADMISSION_CHECK = "AdmissionCheck"
+DEACTIVATED = "Deactivated"
+REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
+MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+
+# Spreads workloads that failed together by a ten-thousandth of their wait, as the peer does, but without a dice: the
+# same workload in the same round waits the same time.
+_JITTER = 0.0001
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the workload's queues say. ``checks`` are the admission checks that hold for its flavors."""
+
+    cluster_queue_stop: StopPolicy = "None"
+    local_queue_stop: StopPolicy = "None"
+    checks: tuple[str, ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """``after`` is the workload as it should be written. ``deactivate``: ``spec.active`` becomes false with it."""
+
+    after: Workload
+    events: tuple[Event, ...] = ()
+    deactivate: bool = False
+
+
+def step(workload: Workload, around: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+    """The next thing to write about a workload; None when all is as it should be."""
+    if is_true(workload.status.conditions, reasons.FINISHED):
+        return None
+    for rule in (_deactivation, _return, _checks, _stops, _pods_ready, _execution_time, _admission):
+        found = rule(workload, around, config, now_s)
+        if found is not None:
+            return found
+    return None
+
+
+def due_s(workload: Workload, config: EngineConfig) -> float | None:
+    """Seconds since 1970 at which ``step`` may answer differently for the clock alone; None for never."""
+    conditions = workload.status.conditions
+    if is_true(conditions, reasons.FINISHED):
+        return None
+    times = [*_pods_ready_deadlines(workload, config.wait_for_pods_ready), *_execution_deadlines(workload)]
+    state = workload.status.requeue_state
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    if requeued is not None and requeued.status == "False" and state is not None and state.requeue_at is not None:
+        times.append(epoch_s(state.requeue_at))
+    return min(times, default=None)
+
+
+def backoff_s(key: WorkloadKey, count: int, rules: WaitForPodsReady) -> float:
+    """How long the ``count``-th return to the queue waits: doubled each time, bounded, a little spread."""
+    doubled = rules.backoff_base_s * 2.0 ** min(count - 1, 62)
+    spread = int.from_bytes(hashlib.sha256(f"{key}/{count}".encode()).digest()[:4]) / 2**32
+    return min(doubled * (1.0 + _JITTER * spread), rules.backoff_max_s)
+
+
+# -- the rules, in order -----------------------------------------------------------------------------------------------
+
+
+def _deactivation(workload: Workload, _: Surroundings, __: EngineConfig, now_s: float) -> Step | None:
+    """What is marked for deactivation becomes inactive; what is inactive holds no quota and does not queue."""
+    conditions = workload.status.conditions
+    target = find_condition(conditions, reasons.DEACTIVATION_TARGET)
+    marked = target is not None and target.status == "True"
+    if workload.spec.active:
+        return Step(after=workload, deactivate=True) if marked else None
+    reason, message = DEACTIVATED, "The workload is not active (spec.active is false)"
+    if target is not None and marked:
+        reason, message = f"DeactivatedDueTo{target.reason}", target.message
+    if _held(workload) and not is_true(conditions, reasons.EVICTED):
+        return _evict(workload, reason, message, now_s)
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    if requeued is None or requeued.status != "False" or not requeued.reason.startswith(DEACTIVATED):
+        after = status.held_back(workload, reason, message, state=RequeueState(), now_s=now_s)
+        return Step(after=_with(after, requeue_state=None))
+    return None
+
+
+def _return(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+    """What was kept from the queue may queue again: reactivated, its queue open again, its back-off over."""
+    requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
+    if not workload.spec.active or requeued is None or requeued.status != "False":
+        return None
+    if requeued.reason.startswith(DEACTIVATED):
+        after = status.requeued(workload, "Reactivated", "The workload is active again", now_s)
+        cleared = tuple(one for one in after.status.conditions if one.type != reasons.DEACTIVATION_TARGET)
+        return Step(after=_with(after, requeue_state=None, conditions=cleared))
+    for reason, stop, name in (
+        (CLUSTER_QUEUE_STOPPED, around.cluster_queue_stop, "ClusterQueue"),
+        (LOCAL_QUEUE_STOPPED, around.local_queue_stop, "LocalQueue"),
+    ):
+        if requeued.reason == reason:
+            open_again = stop == "None"
+            message = f"The {name} is no longer stopped"
+            return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if open_again else None
+    state = workload.status.requeue_state
+    if state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s:
+        return None
+    after = status.requeued(workload, "BackoffFinished", "The back-off is over", now_s)
+    if state is not None:
+        after = _with(after, requeue_state=msgspec.structs.replace(state, requeue_at=None))
+    return Step(after=after)
+
+
+def _checks(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+    """Checks that hold are there; one that was rejected deactivates the workload, one that retries evicts it."""
+    if not _held(workload) or is_true(workload.status.conditions, reasons.EVICTED):
+        return None
+    states = workload.status.admission_checks
+    synced = status.synced_checks(states, around.checks, now_s)
+    if synced != states:
+        return Step(after=_with(workload, admission_checks=synced))
+    rejected = [state for state in states if state.state == "Rejected"]
+    if rejected:
+        message = f"Admission check {rejected[0].name} rejected the workload{_because(rejected[0])}"
+        return _mark(workload, ADMISSION_CHECK, message, "AdmissionCheckRejected", now_s)
+    retrying = [state for state in states if state.state == "Retry"]
+    if not retrying:
+        return None
+    message = f"Admission check {retrying[0].name} asks to try again{_because(retrying[0])}"
+    delay_s = max((state.requeue_after_seconds or 0 for state in retrying), default=0)
+    counted = _with(workload, admission_checks=tuple(_counted(state) for state in states))
+    return _evict(counted, ADMISSION_CHECK, message, now_s, delay_s=delay_s)
+
+
+def _stops(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+    """Hold takes back what was reserved and is not admitted yet; HoldAndDrain ends what runs as well."""
+    conditions = workload.status.conditions
+    if not _held(workload) or is_true(conditions, reasons.EVICTED):
+        return None
+    admitted = is_true(conditions, reasons.ADMITTED)
+    for reason, stop, name in (
+        (CLUSTER_QUEUE_STOPPED, around.cluster_queue_stop, "ClusterQueue"),
+        (LOCAL_QUEUE_STOPPED, around.local_queue_stop, "LocalQueue"),
+    ):
+        if stop == "HoldAndDrain" or (stop == "Hold" and not admitted):
+            return _evict(workload, reason, f"The {name} is stopped ({stop})", now_s, hold=True)
+    return None
+
+
+def _pods_ready(workload: Workload, _: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+    """Pods that are not ready in time send the workload back, each time for longer, at last for good."""
+    rules = config.wait_for_pods_ready
+    late = [deadline for deadline in _pods_ready_deadlines(workload, rules) if deadline <= now_s]
+    if rules is None or not late:
+        return None
+    count = ((workload.status.requeue_state or RequeueState()).count or 0) + 1
+    if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
+        message = f"Its pods were not ready in time, and it was sent back {count - 1} times already"
+        return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
+    started = _started(workload.status.conditions)
+    limit_s = rules.recovery_timeout_s if started else rules.timeout_s
+    message = f"Its pods were not {'ready again' if started else 'ready'} within {limit_s:g} s"
+    wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
+    return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
+
+
+def _execution_time(workload: Workload, _: Surroundings, __: EngineConfig, now_s: float) -> Step | None:
+    if not any(deadline <= now_s for deadline in _execution_deadlines(workload)):
+        return None
+    limit_s = workload.spec.maximum_execution_time_seconds
+    message = f"It has been admitted for longer than its maximum execution time of {limit_s} s"
+    return _mark(workload, MAXIMUM_EXECUTION_TIME_EXCEEDED, message, MAXIMUM_EXECUTION_TIME_EXCEEDED, now_s)
+
+
+def _admission(workload: Workload, around: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+    """Checks that were outstanding are ready now."""
+    conditions = workload.status.conditions
+    if not _held(workload) or is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
+        return None
+    after = status.admitted_if_ready(workload, checks=around.checks, now_s=now_s, gates=config.gates)
+    if after == workload:
+        return None
+    events: tuple[Event, ...] = ()
+    if is_true(after.status.conditions, reasons.ADMITTED) and workload.status.admission is not None:
+        message = f"Admitted by ClusterQueue {workload.status.admission.cluster_queue}"
+        events = (_event(workload, EventType.NORMAL, "Admitted", message),)
+    return Step(after=after, events=events)
+
+
+# -- what the rules share ----------------------------------------------------------------------------------------------
+
+
+def _held(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, reasons.QUOTA_RESERVED)
+
+
+def _started(conditions: tuple[Condition, ...]) -> bool:
+    """Whether its pods have been ready before, so that what is missing now is to recover."""
+    ready = find_condition(conditions, reasons.PODS_READY)
+    return ready is not None and ready.status == "False" and ready.reason == "WaitForRecovery"
+
+
+def _pods_ready_deadlines(workload: Workload, rules: WaitForPodsReady | None) -> Iterator[float]:
+    conditions = workload.status.conditions
+    admitted = find_condition(conditions, reasons.ADMITTED)
+    if rules is None or admitted is None or admitted.status != "True" or is_true(conditions, reasons.EVICTED):
+        return
+    ready = find_condition(conditions, reasons.PODS_READY)
+    if ready is not None and ready.status == "True":
+        return
+    if ready is not None and _started(conditions):
+        if rules.recovery_timeout_s is not None:
+            yield epoch_s(ready.last_transition_time) + rules.recovery_timeout_s
+    else:
+        yield epoch_s(admitted.last_transition_time) + rules.timeout_s
+
+
+def _execution_deadlines(workload: Workload) -> Iterator[float]:
+    conditions = workload.status.conditions
+    limit_s = workload.spec.maximum_execution_time_seconds
+    admitted = find_condition(conditions, reasons.ADMITTED)
+    if limit_s is None or admitted is None or admitted.status != "True" or is_true(conditions, reasons.EVICTED):
+        return
+    if not is_true(conditions, reasons.DEACTIVATION_TARGET):
+        past_s = workload.status.accumulated_past_execution_time_seconds or 0
+        yield epoch_s(admitted.last_transition_time) + limit_s - past_s
+
+
+def _evict(
+    workload: Workload,
+    reason: str,
+    message: str,
+    now_s: float,
+    *,
+    delay_s: float | None = None,
+    count: int | None = None,
+    hold: bool = False,
+) -> Step:
+    """``delay_s``: it queues again after so long; ``hold``: not before its queue opens."""
+    after = evicted(workload, reason, message, now_s=now_s)
+    if delay_s is not None:
+        old = workload.status.requeue_state or RequeueState()
+        at = status.moment(now_s) + timedelta(seconds=delay_s)
+        state = RequeueState(count=old.count if count is None else count, requeue_at=at)
+        after = status.held_back(after, reason, message, state=state, now_s=now_s)
+    elif hold:
+        kept = workload.status.requeue_state
+        after = status.held_back(after, reason, message, state=kept or RequeueState(), now_s=now_s)
+        after = _with(after, requeue_state=kept)
+    return Step(after=after, events=(_event(workload, EventType.NORMAL, f"EvictedDueTo{reason}", message),))
+
+
+def _mark(workload: Workload, reason: str, message: str, event: str | None, now_s: float) -> Step | None:
+    """Mark for deactivation: the next step makes the workload inactive, the one after that evicts it."""
+    if is_true(workload.status.conditions, reasons.DEACTIVATION_TARGET):
+        return None
+    after = deactivation_target(workload, reason, message, now_s)
+    events = () if event is None else (_event(workload, EventType.WARNING, event, message),)
+    return Step(after=after, events=events)
+
+
+def _counted(state: AdmissionCheckState) -> AdmissionCheckState:
+    if state.state != "Retry":
+        return state
+    return msgspec.structs.replace(state, retry_count=(state.retry_count or 0) + 1)
+
+
+def _because(state: AdmissionCheckState) -> str:
+    return f": {state.message}" if state.message else ""
+
+
+def _event(workload: Workload, type_: EventType, reason: str, message: str) -> Event:
+    return Event(WorkloadKey(workload.key), type_, reason, message)
+
+
+def _with(workload: Workload, **changes: object) -> Workload:
+    return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, **changes))

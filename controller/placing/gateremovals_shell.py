@@ -1,0 +1,71 @@
+"""How long after its workload's admission each pod was let go: told by the pods as the watch shows them.
+
+Queued pods wait behind the gate for admission, pods that are placed one by one behind that for topology, those that an
+elastic job adds behind its own.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.failures.nodefailures_shell import workload_of
+from controller.jobframework.names import ELASTIC_JOB, TOPOLOGY_GATE
+from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME
+from controller.objects.core import Pod
+from controller.objects.meta import ObjectMeta, epoch_s, find_condition
+from controller.watching.inbox import News
+from controller.watching.kinds import PODS, QUEUED_PODS
+from controller.watching.ledger import Ledger
+from kube.clock import Clock
+from kube.reading.reflector import Changed
+
+_ADMISSION: Final = f'"{ADMISSION_GATE}"'.encode()
+_OTHERS: Final = frozenset({TOPOLOGY_GATE, ELASTIC_JOB})
+
+Count = Callable[[str, str, bool, float], None]
+"""ClusterQueue, gate, whether the pod is one of a group, seconds since the admission."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class GateRemovals:
+    """``hear`` takes all news. A gate is told by one feed alone: that for admission by that of queued pods."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, count: Count) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._count = count
+
+    def hear(self, news: News) -> None:
+        if not isinstance(news.change, Changed):
+            return
+        old, new = news.change.old.object, news.change.new.object
+        if news.resource == QUEUED_PODS:
+            if _ADMISSION in old.raw and _ADMISSION not in new.raw:
+                self._gone(Pod(metadata=msgspec.json.decode(new.raw, type=_Head).metadata), ADMISSION_GATE)
+        elif news.resource == PODS and old.spec.scheduling_gates:
+            for gate in _gates(old) & _OTHERS - _gates(new):
+                self._gone(new, gate)
+
+    def _gone(self, pod: Pod, gate: str) -> None:
+        key = workload_of(pod)
+        kept = self._ledger.get(key) if key is not None else None
+        if kept is None or kept.workload.status.admission is None:
+            return
+        admitted = find_condition(kept.workload.status.conditions, reasons.ADMITTED)
+        if admitted is not None and admitted.status == "True":
+            queue = kept.workload.status.admission.cluster_queue
+            waited_s = max(0.0, self._clock.wall() - epoch_s(admitted.last_transition_time))
+            self._count(queue, gate, _in_group(pod), waited_s)
+
+
+def _in_group(pod: Pod) -> bool:
+    return GROUP_NAME in pod.metadata.labels or GROUP_NAME in pod.metadata.annotations
+
+
+def _gates(pod: Pod) -> frozenset[str]:
+    return frozenset(gate.name for gate in pod.spec.scheduling_gates)

@@ -1,0 +1,206 @@
+"""Which of a workload's pods may be scheduled now, and where: its topology assignment handed out to its pods.
+
+Each domain of the assignment has as many places as it counts pods. Where the pods of a set have ranks, the places are
+numbered through in the order of the domains and rank r has place r; otherwise, and where the places taken already
+contradict that (a domain was replaced, and the order is another now), the free places go out in order.
+Source: Kueue's KEP 2724, "Support for ReplicatedJobs, rank-based ordering" and "Node failures".
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain, decode
+from controller.jobframework.podview import INDEX_OFFSET
+from controller.objects.meta import Struct
+from controller.objects.workload import PodSet, PodSetAssignment
+
+_DIGITS: Final = 9
+
+
+class Ranks(Struct, frozen=True, kw_only=True):
+    """How a pod's labels say its rank: index, plus sub-group times the pods of one, minus ``offset``."""
+
+    index_label: str
+    sub_group_label: str = ""
+    sub_group_count: int = 0
+    offset: int = 0
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """One pod set of an admitted workload. ``levels`` and ``domains`` are empty where it is not placed.
+
+    ``count`` pods were admitted; ``needed`` of them have to be there before the first of a gang goes.
+    """
+
+    name: str
+    count: int
+    needed: int
+    levels: tuple[str, ...] = ()
+    domains: tuple[Domain, ...] = ()
+    ranks: Ranks | None = None
+
+
+class PlacedPod(Struct, frozen=True, kw_only=True):
+    """A pod of a pod set that may run, or that still has its place; leave out those that have neither.
+
+    ``waits``: it is behind the gate. One that does not wait is where its node selector says. ``ended``: it keeps its
+    place, for nobody comes after it, and a gang does not run because of it. ``age`` orders pods from the oldest on.
+    """
+
+    uid: str
+    pod_set: str
+    age: tuple[float, str]
+    waits: bool
+    ended: bool = False
+    labels: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+
+
+class Place(Struct, frozen=True):
+    """The pod ``uid`` may go, with this node selector on top of its own."""
+
+    uid: str
+    node_selector: Mapping[str, str]
+
+
+def places_of(
+    pod_set: PodSet, assignment: PodSetAssignment, *, offset: int | None = None, needed: int | None = None
+) -> Places:
+    """``offset`` None: what the pod set's template says. Raises ``topologyencoding.TopologyEncodingError``."""
+    count = pod_set.count if assignment.count is None else assignment.count
+    asked, given = pod_set.topology_request, assignment.topology_assignment
+    ranks = None
+    if asked is not None and asked.pod_index_label:
+        ranks = Ranks(
+            index_label=asked.pod_index_label,
+            sub_group_label=asked.sub_group_index_label or "",
+            sub_group_count=asked.sub_group_count or 0,
+            offset=_offset(pod_set) if offset is None else offset,
+        )
+    return Places(
+        name=pod_set.name,
+        count=count,
+        needed=count if needed is None else min(needed, count),
+        levels=() if given is None else given.levels,
+        domains=() if given is None else tuple(decode(given)),
+        ranks=ranks,
+    )
+
+
+def ungated(
+    sets: Sequence[Places], pods: Sequence[PlacedPod], unhealthy: frozenset[str] = frozenset(), *, gang: bool
+) -> tuple[Place, ...]:
+    """The pods that may go now, each once, in order. The same answer until one of them has gone.
+
+    ``unhealthy``: host names that nobody is sent to. ``gang``: nobody goes before every set has the pods it needs and
+    each of these has its place; when one has gone, the rest follow as they come.
+    """
+    by_uid = {pod.uid: pod for pod in pods}  # one that is listed twice is one pod
+    found: list[Place] = []
+    complete = True
+    for one in sets:
+        own = [pod for pod in by_uid.values() if pod.pod_set == one.name]
+        gone = sum(not pod.waits for pod in own)
+        here = _set(one, own, unhealthy)
+        found += here
+        complete = complete and gone + len(here) >= one.needed
+    begun = any(not pod.waits and not pod.ended for pod in by_uid.values())
+    return tuple(found) if begun or complete or not gang else ()
+
+
+def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
+    """The pod's number within its set of ``count``; None where its labels do not say one that exists."""
+    index = _number(labels.get(ranks.index_label))
+    if index is None:
+        return None
+    index -= ranks.offset
+    if ranks.sub_group_label and ranks.sub_group_count > 0:
+        group = _number(labels.get(ranks.sub_group_label))
+        size, rest = divmod(count, ranks.sub_group_count)
+        if group is None or rest or not 0 <= index < size or group >= ranks.sub_group_count:
+            return None
+        index += group * size
+    return index if 0 <= index < count else None
+
+
+def _offset(pod_set: PodSet) -> int:
+    """The number of the set's first pod; 0 where it is not said, or not in digits."""
+    return _number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
+
+
+def _number(value: str | None) -> int | None:
+    if value is None or not (value.isascii() and value.isdecimal()) or len(value) > _DIGITS:
+        return None
+    return int(value)
+
+
+def _set(places: Places, pods: Sequence[PlacedPod], unhealthy: frozenset[str]) -> list[Place]:
+    waiting = sorted((pod for pod in pods if pod.waits), key=lambda pod: pod.age)
+    gone = [pod for pod in pods if not pod.waits]
+    if not places.levels:
+        return [Place(pod.uid, {}) for pod in waiting[: max(places.count - len(gone), 0)]]
+    domains = _merged(places.domains)
+    taken: Counter[int] = Counter()
+    where: dict[str, int] = {}
+    of_values = {domain.values: number for number, domain in enumerate(domains)}
+    for pod in gone:
+        # One that is in no domain has lost its place to another: it is on its way out, and takes nobody's.
+        number = of_values.get(tuple(pod.node_selector.get(level, "") for level in places.levels))
+        if number is not None:
+            taken[number] += 1
+            where[pod.uid] = number
+    hosts = places.levels[-1] == HOSTNAME_LABEL
+    free = [
+        0 if hosts and domain.values[-1] in unhealthy else max(domain.pods - taken[number], 0)
+        for number, domain in enumerate(domains)
+    ]
+    owners = [number for number, domain in enumerate(domains) for _ in range(domain.pods)]
+    numbered = _ranked(places, pods, len(owners))
+    if numbered is not None and all(owners[numbered[uid]] == number for uid, number in where.items()):
+        chosen = _by_rank(waiting, {numbered[uid] for uid in where}, numbered, owners, free)
+    else:
+        order = waiting if numbered is None else sorted(waiting, key=lambda pod: (numbered[pod.uid], pod.age))
+        chosen = _in_order(order, free)
+    left = max(places.count - sum(taken.values()), 0)
+    return [Place(uid, dict(zip(places.levels, domains[number].values, strict=True))) for uid, number in chosen[:left]]
+
+
+def _merged(domains: Sequence[Domain]) -> list[Domain]:
+    """A domain that is listed twice is one."""
+    pods: dict[tuple[str, ...], int] = {}
+    for domain in domains:
+        pods[domain.values] = pods.get(domain.values, 0) + max(domain.pods, 0)
+    return [Domain(values, count) for values, count in pods.items()]
+
+
+def _ranked(places: Places, pods: Sequence[PlacedPod], total: int) -> dict[str, int] | None:
+    """Rank by uid; None where one of the pods has none."""
+    if places.ranks is None:
+        return None
+    found = {pod.uid: rank(places.ranks, pod.labels, total) for pod in pods}
+    known = {uid: number for uid, number in found.items() if number is not None}
+    return known if len(known) == len(found) else None
+
+
+def _by_rank(
+    waiting: Sequence[PlacedPod],
+    held: set[int],
+    numbered: Mapping[str, int],
+    owners: Sequence[int],
+    free: list[int],
+) -> list[tuple[str, int]]:
+    """Of two pods with one rank the second waits until the first has ended: its place is still taken."""
+    chosen = []
+    for pod in waiting:
+        number = numbered[pod.uid]
+        if number not in held and free[owners[number]] > 0:
+            held.add(number)
+            free[owners[number]] -= 1
+            chosen.append((pod.uid, owners[number]))
+    return chosen
+
+
+def _in_order(waiting: Sequence[PlacedPod], free: list[int]) -> list[tuple[str, int]]:
+    slots = (number for number, places in enumerate(free) for _ in range(places))
+    return [(pod.uid, number) for pod, number in zip(waiting, slots, strict=False)]

@@ -1,0 +1,360 @@
+"""Pods that wait for the nodes of their workload's topology assignment are told them and let go.
+
+    pods, workloads -> what goes where (controller.placing.ungating) -> one patch for each pod
+
+What is sent takes its place from the moment it is decided, and not only when the watch shows it: otherwise an older
+pod that comes in between would be given the same place. Pods of a Job go as they come: each has its place, and a Job
+that is nearly done has fewer pods than were admitted. Plain pods are not looked at here: see
+``controller.pods.podlife``.
+"""
+
+import asyncio
+import heapq
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
+from controller.engine.model.resources import WorkloadKey
+from controller.jobframework import names
+from controller.jobframework.deviceplan import DEVICES, DevicePlan, Devices, no_plan
+from controller.jobframework.podview import MANAGED
+from controller.objects.core import Pod
+from controller.objects.decode import KUEUE
+from controller.objects.meta import epoch_s, is_true
+from controller.objects.workload import Workload
+from controller.placing.ungating import PlacedPod, Places, places_of, ungated
+from controller.watching.kinds import PODS
+from controller.watching.ledger import Ledger
+from controller.writing.workloadwrites import Stamped
+from kube.clock import Clock, sleep
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, Change, Changed, Removed
+from kube.writing.writes import Abandoned, Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+FEATURE: Final = "TopologyAwareScheduling"
+_TOGETHER_S: Final = 0.02
+"""What comes together is worked on together: the pods of a gang are created one by one."""
+_UNREADY_S: Final = 0.05
+_AT_ONCE: Final = 8
+"""Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
+_PAUSE_S: Final = 1.0
+_LONGEST_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Told:
+    """A place that a pod was given: it counts as gone there, and is sent there again at ``again_s``.
+
+    An answer can be lost, and the watch can lag behind: what was refused may have gone in long ago.
+    """
+
+    selector: dict[str, str]
+    devices: str = ""
+    again_s: float = math.inf
+    tries: int = 0
+
+
+class Ungater:
+    """``hear`` takes changes of pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
+
+    ``ready`` says whether all pods there are have been told; once is enough. ``count`` hears what became of each patch,
+    ``tell`` what people should know: about what, type, reason, note. ``device_plan``: the GPUs meant for each pod.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        *,
+        clock: Clock,
+        ready: Callable[[], bool],
+        count: Callable[[str], None],
+        tell: Callable[[ObjectReference, str, str, str], None],
+        device_plan: DevicePlan = no_plan,
+    ) -> None:
+        self._ledger = ledger
+        self._put = put
+        self._clock = clock
+        self._ready = ready
+        self._count = count
+        self._say = tell
+        self._plan = device_plan
+        self._began = False
+        self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
+        """By workload, then by the pod's own ``namespace/name``: those that run or may run."""
+        self._of: dict[str, WorkloadKey] = {}
+        self._told: dict[str, _Told] = {}
+        """By uid, while the watch shows the pod with its gate."""
+        self._unsent: dict[str, tuple[WorkloadKey, str]] = {}
+        self._sending = 0
+        self._dirty: set[WorkloadKey] = set()
+        self._again: list[tuple[float, WorkloadKey]] = []
+        self._event = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.wait(self._event, self._idle_s())
+            await sleep(self._clock, _TOGETHER_S)
+            self._event.clear()
+            self.look()
+
+    def _idle_s(self) -> float | None:
+        if self._dirty:
+            return _UNREADY_S
+        return max(0.0, self._again[0][0] - self._clock.monotonic()) if self._again else None
+
+    # -- news --------------------------------------------------------------------------------------------------------
+
+    def hear(self, change: Change[Pod]) -> None:
+        match change:
+            case Added(new=entry) | Changed(new=entry):
+                self._see(entry.object)
+            case Removed(old=entry):
+                self._leave(entry.object.key, None)
+
+    def workload(self, workload: Workload, _gone: bool) -> None:
+        """What was decided by an earlier state of it, and is not sent yet, is decided anew."""
+        key = WorkloadKey(workload.key)
+        if key not in self._pods:
+            return
+        for uid in [uid for uid, (whose, _) in self._unsent.items() if whose == key]:
+            del self._unsent[uid]
+            if self._told[uid].tries == 0:
+                del self._told[uid]
+            else:
+                self._told[uid].again_s = 0.0
+        self._touch(key)
+
+    def _see(self, pod: Pod) -> None:
+        key = _workload_of(pod)
+        self._leave(pod.key, pod if key is not None and key == self._of.get(pod.key) else None)
+        if key is not None:
+            self._of[pod.key] = key
+            self._pods.setdefault(key, {})[pod.key] = pod
+            self._touch(key)
+
+    def _leave(self, name: str, now: Pod | None) -> None:
+        """Out of the index; ``now`` is what takes its place there."""
+        key = self._of.pop(name, None)
+        if key is None:
+            return
+        was = self._pods[key].pop(name)
+        if not self._pods[key]:
+            del self._pods[key]
+        if now is None or now.metadata.uid != was.metadata.uid or not _waits(now):
+            self._told.pop(was.metadata.uid, None)
+            self._unsent.pop(was.metadata.uid, None)
+        self._touch(key)
+
+    def _touch(self, key: WorkloadKey) -> None:
+        self._dirty.add(key)
+        self._event.set()
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Decide for all workloads that something has changed for, and send as much as may be under way."""
+        now_s = self._clock.monotonic()
+        while self._again and self._again[0][0] <= now_s:
+            self._dirty.add(heapq.heappop(self._again)[1])
+        self._began = self._began or self._ready()
+        if not self._began:
+            return
+        dirty, self._dirty = self._dirty, set()
+        for key in dirty:
+            try:
+                self._decide(key, now_s)
+            except Exception:
+                # One workload that cannot be read must not keep the pods of all others waiting.
+                log.exception("workload %s: its pods could not be given their places", key)
+        self._send()
+
+    def _decide(self, key: WorkloadKey, now_s: float) -> None:
+        kept, pods = self._ledger.get(key), self._pods.get(key)
+        if kept is None or pods is None or not _runs(kept.workload):
+            return
+        if not any(self._is_open(pod, now_s) for pod in pods.values()):
+            return  # most changes are our own writes, come back by the watch
+        workload = kept.workload
+        unhealthy = frozenset(node.name for node in workload.status.unhealthy_nodes)
+        try:
+            sets = _places(workload)
+        except TopologyEncodingError as error:
+            self._tell(workload, "TopologyUnreadable", f"The pods cannot be given their places: {error}")
+            return
+        self._retry(key, sets, unhealthy, now_s)
+        seen = [self._seen(pod, workload) for pod in pods.values()]
+        named = {pod.metadata.uid: name for name, pod in pods.items()}
+        set_of = {pod.uid: pod.pod_set for pod in seen}
+        devices = Devices(self._plan, key, [self._carries(pod) for pod in pods.values()])
+        for place in ungated([_without_doubles(one, seen) for one in sets], seen, unhealthy, gang=False):
+            node = place.node_selector.get(HOSTNAME_LABEL, "")
+            self._told[place.uid] = _Told(dict(place.node_selector), devices.take(set_of[place.uid], node))
+            self._unsent[place.uid] = (key, named[place.uid])
+
+    def _carries(self, pod: Pod) -> tuple[str, str]:
+        """The host that the pod was sent to, and the devices that it was told; empty while it waits to be told."""
+        told = self._told.get(pod.metadata.uid)
+        if told is not None:
+            return told.selector.get(HOSTNAME_LABEL, ""), told.devices
+        if _waits(pod):
+            return "", ""
+        return pod.spec.node_selector.get(HOSTNAME_LABEL, ""), pod.metadata.annotations.get(DEVICES, "")
+
+    def _is_open(self, pod: Pod, now_s: float) -> bool:
+        """Whether it waits, and was not told where to go, or is to be told again."""
+        told = self._told.get(pod.metadata.uid)
+        return _waits(pod) if told is None else told.again_s <= now_s
+
+    def _retry(self, key: WorkloadKey, sets: list[Places], unhealthy: frozenset[str], now_s: float) -> None:
+        """Those whose pause is over go to the same place as before, unless it is none any more."""
+        for name, pod in self._pods[key].items():
+            uid = pod.metadata.uid
+            told = self._told.get(uid)
+            if told is None or told.again_s > now_s:
+                continue
+            if told.selector.get(HOSTNAME_LABEL) not in unhealthy and _is_place(told.selector, sets):
+                told.again_s = math.inf
+                self._unsent[uid] = (key, name)
+            else:
+                del self._told[uid]
+
+    def _seen(self, pod: Pod, workload: Workload) -> PlacedPod:
+        meta, told = pod.metadata, self._told.get(pod.metadata.uid)
+        only = workload.spec.pod_sets[0].name if len(workload.spec.pod_sets) == 1 else ""
+        return PlacedPod(
+            uid=meta.uid,
+            pod_set=meta.labels.get(names.POD_SET, only),
+            age=(epoch_s(meta.creation_timestamp), meta.name),
+            waits=_waits(pod) and told is None,
+            labels=meta.labels,
+            node_selector={**pod.spec.node_selector, **(told.selector if told is not None else {})},
+        )
+
+    def _send(self) -> None:
+        while self._unsent and self._sending < _AT_ONCE:
+            uid, (key, name) = next(iter(self._unsent.items()))
+            del self._unsent[uid]
+            self._sending += 1
+            done = self._put(_let_go(self._pods[key][name], self._told[uid]))
+            done.add_done_callback(partial(self._answered, key, uid))
+
+    def _answered(self, key: WorkloadKey, uid: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+        self._sending -= 1
+        outcome = future.result()
+        self._count(type(outcome).__name__.lower())
+        if not isinstance(outcome, Abandoned):  # else we do not lead any more
+            self._done(key, uid, outcome)
+            self._send()
+
+    def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
+        told, kept = self._told.get(uid), self._ledger.get(key)
+        if told is None or isinstance(outcome, Written):
+            return
+        told.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(told.tries, 10), _LONGEST_S)
+        told.tries += 1
+        heapq.heappush(self._again, (told.again_s, key))
+        if told.tries > 1 and kept is not None:
+            error = getattr(outcome, "error", "")
+            self._tell(kept.workload, "PodNotPlaced", f"A pod cannot be given its place: {error}")
+        self._event.set()
+
+    def _tell(self, workload: Workload, reason: str, note: str) -> None:
+        meta = workload.metadata
+        about = ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
+        self._say(about, "Warning", reason, note)
+
+
+def _workload_of(pod: Pod) -> WorkloadKey | None:
+    """None for pods of no workload, plain ones, and those that do not run any more and never will.
+
+    A place is free again when its pod has ended: a Job makes another.
+    """
+    meta = pod.metadata
+    name = meta.annotations.get(names.WORKLOAD)
+    ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
+    if not name or ended or meta.labels.get(MANAGED) == "true":
+        return None
+    return WorkloadKey(f"{meta.namespace}/{name}")
+
+
+def _waits(pod: Pod) -> bool:
+    return any(gate.name == names.TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
+
+
+def _runs(workload: Workload) -> bool:
+    conditions = workload.status.conditions
+    ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, one) for one in ends)
+
+
+def _places(workload: Workload) -> list[Places]:
+    """Of those pod sets that have a place: the others' pods wait. Raises TopologyEncodingError."""
+    admission = workload.status.admission
+    sets = {one.name: one for one in workload.spec.pod_sets}
+    return [
+        places_of(sets[one.name], one)
+        for one in (admission.pod_set_assignments if admission is not None else ())
+        if one.topology_assignment is not None and one.name in sets
+    ]
+
+
+def _is_place(selector: dict[str, str], sets: list[Places]) -> bool:
+    return any(
+        tuple(selector.get(level, "") for level in one.levels) == domain.values
+        for one in sets
+        for domain in one.domains
+    )
+
+
+def _without_doubles(one: Places, pods: list[PlacedPod]) -> Places:
+    """Two waiting pods of one rank would have the second wait for ever: then nobody has a rank."""
+    if one.ranks is None:
+        return one
+    keys = (one.ranks.index_label, one.ranks.sub_group_label)
+    said = [tuple(pod.labels.get(key) for key in keys) for pod in pods if pod.pod_set == one.name and pod.waits]
+    return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
+
+
+def _let_go(pod: Pod, told: _Told) -> Write[Stamped]:
+    """Tied to the pod and to what is replaced, not to its version: the scheduler writes its status meanwhile.
+
+    The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
+    """
+    place = told.selector
+    gates = [{"name": one.name} for one in pod.spec.scheduling_gates]
+    left = [one for one in gates if one["name"] != names.TOPOLOGY_GATE]
+    body: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": "/spec/schedulingGates", "value": gates},
+        {"op": "replace", "path": "/spec/schedulingGates", "value": left},
+    ]
+    if not pod.spec.node_selector:
+        body.append({"op": "add", "path": "/spec/nodeSelector", "value": place})
+    else:
+        # "add" replaces a key that is there: one of another value is refused, the same one is no change.
+        body += [{"op": "add", "path": f"/spec/nodeSelector/{_escaped(key)}", "value": place[key]} for key in place]
+    if told.devices:  # the pod has annotations: one of them names its workload
+        body.append({"op": "add", "path": f"/metadata/annotations/{_escaped(DEVICES)}", "value": told.devices})
+    return Write(
+        verb=Verb.JSON_PATCH,
+        resource=PODS,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        body=body,
+        kind=Stamped,
+    )
+
+
+def _escaped(key: str) -> str:
+    """A step of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

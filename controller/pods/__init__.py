@@ -1,0 +1,1 @@
+"""Plain pods and pod groups as jobs: the pure reconciler and its shell."""

@@ -1,0 +1,127 @@
+"""What the pods of a group say together: how many they are to be, which roles they have, who is one too many.
+
+Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods"; Volcano's
+PodGroup for ``minMember``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controller.jobframework.marks import priority_class, queue_name
+from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME, is_object_name
+from controller.jobframework.podsets import JobPodSet
+from controller.jobframework.podview import FAST_ADMISSION, GROUP_NAME, GROUP_TOTAL, SERVING, VOLCANO_GROUPS, SeenPod
+from controller.jobframework.raw import JobError, Json, integer, shown
+from controller.pods.podroles import MAIN, MAX_ROLES, by_role, pod_set
+
+VOLCANO: Final = "scheduling.volcano.sh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """``total`` pods are asked for, with ``minimum`` of them it may begin. ``name`` is empty for a pod on its own.
+
+    ``declared``: the pods said themselves how many they are, so one more is one too many; a Volcano PodGroup only says
+    how many it takes at least.
+    """
+
+    name: str
+    total: int
+    minimum: int
+    fast: bool = False
+    serving: bool = False
+    declared: bool = True
+
+
+def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
+    """``pods`` is not empty. Raises JobError where they contradict each other, or their PodGroup is not there."""
+    oldest = min(pods, key=lambda one: one.age_key)
+    kueue, volcano = oldest.group, oldest.volcano_group
+    if not kueue and not volcano:
+        return Group(name="", total=1, minimum=1)
+    name = kueue or volcano
+    if not is_object_name(name):
+        where = f"metadata.labels[{GROUP_NAME}]" if kueue else f"metadata.annotations[{VOLCANO_GROUPS[0]}]"
+        raise JobError(f"{where}: expected a name of lower case letters, digits, '-' and '.', found {shown(name)}")
+    _agree(pods, QUEUE_NAME, lambda pod: queue_name(pod.raw))
+    _agree(pods, PRIORITY_CLASS, lambda pod: priority_class(pod.raw))
+    if kueue:
+        _agree(pods, GROUP_TOTAL, lambda pod: str(pod.total()))
+        total = minimum = oldest.total()
+    else:
+        _agree(pods, GROUP_TOTAL, lambda pod: pod.annotations.get(GROUP_TOTAL, ""))
+        minimum = min_member(name, pod_group)
+        total = oldest.total() if GROUP_TOTAL in oldest.annotations else minimum
+    if minimum > total:
+        raise JobError(f"PodGroup {name}: spec.minMember is {minimum}, and the group has {total} pods")
+    return Group(
+        name=name,
+        total=total,
+        minimum=minimum,
+        fast=oldest.flag(FAST_ADMISSION),
+        serving=oldest.flag(SERVING),
+        declared=bool(kueue) or GROUP_TOTAL in oldest.annotations,
+    )
+
+
+def min_member(name: str, pod_group: Json | None) -> int:
+    """``spec.minMember`` of a Volcano PodGroup; absent is 1. Raises JobError."""
+    if pod_group is None:
+        raise JobError(f"metadata.annotations[{VOLCANO_GROUPS[0]}]: no PodGroup {shown(name)} of {VOLCANO}")
+    found = integer(pod_group, "spec", "minMember", default=1)
+    if not 1 <= found < 2**31:
+        raise JobError(f"PodGroup {name}: spec.minMember: expected at least 1, found {found}")
+    return found
+
+
+def _agree(pods: Sequence[SeenPod], key: str, read: Callable[[SeenPod], str]) -> None:
+    first, *others = sorted(pods, key=lambda one: one.age_key)
+    for pod in others:
+        if read(pod) != read(first):
+            raise JobError(
+                f"{key}: the pods of a group must agree, found {shown(read(first))} on {first.name} "
+                f"and {shown(read(pod))} on {pod.name}"
+            )
+
+
+def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
+    """One for each role of ``pods`` that count; empty while others have to come first. Raises JobError.
+
+    Under fast admission pods of a single role stand for those that are still to come.
+    """
+    roles = by_role(pods)
+    if len(roles) > MAX_ROLES:
+        raise JobError(f"group {group.name}: expected at most {MAX_ROLES} different shapes of pods, found {len(roles)}")
+    missing = group.total - len(pods)
+    if not group.name:
+        return (pod_set(pods[0], MAIN, 1),)
+    if len(roles) == 1 and (group.fast or len(pods) >= group.minimum):
+        ((name, own),) = roles.items()
+        minimum = group.minimum if group.minimum < group.total else None
+        return (pod_set(_model(own), name, group.total, minimum=minimum),)
+    if missing > 0:
+        return ()
+    return tuple(pod_set(_model(own), name, len(own)) for name, own in roles.items())
+
+
+def _model(pods: Sequence[SeenPod]) -> SeenPod:
+    """The oldest that waits, else the oldest. What a pod was let go with, its node above all, stays in its spec."""
+    return next((pod for pod in pods if pod.is_held), pods[0])
+
+
+def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:
+    """Those of ``pods`` (of those that count) that are too many, the first to go first.
+
+    ``counts``: pods by role that the workload has, where it can no longer change; a pod of another role is too many.
+    Pods that wait go before pods that run, newer ones before older ones; who has succeeded is counted and kept.
+    """
+    roles = {"": list(pods)} if counts is None else by_role(pods)
+    allowed = {"": group.total} if counts is None else counts
+    found: list[SeenPod] = []
+    for name, own in roles.items():
+        spare = len(own) - allowed.get(name, 0)
+        leaving = sorted((one for one in own if one.stays), key=lambda one: one.age_key, reverse=True)
+        leaving.sort(key=lambda one: not one.is_held)
+        found += leaving[: max(spare, 0)]
+    return found

@@ -1,0 +1,321 @@
+"""Plain pods: the pure reconciler's eyes and hands. One pod on its own, or one group, is looked at at a time.
+
+    watch of marked pods, Workloads, PodGroups -> a queue of groups -> controller.pods.podlife -> actions -> API server
+
+Only pods with the label that the admission policy puts on them are followed here.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.jobframework.marks import controller_of
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
+from controller.jobframework.raw import JobError, Json
+from controller.jobframework.settings import JobSettings, Lookups
+from controller.objects.decode import KUEUE
+from controller.objects.meta import OwnerReference, is_true
+from controller.objects.workload import Workload
+from controller.pods.podactions import PodAction
+from controller.pods.podactions_shell import PodHands
+from controller.pods.podcompose import workload_name
+from controller.pods.podgroup import Group
+from controller.pods.podlife import SeenPods, reconcile_pods
+from controller.pods.volcanogroups_shell import PodGroups
+from controller.watching.feeds import Feeds
+from controller.watching.inbox import News
+from controller.watching.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
+from controller.watching.ledger import Ledger
+from controller.watching.raw import RawWorkloads
+from controller.watching.workqueue import Looks
+from kube.client import Client, Selection
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, Changed, Key, Removed
+
+_LARGE: Final = 64
+_PACE_S: Final = 0.0005
+"""A look costs about a tenth of this for each pod."""
+_LONGEST_S: Final = 1.0
+
+
+class GroupKey(NamedTuple):
+    """``pod`` is empty for a group, ``group`` for a pod on its own."""
+
+    namespace: str
+    group: str
+    pod: str
+
+
+class QueuedPod(msgspec.Struct, frozen=True):
+    """A pod as it is kept: as JSON text, which takes a quarter of what objects do. ``owner``: the uid of what
+    controls it, empty for nothing; ``group`` is empty for a pod on its own.
+    """
+
+    raw: bytes
+    group: str
+    owner: str
+
+    def seen(self) -> SeenPod:
+        return SeenPod(msgspec.json.decode(self.raw))
+
+
+def read_pod(raw: bytes) -> QueuedPod:
+    """A pod, less what nobody here reads."""
+    pod: Json = msgspec.json.decode(raw)
+    pod.get("metadata", {}).pop("managedFields", None)
+    if isinstance(status := pod.get("status"), dict):
+        pod["status"] = {key: status[key] for key in ("phase", "conditions") if key in status}
+    owner = controller_of(pod)
+    return QueuedPod(msgspec.json.encode(pod), _group_name(pod), "" if owner is None else owner.uid)
+
+
+class PodShell:
+    """``hear``, ``workload`` and ``pod_group`` (Volcano's) take changes; ``run`` works on them until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        feeds: Feeds,
+        ledger: Ledger,
+        raws: RawWorkloads,
+        hands: PodHands,
+        settings: JobSettings,
+        lookups: Lookups,
+    ) -> None:
+        self._client = client
+        self._feeds = feeds
+        self._ledger = ledger
+        self._raws = raws
+        self._hands = hands
+        self._settings = settings
+        self._lookups = lookups
+        self.pod_groups: PodGroups | None = None
+        self._looks: Looks[GroupKey] = Looks("pods", self._look)
+        self._groups: dict[GroupKey, set[Key]] = {}
+        self._of: dict[Key, GroupKey] = {}
+        self._soon: set[GroupKey] = set()
+        self._children: dict[str, set[Key]] = {}
+        """Pods by the uid of what controls them: the job whose start lets them go, perhaps."""
+        self._owned: dict[GroupKey, set[WorkloadKey]] = {}
+        """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
+
+    async def run(self) -> None:
+        await self._looks.run()
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def hear(self, news: News) -> None:
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == QUEUED_PODS:
+                self._see(key, entry.object)
+            case Removed(key=key, old=entry) if news.resource == QUEUED_PODS:
+                self._leave(key, entry.object)
+                self._hands.forget(entry.uid)
+                self._hands.echoes.forget(key)
+            case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+                for group in self._groups:
+                    self._looks.put(group)
+            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource == JOBS:
+                self._touch_children(entry.uid)
+            case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
+                before, after = old.object.metadata, new.object.metadata
+                if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
+                    for group in self._groups:
+                        if group.namespace == key.name:
+                            self._looks.put(group)
+
+    def workload(self, workload: Workload, gone: bool) -> None:
+        """A Workload came, changed or went: the pods it is for are looked at."""
+        meta, key = workload.metadata, WorkloadKey(workload.key)
+        if gone:
+            self._hands.forget(meta.uid)
+        if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
+            self._looks.put(GroupKey(meta.namespace, meta.name, ""))
+            return
+        pod = _controlling_pod(workload)
+        if pod is not None:
+            group = GroupKey(meta.namespace, "", pod.name)
+            owned = self._owned.setdefault(group, set())
+            (owned.discard if gone else owned.add)(key)
+            if not owned:
+                del self._owned[group]
+            self._looks.put(group)
+
+    def pod_group(self, key: Key | None) -> None:
+        """One of Volcano's groups changed; None: any may have."""
+        if key is not None:
+            self._looks.put(GroupKey(key.namespace, key.name, ""))
+            return
+        for group in self._groups:
+            if group.group:
+                self._looks.put(group)
+
+    def _see(self, key: Key, pod: QueuedPod) -> None:
+        group = _group_of(key, pod.group)
+        if self._of.get(key) not in (None, group):
+            self._leave(key, pod)
+        self._of[key] = group
+        self._groups.setdefault(group, set()).add(key)
+        if pod.owner:
+            self._children.setdefault(pod.owner, set()).add(key)
+        self._touch(group)
+
+    def _leave(self, key: Key, pod: QueuedPod) -> None:
+        group = self._of.pop(key, None)
+        if group is None:
+            return
+        self._groups[group].discard(key)
+        if not self._groups[group]:
+            del self._groups[group]
+        if pod.owner in self._children:
+            self._children[pod.owner].discard(key)
+            if not self._children[pod.owner]:
+                del self._children[pod.owner]
+        self._touch(group)
+
+    def _touch(self, group: GroupKey) -> None:
+        """Look at it at once, or where it is large a moment later: its pods come and change one by one."""
+        pods = len(self._groups.get(group, ()))
+        if pods < _LARGE:
+            self._looks.put(group)
+        elif group not in self._soon:
+            self._soon.add(group)
+            asyncio.get_running_loop().call_later(min(pods * _PACE_S, _LONGEST_S), self._put, group)
+
+    def _put(self, group: GroupKey) -> None:
+        self._soon.discard(group)
+        self._looks.put(group)
+
+    def _touch_children(self, uid: str) -> None:
+        for key in self._children.get(uid, ()):
+            self._looks.put(self._of[key])
+
+    # -- the work ----------------------------------------------------------------------------------------------------
+
+    async def _look(self, group: GroupKey) -> None:
+        pods = []
+        for key in self._groups.get(group, ()):
+            entry = self._feeds[QUEUED_PODS].get(key)
+            if entry is None:
+                continue  # its end is on its way to us
+            if self._hands.echoes.behind(key, entry.uid, entry.resource_version):
+                return  # the watch brings what we wrote, and with it the next look
+            pods.append(entry.object.seen())
+        await self._leftovers(group, {pod.raw["metadata"]["uid"] for pod in pods})
+        if not pods:
+            return
+        seen = self._observed(group, tuple(pods))
+        if seen is not None:
+            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._lookups))
+
+    def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenPods | None:
+        """None while it is not known yet whether Volcano has a group of that name."""
+        pod_group = None
+        volcano = any(not pod.group for pod in pods) and bool(group.group)
+        if volcano and self.pod_groups is not None:
+            if not self.pod_groups.need():
+                return None
+            pod_group = self.pod_groups.get(Key(group.namespace, group.group))
+        namespace = self._feeds[NAMESPACES].get(Key("", group.namespace))
+        meta = None if namespace is None else namespace.object.metadata
+        return SeenPods(
+            pods=pods,
+            workload=self._workload(self._key_of(group, pods)),
+            pod_group=pod_group,
+            namespace_labels={} if meta is None else meta.labels,
+            namespace_going=meta is not None and meta.deletion_timestamp is not None,
+        )
+
+    def _key_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> WorkloadKey:
+        name = group.group
+        if not name:
+            name = workload_name(Group(name="", total=1, minimum=1), pods[0], self._settings.gates)
+        return WorkloadKey(f"{group.namespace}/{name}")
+
+    def _workload(self, key: WorkloadKey) -> SeenWorkload | None:
+        kept, raw = self._ledger.get(key), self._raws.of(key)
+        return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
+
+    async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
+        def still() -> bool:
+            if seen.workload is None:
+                return True
+            kept = self._ledger.get(WorkloadKey(seen.workload.typed.key))
+            return kept is not None and _decided_by(kept.workload) == _decided_by(seen.workload.typed)
+
+        about = _about(group, seen)
+        await self._hands.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
+
+    async def _leftovers(self, group: GroupKey, uids: set[str]) -> None:
+        """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
+        if group.group:
+            keys = set() if uids else {WorkloadKey(f"{group.namespace}/{group.group}")}
+        else:
+            keys = set(self._owned.get(group, ()))
+        for key in keys:
+            workload = self._workload(key)
+            if workload is None or not _is_left(workload, uids):
+                continue
+            seen = SeenPods(pods=(), workload=workload)
+            actions = reconcile_pods(seen, self._settings, self._lookups)
+            if actions and not await self._lives(group, workload):
+                await self._carry_out(group, seen, actions)
+
+    async def _lives(self, group: GroupKey, workload: SeenWorkload) -> bool:
+        """Whether one of its pods is there and our watch does not show it yet."""
+        chosen = Selection(namespace=group.namespace, label_selector=QUEUED_PODS.selector)
+        owners = {owner.uid for owner in workload.typed.metadata.owner_references}
+        listing = await self._client.list_all(PODS, dict[str, Any], chosen)
+        for pod in listing.items:
+            meta = pod["metadata"]
+            if meta["uid"] in owners:
+                return True
+            if group.group and _group_name(pod) == group.group:
+                return True
+        return False
+
+
+def _decided_by(workload: Workload) -> tuple[object, ...]:
+    """What sends pods to their places, or takes them away."""
+    status = workload.status
+    ends = tuple(is_true(status.conditions, one) for one in ("Admitted", "Evicted", "Finished"))
+    return (workload.metadata.uid, workload.metadata.deletion_timestamp, ends, status.unhealthy_nodes, status.admission)
+
+
+def _group_name(pod: Json) -> str:
+    try:
+        return key_of(SeenPod(pod))[1]
+    except JobError:
+        return ""
+
+
+def _group_of(key: Key, name: str) -> GroupKey:
+    return GroupKey(key.namespace, name, "" if name else key.name)
+
+
+def _controlling_pod(workload: Workload) -> OwnerReference | None:
+    found: Iterator[OwnerReference] = (
+        owner
+        for owner in workload.metadata.owner_references
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")
+    )
+    return next(found, None)
+
+
+def _is_left(workload: SeenWorkload, uids: set[str]) -> bool:
+    """Whether none of the pods ``uids`` owns it, and pods alone did."""
+    owners = workload.typed.metadata.owner_references
+    return bool(owners) and all(owner.kind == "Pod" and owner.uid not in uids for owner in owners)
+
+
+def _about(group: GroupKey, seen: SeenPods) -> ObjectReference:
+    """A group's Events are about its Workload, where it has one; else about a pod."""
+    if seen.workload is not None and (group.group or not seen.pods):
+        meta = seen.workload.typed.metadata
+        return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
+    pod = min(seen.pods, key=lambda one: one.age_key)
+    return ObjectReference("v1", "Pod", pod.name, pod.uid, group.namespace)

@@ -1,0 +1,133 @@
+"""How pods are let go: gates off, and what flavors, admission checks and the topology assignment put into their specs.
+
+What the API server allows on a pod (pkg/apis/core/validation, ValidatePodUpdate): gates are only taken off; while one
+is on, keys may be added to ``nodeSelector``; tolerations may be added; labels and annotations change freely. A gate
+cannot be put back, so a pod that was let go can only be deleted.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from controller.jobframework.deviceplan import DEVICES
+from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
+from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
+from controller.jobframework.raw import JobError, Json, sequence, text
+from controller.jobframework.settings import Lookups
+from controller.placing.ungating import Place, PlacedPod, Places, Ranks, places_of, ungated
+from controller.pods.podroles import MAIN, index_label, offset, role
+
+
+def role_in(pod: SeenPod, *, alone: bool) -> str:
+    return MAIN if alone else role(pod)
+
+
+def places(
+    workload: SeenWorkload, pods: Sequence[SeenPod], *, alone: bool, gang: bool, minimum: int | None
+) -> tuple[Place, ...]:
+    """The pods that may go now. ``pods``: those that stay, and those that still have their place.
+
+    ``minimum``: pods with which a group of one role may begin.
+    Raises JobError and TopologyEncodingError.
+    """
+    admission = workload.typed.status.admission
+    if admission is None:
+        return ()
+    own: dict[str, list[SeenPod]] = {}
+    for pod in pods:
+        own.setdefault(role_in(pod, alone=alone), []).append(pod)
+    spec = {one.name: one for one in workload.typed.spec.pod_sets}
+    sets: list[Places] = []
+    for assignment in admission.pod_set_assignments:
+        if assignment.name not in spec:
+            raise JobError(f"workload {workload.name}: an assignment of pod set {assignment.name}, which is not there")
+        oldest = min(own.get(assignment.name, []), key=lambda one: one.age_key, default=None)
+        one = places_of(
+            spec[assignment.name],
+            assignment,
+            offset=0 if oldest is None else offset(oldest),
+            needed=minimum if len(spec) == 1 else None,
+        )
+        sets.append(_ranked(one, oldest, own.get(assignment.name, [])))
+    unhealthy = frozenset(node.name for node in workload.typed.status.unhealthy_nodes)
+    listed = [_placed(pod, role_in(pod, alone=alone)) for pod in pods]
+    return ungated(sets, listed, unhealthy, gang=gang)
+
+
+def _placed(pod: SeenPod, name: str) -> PlacedPod:
+    return PlacedPod(
+        uid=pod.uid,
+        pod_set=name,
+        age=pod.age_key,
+        waits=pod.is_held,
+        ended=pod.is_over,
+        labels=pod.labels,
+        node_selector=pod.node_selector,
+    )
+
+
+def _ranked(one: Places, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> Places:
+    """Ranks of people's own making: two waiting pods with one rank would have one wait for ever, so there are none."""
+    if one.ranks is None and oldest is not None and (label := index_label(oldest)):
+        one = msgspec.structs.replace(one, ranks=Ranks(index_label=label, offset=offset(oldest)))
+    if one.ranks is None:
+        return one
+    said = [pod.labels.get(one.ranks.index_label) for pod in pods if pod.stays or pod.has_succeeded]
+    return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
+
+
+def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], devices: str = "") -> Json:
+    """The merge patch that lets the pod go. ``devices``: the annotation that names those it is meant to get.
+
+    Raises StartConflictError, where it never can.
+    """
+    whole = msgspec.structs.replace(
+        info, scheduling_gates=(), node_selector={**place, **_agreeing(info.node_selector, place)}
+    )
+    now = {"metadata": pod.raw.get("metadata") or {}, "spec": pod.raw.get("spec") or {}}
+    wanted = started_template(now, whole)
+    gates = sequence(wanted, "spec", "schedulingGates")
+    wanted["spec"]["schedulingGates"] = [
+        gate for gate in gates if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
+    ]
+    patch = template_patch(now, wanted)
+    metadata: Json = {**patch.get("metadata", {}), **tied(pod)}
+    if devices:
+        metadata["annotations"] = {**metadata.get("annotations", {}), DEVICES: devices}
+    return {**patch, "metadata": metadata}
+
+
+def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
+    """The flavor's labels hold for every node of its topology: where both name one, the place is the narrower."""
+    return {key: value for key, value in selector.items() if key not in place}
+
+
+def infos_by_set(workload: SeenWorkload, lookups: Lookups) -> dict[str, PodSetInfo]:
+    """Raises FlavorMissingError and StartConflictError."""
+    return {one.name: one for one in infos(workload.typed, lookups.flavor, elastic=False)}
+
+
+def tied(pod: SeenPod) -> Json:
+    """Metadata that tie a patch to the pod as it was seen."""
+    return {"uid": pod.uid, "resourceVersion": text(pod.raw, "metadata", "resourceVersion")}
+
+
+def unfinalized(pod: SeenPod) -> Json:
+    """The merge patch that takes the finalizer off."""
+    kept = [one for one in sequence(pod.raw, "metadata", "finalizers") if one != MANAGED]
+    return {"metadata": {**tied(pod), "finalizers": kept}}
+
+
+def released(pod: SeenPod) -> Json:
+    """The merge patch that leaves the pod to others: no gate for admission, no finalizer, no mark.
+
+    The gate of a queued job's placed pods stays: behind it they wait to be told their nodes.
+    """
+    gates = [
+        gate
+        for gate in sequence(pod.raw, "spec", "schedulingGates")
+        if not (isinstance(gate, dict) and gate.get("name") == ADMISSION_GATE)
+    ]
+    patch = unfinalized(pod)
+    patch["metadata"]["labels"] = {MANAGED: None}
+    return {**patch, "spec": {"schedulingGates": gates}} if pod.is_held else patch

@@ -1,0 +1,206 @@
+"""The whole process: watches, listeners, leadership, and a term of it at a time."""
+
+import asyncio
+import logging
+import random
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from controller.config.settings import JOB, POD, ControllerConfig
+from controller.core import Core
+from controller.explain import Explanations
+from controller.jobs.reconcile_shell import read_job
+from controller.metrics.book import Book
+from controller.metrics.exposition import exposition
+from controller.metrics.observing import Counting
+from controller.pods.podlife_shell import read_pod
+from controller.process.flags import Flags
+from controller.process.server import Listeners, text, verdict
+from controller.process.term import LEASE, Replica, Term
+from controller.process.webhook import webhook_service
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS, reader
+from controller.watching.raw import RawWorkloads
+from kube.client import Client, Decode
+from kube.clock import Clock, SystemClock
+from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load
+from kube.election.lease import Identity, Leadership, LeaseRef, Timing
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+KUEUE_NAMESPACE: Final = "kueue-system"
+_CONNECTIONS: Final = 12
+"""The writer's eight, and some for Events and for readings after conflicts."""
+
+
+class Process:
+    """``run`` until ``stop`` is set. Raises what it cannot go on after: OSError for an address that is taken, say."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        flags: Flags,
+        *,
+        clock: Clock | None = None,
+        connect: Callable[[], ClusterConfig] | None = None,
+    ) -> None:
+        self._config = config
+        self._flags = flags
+        self._clock = clock or SystemClock()
+        self._connect = connect or (lambda: load(flags.kubeconfig))
+        self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
+        self._book = Book()
+        gates = config.engine.gates
+        self._counting = Counting(
+            self._book,
+            local_queues=config.local_queue_metrics,
+            cohorts=gates.on("MetricsForCohorts"),
+            creations=gates.on("MetricForWorkloadCreationLatency"),
+        )
+        self._feeds: Feeds | None = None
+        self._term: Term | None = None
+        self._leadership: Leadership | None = None
+        self._own = ""
+        self._raws = RawWorkloads() if self._manages_any() else None
+        self.listeners = Listeners()
+
+    async def run(self, stop: asyncio.Event) -> int:
+        cluster = self._connect()
+        election = self._config.leader_election
+        answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
+        async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
+            self._own = self._flags.namespace or self._config.namespace or own_namespace()
+            self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=self._readers())
+            self._listen()
+            async with self.listeners, self._feeds.running() as following:
+                work = asyncio.create_task(self._lead(client, cluster), name="lead")
+                stopping = asyncio.create_task(stop.wait(), name="stop")
+                tasks = [work, stopping, *following, *self._webhooks(client)]
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    ours = [task for task in tasks if task not in following]
+                    failed = [task for task in tasks if task.done() and not task.cancelled()]
+                    for task in ours:
+                        task.cancel()
+                    await asyncio.gather(*ours, return_exceptions=True)
+                for task in failed:
+                    task.result()
+        return 0
+
+    async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
+        """Terms until cancelled: who loses the leases campaigns anew, with nothing kept of the old term."""
+        if not self._elects():
+            term = self._new_term(client)
+            await term.run()
+            return
+        election = self._config.leader_election
+        named = self._config.namespace if self._config.namespace != self._own else None
+        kueues = election.resource_namespace or named or KUEUE_NAMESPACE
+        timing = Timing(
+            lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
+        )
+        leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
+        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as apart:
+            # A client of its own: renewals must not wait behind writes.
+            while True:
+                self._leadership = Leadership(
+                    apart, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
+                )
+                term = self._new_term(client)
+                await self._leadership.lead(term.run)
+
+    def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
+        """Every replica answers. A controller outside of its cluster has no Service to be called by."""
+        if self._flags.core_only or self._flags.kubeconfig is not None:
+            return []
+        assert self._feeds is not None
+        service = webhook_service(
+            self._config,
+            client,
+            self._feeds,
+            namespace=self._own,
+            clock=self._clock,
+            may_take_over=lambda: self._leadership is None or self._leadership.leading,
+        )
+        return [asyncio.create_task(service.run(), name="webhook")]
+
+    def _manages_any(self) -> bool:
+        return not self._flags.core_only and bool({JOB, POD} & set(self._config.integrations.frameworks))
+
+    def _readers(self) -> dict[Resource, Decode[Any]]:
+        readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
+        if self._raws is not None:
+            readers[WORKLOADS] = self._raws.read
+            ours: dict[str, tuple[Resource, Decode[Any]]] = {JOB: (JOBS, read_job), POD: (QUEUED_PODS, read_pod)}
+            readers |= dict(ours[name] for name in self._config.integrations.frameworks if name in ours)
+        return readers
+
+    def _new_term(self, client: Client) -> Term:
+        assert self._feeds is not None
+        self._term = Term(
+            self._config,
+            client,
+            self._feeds,
+            self._counting,
+            clock=self._clock,
+            replica=Replica(self._me, self._own, self._raws),
+            may_write=lambda: self._leadership is None or self._leadership.leading,
+        )
+        return self._term
+
+    def _elects(self) -> bool:
+        if self._flags.leader_elect is not None:
+            return self._flags.leader_elect
+        return self._config.leader_election.enabled is not False
+
+    # -- what is served ----------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
+        health = self._config.health
+        self.listeners.add(metrics, "/metrics", text(self.exposition))
+        explanations = Explanations(lambda: self.core, lambda: self.leader, self._clock.wall)
+        for path, handler in explanations.routes().items():
+            self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
+        for address in (metrics, None if self._flags.core_only else health.address):
+            self.listeners.add(address, f"/{health.liveness}", verdict(lambda: None))
+            self.listeners.add(address, f"/{health.readiness}", verdict(self._unready))
+
+    def _unready(self) -> str | None:
+        """A follower is ready as soon as it knows everything: it may have to lead at any moment."""
+        unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
+        return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
+
+    @property
+    def core(self) -> Core | None:
+        """What decides, while this replica leads."""
+        return self._term.core if self._term is not None else None
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, in words; None while we do."""
+        return self._leadership.waiting_for if self._leadership is not None else None
+
+    @property
+    def role(self) -> str:
+        if not self._elects():
+            return "standalone"
+        return "leader" if self._leadership is not None and self._leadership.leading else "follower"
+
+    def exposition(self) -> str:
+        return exposition(self._book, self._config, self.role, self._feeds, self._term, self._counting.skips)
+
+
+def own_namespace() -> str:
+    """The namespace of the pod's service account; ``default`` outside of a cluster."""
+    mounted = Path(SERVICE_ACCOUNT_DIR) / "namespace"
+    with suppress(OSError):
+        if found := mounted.read_text().strip():
+            return found
+    return "default"

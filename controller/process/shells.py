@@ -1,0 +1,229 @@
+"""What works on jobs and pods during a term, beside the core: each hears of all changes, and waits for its watches.
+
+A leader before us may have written what our watches do not show yet. Workloads are waited for by the term itself; pods
+here, before the first of them is let go.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from controller.config.settings import ControllerConfig
+from controller.core import Core
+from controller.engine.model.resources import WorkloadKey
+from controller.failures.gpufailurerecord_shell import FailureRecord
+from controller.failures.gpufailures_shell import FailedGpus
+from controller.failures.nodefailures_shell import FEATURES, LostNodes
+from controller.jobframework import names
+from controller.jobframework.deviceplan import DevicePlan
+from controller.jobs.actions_shell import Hands
+from controller.jobs.lookups_shell import job_settings, lookups
+from controller.jobs.reconcile_shell import KINDS, JobShell
+from controller.metrics.observing import Counting
+from controller.objects.workload import Workload
+from controller.placing.gateremovals_shell import GateRemovals
+from controller.placing.planresults_shell import GpuPlans
+from controller.placing.ungating_shell import FEATURE, Ungater
+from controller.pods.podactions_shell import PodHands
+from controller.pods.podlife_shell import PodShell
+from controller.pods.volcanogroups_shell import PodGroups
+from controller.watching.catchup import catch_up
+from controller.watching.feeds import Feeds
+from controller.watching.inbox import News
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, QUEUED_PODS
+from controller.watching.raw import RawWorkloads
+from controller.writing.events import People
+from kube.client import Client, Selection
+from kube.clock import Clock
+from kube.reading.reflector import Removed
+from kube.writing.writer import Writer
+
+Work = tuple[str, Coroutine[Any, Any, None]]
+"""A name for the log, and what runs until cancelled."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the process has: its configuration, its ways to the API server, and what it knows from there."""
+
+    config: ControllerConfig
+    client: Client
+    feeds: Feeds
+    raws: RawWorkloads
+    clock: Clock
+    own_namespace: str
+
+
+class Shells:
+    """``begin`` once, before the core hears anything. ``counting`` hears what became of what they do."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        core: Core,
+        writer: Writer,
+        people: People,
+        *,
+        counting: Counting,
+        device_plan: DevicePlan,
+    ) -> None:
+        self._config, self._client, self._feeds = reach.config, reach.client, reach.feeds
+        self._raws, self._clock, self._own_namespace = reach.raws, reach.clock, reach.own_namespace
+        self._core = core
+        self._writer = writer
+        self._people = people
+        self._counting = counting
+        self._device_plan = device_plan
+        self._hands = Hands(self._client, writer, core, people, self._clock)
+        self._hands.created = counting.created
+        self._workload: list[Callable[[Workload, bool], None]] = [self._forget]
+        self._news: list[Callable[[News], None]] = []
+
+    def begin(self) -> Iterator[Work]:
+        jobs = None
+        if JOBS in self._feeds:
+            jobs = JobShell(
+                self._config,
+                self._client,
+                self._feeds,
+                self._core.ledger,
+                self._raws,
+                self._hands,
+                own_namespace=self._own_namespace,
+            )
+            self._workload.append(jobs.workload)
+            self._news.append(partial(_tell_jobs, jobs))
+            yield "jobs", self._after_loading(jobs.run)
+            if self._config.engine.gates.on(FEATURE):
+                yield from self._places()
+        if QUEUED_PODS in self._feeds:
+            yield from self._pods(jobs)
+        if all(map(self._config.engine.gates.on, FEATURES)):
+            yield "lost-nodes", self._lost_nodes().run()
+        yield "gpu-failures", self._after_loading(self._failed_gpus().run)
+        self._news.append(GpuPlans(self._counting.planned_pod, self._people.tell).hear)
+        self._news.append(partial(_forget_series, self._counting))
+        self._news.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
+        self._core.on_workload = self._on_workload
+        self._core.on_news = self._on_news
+
+    def _on_workload(self, workload: Workload, gone: bool) -> None:
+        for hear in self._workload:
+            hear(workload, gone)
+
+    def _on_news(self, news: News) -> None:
+        for hear in self._news:
+            hear(news)
+
+    def _forget(self, workload: Workload, gone: bool) -> None:
+        if gone:
+            self._raws.forget(WorkloadKey(workload.key))
+
+    async def _after_loading(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A job is judged by its workloads: all of them must be known before the first is."""
+        await self._core.loaded.wait()
+        await run()
+
+    def _places(self) -> Iterator[Work]:
+        """Placed jobs' pods."""
+        caught_up = asyncio.Event()
+
+        def ready() -> bool:
+            return self._core.loaded.is_set() and caught_up.is_set() and len(self._core.inbox) == 0
+
+        ungater = Ungater(
+            self._core.ledger,
+            self._writer.put,
+            clock=self._clock,
+            ready=ready,
+            count=self._counting.pod_placed,
+            tell=self._people.tell,
+            device_plan=self._device_plan,
+        )
+        self._workload.append(ungater.workload)
+        self._news.append(lambda news: ungater.hear(news.change) if news.resource == PODS else None)
+
+        async def run() -> None:
+            await self._feeds[PODS].wait_synced()
+            ours = Selection(label_selector=names.POD_SET)
+            await catch_up(self._client, self._feeds[PODS], self._clock, PODS, ours)
+            caught_up.set()
+            await ungater.run()
+
+        yield "ungater", run()
+
+    def _lost_nodes(self) -> LostNodes:
+        def ready() -> bool:
+            return self._core.loaded.is_set() and self._feeds[PODS].synced and len(self._core.inbox) == 0
+
+        lost = LostNodes(
+            self._core.engine,
+            self._core.ledger,
+            self._core.writes,
+            self._writer.put,
+            clock=self._clock,
+            ready=ready,
+            tell=partial(self._people.of_workloads, ledger=self._core.ledger),
+        )
+        self._workload.append(lost.workload)
+        self._news.append(lost.hear)
+        return lost
+
+    def _failed_gpus(self) -> FailedGpus:
+        failed = FailedGpus(
+            self._config.gpu_failures,
+            self._client,
+            self._core.ledger,
+            self._core.writes,
+            self._writer.put,
+            FailureRecord(self._client, self._writer.put, self._own_namespace),
+            clock=self._clock,
+            count=self._counting.gpu_failure,
+            tell=self._people.tell,
+        )
+        self._news.append(failed.hear)
+        return failed
+
+    def _pods(self, jobs: JobShell | None) -> Iterator[Work]:
+        """Plain pods. ``jobs`` is None where Jobs are not queued here: then no pod belongs to one that is."""
+        kinds = () if jobs is None else tuple(KINDS.values())
+        is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
+        shell = PodShell(
+            self._client,
+            self._feeds,
+            self._core.ledger,
+            self._raws,
+            PodHands(self._writer, self._hands, self._people, self._clock),
+            job_settings(self._config, self._own_namespace),
+            lookups(self._feeds, kinds, is_admitted, self._device_plan),
+        )
+        groups = PodGroups(self._client, shell.pod_group, clock=self._clock, random=random.random)
+        shell.pod_groups = groups
+        self._workload.append(shell.workload)
+        self._news.append(shell.hear)
+
+        async def run() -> None:
+            await self._core.loaded.wait()
+            seen = Selection(label_selector=QUEUED_PODS.selector)
+            await catch_up(self._client, self._feeds[QUEUED_PODS], self._clock, PODS, seen)
+            await shell.run()
+
+        yield "pods", run()
+        yield "pod-groups", groups.run()
+
+
+def _forget_series(counting: Counting, news: News) -> None:
+    match news.change:
+        case Removed(key=key) if news.resource == CLUSTER_QUEUES:
+            counting.gone_cluster_queue(key.name)
+        case Removed(key=key) if news.resource == LOCAL_QUEUES:
+            counting.gone_local_queue(key.namespace, key.name)
+        case Removed(key=key) if news.resource == COHORTS:
+            counting.gone_cohort(key.name)
+
+
+def _tell_jobs(jobs: JobShell, news: News) -> None:
+    jobs.hear(news.resource, news.change)

@@ -1,0 +1,185 @@
+"""One term of leadership, from the first event to the last write."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.config.settings import ControllerConfig
+from controller.core import Core
+from controller.engine.conditions.decisions import Decision, Decisions, Event
+from controller.jobframework.deviceplan import DevicePlan
+from controller.lifecycle.lifecycle import Step
+from controller.metrics.observing import Counting
+from controller.objects.workload import Workload
+from controller.process.shells import Reach, Shells, Work
+from controller.watching.catchup import catch_up
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import WORKLOADS
+from controller.watching.raw import RawWorkloads
+from controller.writing.events import People
+from controller.writing.pace import Pace
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import Clock
+from kube.objects import ObjectReference
+from kube.ratelimit import RateLimit
+from kube.resources import LEASES
+from kube.writing.events import EventRecorder
+from kube.writing.writer import Tuning, Writer
+from kube.writing.writes import Outcome, Write
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "tessera.dev/controller"
+LEASE: Final = "tessera-controller"
+DRAIN_S = 0.5
+
+
+class _Watching:
+    """What the core tells of: counted, and told to people. What is about the controller itself is told of its Lease."""
+
+    def __init__(self, counting: Counting, people: People, pace: Pace, clock: Clock, own_namespace: str) -> None:
+        self._counting = counting
+        self._people = people
+        self._about = ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", own_namespace)
+        self._pace = pace
+        self._clock = clock
+        self.core: Core | None = None
+
+    def cycled(self, decisions: Decisions, seconds: float) -> None:
+        self._counting.cycled(decisions, seconds)
+
+    def carried_out(self, decision: Decision, after: Workload) -> None:
+        self._counting.carried_out(decision, after)
+        self._pace.carried_out(self._clock.wall())
+        self.events(decision.events())
+
+    def stepped(self, step: Step) -> None:
+        self.events(step.events)
+
+    def seen(self, before: Workload | None, after: Workload) -> None:
+        self._counting.changed(before, after)
+
+    def drifted(self, why: str, *, sound: bool) -> None:
+        self._counting.drifted(sound=sound)
+        after = "they agree again" if sound else "they differ still; please report this"
+        note = f"The engine's sums had drifted and were made anew from the objects: {after}: {why}"
+        self._people.tell(self._about, "Warning", "EngineRebuilt", note)
+
+    def events(self, events: tuple[Event, ...]) -> None:
+        if self.core is not None:
+            self._people.of_workloads(events, self.core.ledger)
+
+
+class _Answers:
+    """What the writer tells of: counted, and how long it took sets the pace."""
+
+    def __init__(self, counting: Counting, pace: Pace, clock: Clock) -> None:
+        self._counting = counting
+        self._pace = pace
+        self._clock = clock
+
+    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:
+        self._pace.answered(latency_s, self._clock.wall())
+        self._counting.attempted(write, latency_s, status)
+
+    def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:
+        self._counting.finished(write, outcome, waited_s)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads as they came, for what
+    works on jobs and pods; None runs without.
+    """
+
+    me: str
+    namespace: str
+    raws: RawWorkloads | None
+
+
+class Term:
+    """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead.
+
+    ``device_plan``: the GPUs meant for each pod; the engine's where none is given.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        client: Client,
+        feeds: Feeds,
+        counting: Counting,
+        *,
+        clock: Clock,
+        replica: Replica,
+        may_write: Callable[[], bool],
+        device_plan: DevicePlan | None = None,
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._feeds = feeds
+        self._counting = counting
+        self._clock = clock
+        self._replica = replica
+        self._may_write = may_write
+        self._device_plan = device_plan
+        self.core: Core | None = None
+        self.writer: Writer | None = None
+        self.people: People | None = None
+
+    async def run(self) -> None:
+        limits = self._config.client
+        rate = RateLimit(qps=limits.qps, burst=limits.burst, clock=self._clock) if limits.qps is not None else None
+        await self._feeds.synced()
+        await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
+        pace = Pace()
+        writer = Writer(
+            self._client,
+            clock=self._clock,
+            random=random.random,
+            tuning=Tuning(),
+            rate=rate,
+            may_write=self._may_write,
+            observer=_Answers(self._counting, pace, self._clock),
+        )
+        backoff = Backoff(random=random.random)
+        recorder = EventRecorder(
+            self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
+        )
+        people = People(recorder, self._clock, pace)
+        watching = _Watching(self._counting, people, pace, self._clock, self._replica.namespace)
+        async with writer:
+            core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching, pace=pace)
+            watching.core = self.core = core
+            core.known = self._feeds.known
+            self.writer, self.people, self._counting.engine = writer, people, core.engine
+            tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
+            tasks += [asyncio.create_task(work, name=name) for name, work in self._shells(core, writer, people)]
+            self._feeds.listen(core.inbox.put)
+            log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._feeds.silence()
+                self.core = self.writer = self._counting.engine = None
+                await _end(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()
+
+    def _shells(self, core: Core, writer: Writer, people: People) -> Iterator[Work]:
+        if self._replica.raws is None:
+            return iter(())
+        reach = Reach(self._config, self._client, self._feeds, self._replica.raws, self._clock, self._replica.namespace)
+        plan = self._device_plan or core.engine.device_plan
+        return Shells(reach, core, writer, people, counting=self._counting, device_plan=plan).begin()
+
+
+async def _end(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

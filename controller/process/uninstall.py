@@ -1,0 +1,72 @@
+"""What is left to do when the controller goes for good: nobody is there any more to take its finalizers off."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from controller.jobframework.names import RESOURCE_IN_USE
+from controller.jobframework.podview import MANAGED
+from controller.watching.kinds import PODS, QUEUED_PODS, WORKLOADS
+from controller.writing.finalizers import KINDS
+from controller.writing.workloadwrites import Stamped
+from kube.client import EVERYTHING, Client, Selection
+from kube.errors import ConflictError, ForbiddenError, NotFoundError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_OURS: Final = frozenset({RESOURCE_IN_USE, MANAGED})
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+async def remove_finalizers(client: Client) -> int:
+    """Take our finalizers off everything; how many objects had one. Raises KubeError."""
+    count = 0
+    marked = Selection(label_selector=QUEUED_PODS.selector)
+    # Pods first: their workloads are deleted with them.
+    for resource, selection in ((PODS, marked), *((one, EVERYTHING) for one in (WORKLOADS, *KINDS))):
+        try:
+            listing = await client.list_all(resource, _Head, selection)
+        except NotFoundError:
+            continue  # its CRD is gone, and its objects with it
+        except ForbiddenError:
+            if resource is not PODS:
+                raise
+            continue  # a release that does not queue pods
+        for one in listing.items:
+            if _OURS & set(one.metadata.finalizers):
+                await _remove(client, resource, one.metadata)
+                count += 1
+    log.info("took our finalizers off %d objects", count)
+    return count
+
+
+async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
+    namespace = meta.namespace or None
+    for _ in range(_ATTEMPTS):
+        left = [one for one in meta.finalizers if one not in _OURS]
+        tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
+        try:
+            await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)
+        except NotFoundError:
+            return
+        except ConflictError:
+            try:
+                meta = (await client.get(resource, meta.name, _Head, namespace=namespace)).metadata
+            except NotFoundError:
+                return
+        else:
+            return

@@ -1,0 +1,68 @@
+"""The webhook of this replica, from the configuration: conversion of v1beta1, suspension of Jobs, gates of pods."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from controller.config.settings import POD, ControllerConfig
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import LOCAL_QUEUES
+from controller.webhooks import jobs, pods
+from controller.webhooks.injection import ServiceTarget
+from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
+from controller.webhooks.server import WebhookServer
+from controller.webhooks.service import WebhookService, service_names
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import Clock
+from kube.reading.reflector import Key
+
+SERVICE: Final = "tessera-controller-webhook"
+"""The chart's Service in a release called tessera, and its Secret; the configuration names others."""
+_CONFIGURATION: Final = "-webhook"
+
+
+def webhook_service(
+    config: ControllerConfig,
+    client: Client,
+    feeds: Feeds,
+    *,
+    namespace: str,
+    clock: Clock,
+    may_take_over: Callable[[], bool],
+) -> WebhookService:
+    """``namespace``: where the Service and its Secret are. ``may_take_over``: no live Kueue is there."""
+    certificates = config.certificates
+    service = certificates.service_name or SERVICE
+    secret = SecretName(namespace, certificates.secret_name or service)
+    names = service_names(namespace, service)
+
+    def has_default_queue(where: str) -> bool:
+        return feeds[LOCAL_QUEUES].get(Key(where, jobs.DEFAULT_QUEUE)) is not None
+
+    answer = partial(
+        jobs.answer,
+        has_default_queue=has_default_queue,
+        manage_without_queue_name=config.manage_jobs_without_queue_name,
+    )
+    server = WebhookServer(
+        host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine
+        port=config.webhook.port,
+        mutate_job=answer,
+        mutate_pod=partial(pods.answer, manage_without_queue_name=config.manage_jobs_without_queue_name),
+    )
+    release = service.removesuffix(_CONFIGURATION)
+    pods_too = (f"{release}-pod-gate",) if POD in config.integrations.frameworks else ()
+    return WebhookService(
+        client,
+        server,
+        OwnCertificates(client, secret, names=names, clock=clock)
+        if certificates.internal
+        else GivenCertificates(client, secret),
+        ServiceTarget(namespace, service),
+        clock=clock,
+        backoff=Backoff(random=random.random),
+        may_take_over=may_take_over,
+        configurations=(f"{release}-job-suspend", *pods_too),
+    )

@@ -1,0 +1,191 @@
+"""The watches of all kinds: one typed copy each, whose changes go to whoever listens at the time.
+
+Followers keep the copies warm and listen to nothing. Who begins to lead gets everything as if it had just come, and
+every change after that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from controller.watching.inbox import News
+from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
+from kube.backoff import Backoff
+from kube.client import EVERYTHING, Client, Decode, Selection
+from kube.clock import Clock, sleep
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.reading.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FIRST = 10.0
+"""Seconds after which a kind that nobody has heard of yet is told to people."""
+
+_SERVED_S = 30.0
+"""Between two looks for a CRD that is not there."""
+_AGAIN_S = 1.0
+_LOOK_S = 0.02
+_NOWHERE = Selection(field_selector="metadata.name=none")
+
+# Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
+ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
+
+
+class Feeds:
+    """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        readers: dict[Resource, Decode[Any]] | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._listener: Callable[[News], None] | None = None
+        found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
+        self._reflectors: dict[Resource, Reflector[Any]] = {}
+        self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
+        self._absent: set[Resource] = set()
+        self.undecodable_seen = 0
+        for resource, decode in found.items():
+            backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
+            tell = self._teller(resource)
+            self._reflectors[resource] = Reflector(
+                client, resource, decode, tell, clock=clock, backoff=backoff, selection=_selection(resource)
+            )
+
+    def __getitem__(self, resource: Resource) -> Reflector[Any]:
+        return self._reflectors[resource]
+
+    def __contains__(self, resource: Resource) -> bool:
+        return resource in self._reflectors
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        return tuple(self._reflectors)
+
+    def _teller(self, resource: Resource) -> Callable[[Change[Any]], None]:
+        def tell(change: Change[Any]) -> None:
+            if isinstance(change, Added):
+                for later, wanted in self._wanted.items():
+                    if NEEDED_BY[later] is resource:
+                        wanted.set()
+            if isinstance(change, Undecodable):
+                self.undecodable_seen += 1
+            elif self._listener is not None and not isinstance(change, Synced):
+                self._listener(News(resource, change))
+
+        return tell
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        """Follow all kinds until the block ends; the tasks, for whoever must know that one failed."""
+        tasks = [
+            asyncio.create_task(self._follow(resource, reflector), name=f"follow-{resource.plural}")
+            for resource, reflector in self._reflectors.items()
+        ]
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def synced(self) -> None:
+        """Return when every kind has been listed once."""
+        for resource, reflector in sorted(self._reflectors.items(), key=lambda one: one[0] in self._wanted):
+            if not self._follows(resource):
+                continue
+            wait = asyncio.ensure_future(self._settled(resource, reflector))
+            done, _ = await asyncio.wait([wait], timeout=FIRST)
+            if not done:
+                log.warning("waiting for %s: not listed yet", resource.plural)
+                await wait
+
+    @property
+    def unsynced(self) -> tuple[str, ...]:
+        return tuple(resource.plural for resource in self._reflectors if not self._ready(resource))
+
+    async def _follow(self, resource: Resource, reflector: Reflector[Any]) -> None:
+        if resource in self._wanted:
+            await self._wanted[resource].wait()
+        if resource in IF_SERVED:
+            await self._wait_served(resource)
+        await reflector.run()
+
+    async def _settled(self, resource: Resource, reflector: Reflector[Any]) -> None:
+        """Return when it has been listed, or is known not to be there."""
+        while resource in IF_SERVED and not reflector.synced:
+            if resource in self._absent:
+                return
+            await sleep(self._clock, _LOOK_S)
+        await reflector.wait_synced()
+
+    async def _wait_served(self, resource: Resource) -> None:
+        """Return when the API server knows the kind, and lets us read it."""
+        while True:
+            try:
+                await self._client.list_all(resource, dict[str, Any], _NOWHERE)
+            except (NotFoundError, ForbiddenError) as error:
+                if resource not in self._absent:
+                    log.info("no %s: %s", resource.plural, error)
+                self._absent.add(resource)
+                await sleep(self._clock, _SERVED_S)
+            except KubeError as error:
+                log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
+                await sleep(self._clock, _AGAIN_S)
+            else:
+                self._absent.discard(resource)
+                return
+
+    def _follows(self, resource: Resource) -> bool:
+        wanted = self._wanted.get(resource)
+        if resource in self._absent:
+            return False
+        return wanted is None or wanted.is_set()
+
+    def _ready(self, resource: Resource) -> bool:
+        return self._reflectors[resource].synced or not self._follows(resource)
+
+    def listen(self, listener: Callable[[News], None]) -> None:
+        """Tell it everything there is now as Added, then every change. In place of an earlier listener."""
+        self._listener = listener
+        for news in self.known():
+            listener(news)
+
+    def known(self) -> Iterator[News]:
+        """Everything there is now as Added, what others need first."""
+        for resource in self._ordered():
+            reflector = self._reflectors[resource]
+            for key in list(reflector):
+                entry = reflector.get(key)
+                if entry is not None:
+                    yield News(resource, Added(key, entry))
+
+    def silence(self) -> None:
+        """Nobody listens any more."""
+        self._listener = None
+
+    def lags(self) -> Iterator[tuple[str, float]]:
+        """Seconds since each watch heard anything."""
+        for resource, reflector in self._reflectors.items():
+            lag_s = reflector.lag_s
+            if lag_s is not None:
+                yield f"queued {resource.plural}" if isinstance(resource, Labelled) else resource.plural, lag_s
+
+    def entry(self, resource: Resource, key: Key) -> Entry[Any] | None:
+        return self._reflectors[resource].get(key)
+
+    def _ordered(self) -> Iterable[Resource]:
+        return sorted(self._reflectors, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER))
+
+
+def _selection(resource: Resource) -> Selection:
+    return Selection(label_selector=resource.selector) if isinstance(resource, Labelled) else EVERYTHING

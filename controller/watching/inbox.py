@@ -1,0 +1,54 @@
+"""Changes on their way from the watches to the one task that works on them, in order, a batch at a time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kube.clock import Clock, sleep
+from kube.reading.reflector import Change
+from kube.resources import Resource
+
+
+class News(NamedTuple):
+    """One change of an object of ``resource``."""
+
+    resource: Resource
+    change: Change[Any]
+
+
+class Inbox:
+    """``put`` never blocks. ``wake`` without news makes the next ``gather`` return as well. ``batch_s``: how long more
+    to wait once there are news.
+    """
+
+    def __init__(self, clock: Clock, *, batch_s: Callable[[], float]) -> None:
+        self._clock = clock
+        self._batch_s = batch_s
+        self._news: deque[News] = deque()
+        self._event = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._news)
+
+    def put(self, news: News) -> None:
+        self._news.append(news)
+        self._event.set()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def gather(self, timeout_s: float | None) -> bool:
+        """Wait for news or ``timeout_s``; then a moment more, so that what comes together is worked on together.
+
+        Whether there were news or somebody woke us.
+        """
+        woken = await self._clock.wait(self._event, timeout_s)
+        if woken and (batch_s := self._batch_s()) > 0:
+            await sleep(self._clock, batch_s)
+        self._event.clear()
+        return woken
+
+    def take(self, most: int) -> list[News]:
+        """Up to ``most`` of what has come, oldest first."""
+        return [self._news.popleft() for _ in range(min(most, len(self._news)))]

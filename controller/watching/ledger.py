@@ -1,0 +1,81 @@
+"""What is known of each Workload: the newest state, be it told by the watch or written by us; and who is being written.
+
+A watch shows our own writes a little later than we know them, and never anything older than what we hold: versions of
+one object only grow.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+
+
+@dataclass(slots=True)
+class Kept:
+    """One Workload. ``writing``: a write of ours is under way, and no other may be begun."""
+
+    workload: Workload
+    version: int
+    writing: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.workload.metadata.uid
+
+
+class Ledger:
+    """All of them, by ``namespace/name``."""
+
+    def __init__(self) -> None:
+        self._kept: dict[WorkloadKey, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[WorkloadKey]:
+        return iter(self._kept)
+
+    def values(self) -> Iterator[Kept]:
+        return iter(self._kept.values())
+
+    def get(self, key: WorkloadKey) -> Kept | None:
+        return self._kept.get(key)
+
+    def observe(self, workload: Workload) -> Kept | None:
+        """The watch shows this state. None where we know it, or a newer one, already."""
+        key, version = WorkloadKey(workload.key), number(workload.metadata.resource_version)
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != workload.metadata.uid:
+            kept = self._kept[key] = Kept(workload, version)
+            return kept
+        if version <= kept.version:
+            return None
+        kept.workload, kept.version = workload, version
+        return kept
+
+    def wrote(self, key: WorkloadKey, after: Workload, resource_version: str) -> Kept | None:
+        """``after`` went in as this version. None where the watch has told of a newer one, or of its end."""
+        kept = self._kept.get(key)
+        version = number(resource_version)
+        if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
+            return None
+        metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
+        # Nobody has read this version: what was added to it on its way in is not known.
+        status = EMPTY_STATUS if after.status is NO_STATUS else after.status
+        kept.workload, kept.version = msgspec.structs.replace(after, metadata=metadata, status=status), version
+        return kept
+
+    def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
+        """It is gone. None where another of that name has taken its place."""
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != uid:
+            return None
+        return self._kept.pop(key)
+
+
+def number(resource_version: str) -> int:
+    """Versions of one resource can be compared as numbers (Kubernetes API conventions since 1.35)."""
+    return int(resource_version) if resource_version.isdigit() else 0

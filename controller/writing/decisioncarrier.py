@@ -1,0 +1,128 @@
+"""Decisions on their way to the API server, and back to the engine where they do not arrive.
+
+A decision counts in the engine from the moment it is made, and is written onto what the Workload is by then. While
+another write of that Workload is under way it waits for its turn; what has become pointless by then is let go.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from controller.engine.conditions import status
+from controller.engine.conditions.decisions import Admitted, Decision, Event, Evicted, NotPlaced, Pending, SliceReplaced
+from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.engine import Engine
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import Workload
+from controller.watching.ledger import Kept, Ledger
+from controller.writing.heldevictions import HeldEvictions
+from controller.writing.workloadwrites import Result, WorkloadWrites
+
+REFUSED_PAUSE_S = 5.0
+"""After a refusal a workload is tried again no sooner: the same write would be refused again."""
+
+
+class Listener(Protocol):
+    """Who counts and tells people. Called when a decision stands: it has been written."""
+
+    def carried_out(self, decision: Decision, after: Workload) -> None: ...
+
+    def events(self, events: tuple[Event, ...]) -> None: ...
+
+
+class Carrier:
+    """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        listener: Listener,
+        *,
+        now: Callable[[], float],
+        later: Callable[[float, Callable[[], None]], None],
+        hold_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._writes = writes
+        self._listener = listener
+        self._now = now
+        self._later = later
+        self._waiting: dict[WorkloadKey, Decision] = {}
+        self.held = HeldEvictions(engine, hold_s=hold_s, now=now, later=later)
+
+    def carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Pending):
+            return  # see controller.lifecycle.pendingconditions_shell: what waits is told of in its own time
+        if isinstance(decision, NotPlaced):
+            self._listener.events(decision.events())
+            return
+        if self.held.takes(decision):
+            return
+        key = decision.key
+        kept = self._ledger.get(key)
+        if isinstance(decision, Admitted):
+            self.held.admitted(key)
+        if kept is None:
+            self._engine.failed(decision, self._now(), "the workload is gone")
+        elif kept.writing:
+            self._waiting[key] = decision
+        else:
+            self._write(kept, decision)
+
+    def free(self, key: WorkloadKey) -> bool:
+        """No write of this workload is under way any more. Whether a decision that waited for that is now."""
+        decision = self._waiting.get(key)
+        kept = self._ledger.get(key)
+        if decision is None or (kept is not None and kept.writing):
+            return False
+        del self._waiting[key]
+        if kept is None or not self._stands(decision):
+            return False
+        self._write(kept, decision)
+        return True
+
+    def _stands(self, decision: Decision) -> bool:
+        """Whether the engine still means it."""
+        state = self._engine.state
+        match decision:
+            case Admitted(second_pass=False):
+                return state.assumed.get(decision.key) is decision
+            case Evicted():
+                return decision.key in state.told
+        return True
+
+    def _write(self, kept: Kept, decision: Decision) -> None:
+        after = outcome_on(decision, kept.workload)
+
+        def then(result: Result, why: str) -> None:
+            if result in (Result.WRITTEN, Result.UNCHANGED):
+                self._listener.carried_out(decision, after)
+                return
+            if isinstance(decision, Evicted) and result in (Result.REFUSED, Result.LOST):
+                self._listener.events(decision.refused_events())
+            if result is Result.REFUSED:
+                # Its quota stays charged for the pause: nobody else is decided on again for nothing.
+                self._later(REFUSED_PAUSE_S, lambda: self._take_back(decision, why))
+                return
+            self._take_back(decision, why)
+
+        self._writes.status(kept, after, then)
+
+    def _take_back(self, decision: Decision, why: str) -> None:
+        self._engine.failed(decision, self._now(), why)
+
+
+def outcome_on(decision: Decision, workload: Workload) -> Workload:
+    """What the decision makes of the workload as it is now: it may have changed in what does not matter to it."""
+    match decision:
+        case Admitted():
+            return msgspec.structs.replace(decision, workload=workload).status()
+        case Evicted(reason=reason, message=message, preemption=preemption, record=record):
+            return evicted(workload, reason, message, now_s=record.at_s, preemption=preemption)
+        case SliceReplaced(by=by, record=record):
+            return status.slice_replaced(workload, by, record.at_s)
+    return workload

@@ -1,0 +1,83 @@
+"""The finalizer ``kueue.x-k8s.io/resource-in-use``: what others depend on does not go before they let go of it.
+
+ClusterQueue: workloads that hold its quota. ResourceFlavor, AdmissionCheck: ClusterQueues that name them. Topology:
+flavors that name it. The same finalizer as Kueue's, so that objects go from one to the other as they are.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.engine.engine import Engine
+from controller.engine.model.resources import ClusterQueueName
+from controller.jobframework.names import RESOURCE_IN_USE
+from controller.objects.meta import KubernetesObject
+from controller.watching.kinds import CHECKS, CLUSTER_QUEUES, FLAVORS, TOPOLOGIES
+from controller.writing.workloadwrites import Stamped
+from kube.resources import Resource
+from kube.writing.writes import Verb, Write
+
+KINDS: Final = (CLUSTER_QUEUES, FLAVORS, CHECKS, TOPOLOGIES)
+
+
+class Finalizers:
+    """``put`` sends a write."""
+
+    def __init__(self, engine: Engine, put: Callable[[Write[Any]], Any]) -> None:
+        self._engine = engine
+        self._put = put
+        self._going: dict[tuple[Resource, str], KubernetesObject] = {}
+
+    def observed(self, resource: Resource, given: KubernetesObject) -> None:
+        meta = given.metadata
+        key = (resource, meta.name)
+        held = RESOURCE_IN_USE in meta.finalizers
+        if meta.deletion_timestamp is None:
+            self._going.pop(key, None)
+            if not held:
+                self._write(resource, given, (*meta.finalizers, RESOURCE_IN_USE))
+        elif held:
+            self._going[key] = given
+        else:
+            self._going.pop(key, None)
+
+    def gone(self, resource: Resource, name: str) -> None:
+        self._going.pop((resource, name), None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is being deleted and still held."""
+        return bool(self._going)
+
+    def release(self) -> None:
+        """Let go of what nobody uses any more."""
+        for (resource, name), given in list(self._going.items()):
+            if not self._used(resource, name):
+                del self._going[resource, name]
+                left = tuple(one for one in given.metadata.finalizers if one != RESOURCE_IN_USE)
+                self._write(resource, given, left)
+
+    def _used(self, resource: Resource, name: str) -> bool:
+        cluster = self._engine.state.cluster
+        if resource is CLUSTER_QUEUES:
+            queue = cluster.queues.get(ClusterQueueName(name))
+            return queue is not None and bool(queue.holders)
+        if resource is FLAVORS:
+            return any(flavor == name for queue in cluster.queues.values() for flavor, _ in queue.flavor_resources)
+        if resource is CHECKS:
+            strategies = (queue.object.spec.admission_checks_strategy for queue in cluster.queues.values())
+            return any(one.name == name for found in strategies if found for one in found.admission_checks)
+        return any(flavor.spec.topology_name == name for flavor in cluster.flavors.values())
+
+    def _write(self, resource: Resource, given: KubernetesObject, finalizers: tuple[str, ...]) -> None:
+        meta = given.metadata
+        tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list(finalizers) or None}
+        self._put(
+            Write(
+                verb=Verb.MERGE_PATCH,
+                resource=resource,
+                name=meta.name,
+                body={"metadata": tied},
+                kind=Stamped,
+                slot="finalizers",
+            )
+        )

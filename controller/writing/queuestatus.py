@@ -1,0 +1,211 @@
+"""The status of queues and cohorts: what is reserved, used and waiting, and whether they take part.
+
+Each is written when it differs from what was written last, at most once a second, a few at a time between the writes
+of workloads: numbers that are some seconds old harm nobody, an admission that waits behind them does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from controller.engine.conditions.status import moment
+from controller.engine.engine import Engine
+from controller.engine.model.resources import UNLIMITED, ClusterQueueName, CohortName, LocalQueueKey
+from controller.engine.quota.queuestate import Holder, QueueState
+from controller.engine.quota.queueusage import shown, sums
+from controller.engine.quota.shares import share
+from controller.engine.quota.usagehistory import Record as UsageRecord
+from controller.engine.state.activity import local_queue_problem
+from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
+from controller.objects.quantity import NANO, Quantity
+from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES
+from controller.writing.mergepatch import Json
+from controller.writing.pace import Allowance, Pace
+from controller.writing.workloadwrites import status_write
+from kube.resources import Resource
+from kube.writing.writes import Write
+
+PERIOD_S: Final = 1.0
+_LATEST_S: Final = 5.0
+"""What waits for so long is written however busy the server is."""
+_BACKLOG: Final = 4
+_ROUND_S: Final = 45.0
+"""However quick decisions are carried out, all queues are got round in this time."""
+
+_Key = tuple[Resource, str, str]
+
+
+class QueueStatuses:
+    """``put`` sends a write. ``backlog``: how many writes are not done yet."""
+
+    def __init__(
+        self, engine: Engine, put: Callable[[Write[Any]], Any], *, pace: Pace, backlog: Callable[[], int]
+    ) -> None:
+        self._engine = engine
+        self._put = put
+        self._backlog = backlog
+        self._cohorts: dict[CohortName, Cohort] = {}
+        self._written: dict[_Key, Json] = {}
+        self._samples: dict[LocalQueueKey, UsageRecord] = {}
+        self._changes = -1
+        self._dirty = True
+        self._next_s = 0.0
+        self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
+        self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
+        """What is to be written, and since when; the newest state of each, in order of their age."""
+
+    def next_due_s(self, now_s: float) -> float | None:
+        if self._unsent:
+            return now_s + 1.0 / self._allowance.rate(now_s)
+        return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
+
+    def touch(self) -> None:
+        """Something is to be looked at that the engine does not count as a change."""
+        self._dirty = True
+
+    def observed(self, resource: Resource, given: KubernetesObject) -> None:
+        """Its status as the watch shows it: what is to be compared with."""
+        self._dirty = True
+        if isinstance(given, Cohort):
+            self._cohorts[CohortName(given.metadata.name)] = given
+        status = getattr(given, "status", None)
+        key = (resource, given.metadata.namespace, given.metadata.name)
+        if status is not None and key not in self._unsent:
+            self._written[key] = to_json(status)
+
+    def gone(self, resource: Resource, namespace: str, name: str) -> None:
+        self._dirty = True
+        self._written.pop((resource, namespace, name), None)
+        self._unsent.pop((resource, namespace, name), None)
+        if resource is COHORTS:
+            self._cohorts.pop(CohortName(name), None)
+
+    def sampled(self, samples: Mapping[LocalQueueKey, UsageRecord]) -> None:
+        """Past usage that is to be kept over restarts."""
+        self._samples |= samples
+        self._dirty = self._dirty or bool(samples)
+
+    def write(self, now_s: float) -> None:
+        """Write what has changed, if it is time, and as much as there is room for."""
+        if now_s >= self._next_s and (self._dirty or self._changes != self._engine.state.changes):
+            self._next_s = now_s + PERIOD_S
+            self._compare(now_s)
+        while self._unsent and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
+            key, (since_s, write) = next(iter(self._unsent.items()))
+            if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
+                return
+            del self._unsent[key]
+            self._allowance.take()
+            self._put(write)
+
+    def _compare(self, now_s: float) -> None:
+        self._dirty, self._changes = False, self._engine.state.changes
+        waiting: dict[LocalQueueKey, int] = {}
+        for pending in self._engine.state.queues:
+            waiting[pending.local_queue] = waiting.get(pending.local_queue, 0) + 1
+        locals_of: dict[ClusterQueueName, list[LocalQueue]] = {}
+        cluster = self._engine.state.cluster
+        for queue in cluster.local_queues.values():
+            locals_of.setdefault(ClusterQueueName(queue.spec.cluster_queue), []).append(queue)
+        for name, state in cluster.queues.items():
+            self._cluster_queue(state, now_s)
+            self._local_queues(state, locals_of.pop(name, ()), waiting, now_s)
+        for orphans in locals_of.values():
+            self._local_queues(None, orphans, waiting, now_s)
+        self._cohort_shares()
+
+    def _cluster_queue(self, state: QueueState, now_s: float) -> None:
+        queue: ClusterQueue = state.object
+        reserved, used = sums(state.holders.values())
+        problems = self._engine.inactive(state.name)
+        active = _active(not problems, problems[0] if problems else None, "The ClusterQueue admits workloads", now_s)
+        status: Json = {
+            "conditions": to_json(with_condition(queue.status.conditions, active)),
+            "flavorsReservation": to_json(shown(state, reserved)),
+            "flavorsUsage": to_json(shown(state, used)),
+            "pendingWorkloads": sum(self._engine.state.queues.counts(state.name)),
+            "reservingWorkloads": len(state.holders),
+            "admittedWorkloads": sum(holder.admitted for holder in state.holders.values()),
+        }
+        if self._engine.state.config.fair_sharing is not None:
+            status["fairSharing"] = {"weightedShare": share(state.node).weighted}
+        self._send(CLUSTER_QUEUES, queue, status)
+
+    def _local_queues(
+        self,
+        state: QueueState | None,
+        queues: Iterable[LocalQueue],
+        waiting: Mapping[LocalQueueKey, int],
+        now_s: float,
+    ) -> None:
+        holders: dict[LocalQueueKey, list[Holder]] = {}
+        for holder in state.holders.values() if state is not None else ():
+            holders.setdefault(holder.local_queue, []).append(holder)
+        cluster = self._engine.state.cluster
+        open_ = state is not None and not self._engine.inactive(state.name)
+        for queue in queues:
+            key = LocalQueueKey(queue.key)
+            own = holders.get(key, [])
+            reserved, used = sums(own)
+            problem = local_queue_problem(queue, cluster, queue_active=open_)
+            active = _active(problem is None, problem, "The LocalQueue takes workloads", now_s)
+            status: Json = {
+                "conditions": to_json(with_condition(queue.status.conditions, active)),
+                "flavorsReservation": to_json(shown(state, reserved)) if state is not None else None,
+                "flavorsUsage": to_json(shown(state, used)) if state is not None else None,
+                "pendingWorkloads": waiting.get(key, 0),
+                "reservingWorkloads": len(own),
+                "admittedWorkloads": sum(holder.admitted for holder in own),
+            }
+            if (sample := self._samples.get(key)) is not None:
+                status["fairSharing"] = _sampled(sample, self._engine.state.usage.usage(key))
+            self._send(LOCAL_QUEUES, queue, status)
+
+    def _cohort_shares(self) -> None:
+        if self._engine.state.config.fair_sharing is None:
+            return
+        for name, cohort in self._cohorts.items():
+            node = self._engine.state.cluster.quota.cohorts.get(name)
+            if node is not None:
+                self._send(COHORTS, cohort, {"fairSharing": {"weightedShare": share(node).weighted}})
+
+    def _send(self, resource: Resource, given: KubernetesObject, status: Json) -> None:
+        """``status``: the keys that are ours. What others keep beside them stays."""
+        meta = given.metadata
+        key = (resource, meta.namespace, meta.name)
+        known = self._written.get(key, {})
+        changes = {name: value for name, value in status.items() if _bare(known.get(name)) != _bare(value)}
+        if changes:
+            self._written[key] = {**known, **status}
+            since_s, earlier = self._unsent.get(key, (self._next_s, None))
+            merged = {**earlier.body["status"], **changes} if earlier is not None else changes
+            self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
+
+
+def _bare(value: Any) -> Any:
+    """Without what stands for nothing: readers leave zero values out, writers do not."""
+    if isinstance(value, dict):
+        return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
+    return value or None
+
+
+def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition:
+    return Condition(
+        type="Active",
+        status="True" if active else "False",
+        reason="Ready" if problem is None else problem.reason,
+        message=message if problem is None else problem.message,
+        last_transition_time=moment(now_s),
+    )
+
+
+def _sampled(sample: UsageRecord, usage: float) -> Json:
+    consumed = {name: str(Quantity(round(amount * NANO))) for name, amount in sample.consumed.items()}
+    weighted = 0 if usage <= 0 else UNLIMITED if usage >= UNLIMITED else round(usage)
+    return {
+        "weightedShare": weighted,
+        "admissionFairSharingStatus": {
+            "consumedResources": consumed,
+            "lastUpdate": moment(sample.at_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+    }

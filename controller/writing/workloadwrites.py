@@ -1,0 +1,213 @@
+"""Writes of Workloads, one at a time for each, every one tied to the version it was made from.
+
+``change`` says what the workload should become; the write's outcome comes back through ``then``. After a conflict the
+object is read anew before anybody acts on it: a write whose answer was lost may have gone in, and only the API server
+knows. Until then it counts as under way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import Workload
+from controller.watching.kinds import WORKLOADS, reader
+from controller.watching.ledger import Kept, Ledger
+from controller.writing.mergepatch import Json, may_replace, patch_of, status_body, status_patch
+from kube.client import Client
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.resources import Resource
+from kube.writing.writer import Writer
+from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Refused, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+
+class Version(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class Stamped(msgspec.Struct, frozen=True):
+    """All that is read of an answer."""
+
+    metadata: Version = Version()
+
+
+class Result(Enum):
+    WRITTEN = auto()
+    UNCHANGED = auto()
+    """There was nothing to write."""
+    LOST = auto()
+    """Somebody else wrote first; the ledger holds what they wrote."""
+    REFUSED = auto()
+    """The API server will not take it as it stands."""
+    GONE = auto()
+    ABANDONED = auto()
+    """We do not lead any more."""
+
+
+Then = Callable[[Result, str], None]
+"""The result, and why in one line where it is not WRITTEN."""
+
+
+_AGAIN_S = 1.0
+_read_workload = reader(Workload)
+
+
+class WorkloadWrites:
+    """``changed`` hears of every state that a write, or a reading after a conflict, brought, and of the one before it;
+    ``freed`` of every write's end, after whoever asked for it has heard.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        ledger: Ledger,
+        *,
+        changed: Callable[[Workload, Workload], None],
+        gone: Callable[[WorkloadKey, str], None],
+        freed: Callable[[WorkloadKey, Result], None],
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._ledger = ledger
+        self._changed = changed
+        self._gone = gone
+        self._freed = freed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._may_update = True
+
+    def status(self, kept: Kept, after: Workload, then: Then) -> None:
+        """Write ``after.status`` in place of what the ledger holds. Nothing of it may be under way.
+
+        The first status of a workload is put as a whole, which costs the API server a tenth less than a patch.
+        """
+        before = kept.workload
+        if self._may_update and may_replace(before):
+            self._begin(kept, after, Verb.UPDATE, status_body(before, after), "status", then)
+        else:
+            self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then)
+
+    def spec(self, kept: Kept, after: Workload, changes: Json, then: Then) -> None:
+        """Write a merge patch of everything but the status."""
+        meta = kept.workload.metadata
+        patch = {**changes, "metadata": {**changes.get("metadata", {}), **_identity(meta.uid, meta.resource_version)}}
+        self._begin(kept, after, Verb.MERGE_PATCH, patch, None, then)
+
+    def _begin(self, kept: Kept, after: Workload, verb: Verb, body: Json, subresource: str | None, then: Then) -> None:
+        assert not kept.writing, "one write at a time"
+        if not body:
+            then(Result.UNCHANGED, "")
+            return
+        kept.writing = True
+        meta = kept.workload.metadata
+        future = self._writer.put(
+            Write(
+                verb=verb,
+                resource=WORKLOADS,
+                namespace=meta.namespace,
+                name=meta.name,
+                subresource=subresource,
+                body=body,
+                kind=Stamped,
+            )
+        )
+
+        def ended(result: Result, why: str) -> None:
+            then(result, why)
+            self._freed(WorkloadKey(after.key), result)
+
+        def done(future: "asyncio.Future[Outcome[Stamped]]") -> None:
+            outcome = future.result()
+            if verb is Verb.UPDATE and _not_allowed(outcome):
+                log.warning("workloads/status is patched: without the right to update it the API server has more to do")
+                self._may_update = kept.writing = False
+                self._begin(kept, after, Verb.MERGE_PATCH, patch_of(body), subresource, then)
+            else:
+                self._done(kept, after, outcome, ended)
+
+        future.add_done_callback(done)
+
+    def _done(self, kept: Kept, after: Workload, outcome: Outcome[Stamped], then: Then) -> None:
+        key = WorkloadKey(after.key)
+        match outcome:
+            case Written(object=answer):
+                kept.writing = False
+                version = answer.metadata.resource_version if answer is not None else ""
+                before = kept.workload
+                if self._ledger.wrote(key, after, version) is not None:
+                    self._changed(before, kept.workload)
+                then(Result.WRITTEN, "")
+            case Conflicted(error=error):
+                task = asyncio.get_running_loop().create_task(self._read(kept, key, str(error), then))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case Missing(error=error):
+                kept.writing = False
+                self._gone(key, kept.uid)
+                then(Result.GONE, str(error))
+            case Abandoned(why=why):
+                kept.writing = False
+                then(Result.ABANDONED, why)
+            case _:
+                kept.writing = False
+                why = str(getattr(outcome, "error", outcome))
+                log.warning("workload %s: not written: %s", key, why)
+                then(Result.REFUSED, why)
+
+    async def _read(self, kept: Kept, key: WorkloadKey, why: str, then: Then) -> None:
+        """After a conflict: what is there now. While nobody answers, nobody knows whether we admitted it."""
+        namespace, _, name = key.partition("/")
+        found: Workload | None = None
+        while True:
+            try:
+                raw = await self._client.get(WORKLOADS, name, msgspec.Raw, namespace=namespace)
+                found = _read_workload(bytes(raw))
+                break
+            except NotFoundError:
+                break
+            except (KubeError, ValueError) as error:
+                log.warning("workload %s cannot be read after a conflict, trying on: %s", key, error)
+                await asyncio.sleep(_AGAIN_S)
+        kept.writing = False
+        if found is None or found.metadata.uid != kept.uid:
+            self._gone(key, kept.uid)
+            then(Result.GONE, why)
+            return
+        before = kept.workload
+        if self._ledger.observe(found) is not None:
+            self._changed(before, found)
+        then(Result.LOST, why)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+def _not_allowed(outcome: Outcome[Any]) -> bool:
+    """Whether a right to do this is missing, which a webhook that refuses it with the same number does not mean."""
+    error = outcome.error if isinstance(outcome, Refused) else None
+    return isinstance(error, ForbiddenError) and "cannot update resource" in str(error)
+
+
+def _identity(uid: str, resource_version: str) -> dict[str, str]:
+    return {"uid": uid, "resourceVersion": resource_version}
+
+
+def status_write(resource: Resource, namespace: str, name: str, status: Any) -> Write[Stamped]:
+    """A merge patch of another kind's ``status``; a newer one takes the place of one that still waits."""
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        resource=resource,
+        namespace=namespace or None,
+        name=name,
+        subresource="status",
+        body={"status": status},
+        kind=Stamped,
+        slot="status",
+    )

@@ -1,0 +1,1 @@
+"""Benchmarks of the agent and of what it decides on a node."""

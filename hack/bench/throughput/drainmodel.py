@@ -1,0 +1,137 @@
+"""The drain on a modelled API server and virtual time: ``python -m hack.bench drain-model --seeds 4``.
+
+The controller's term is the live one, from its watches to its writer; so is the load's generator. Only the API server
+is a model (``busyserver``), and time is virtual: what the machine does besides changes nothing, and a seed gives the
+same run each time. It answers who is evicted, and for whom; how fast the controller is only ``drain`` can tell.
+"""
+
+import argparse
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from controller.config.load import default, load
+from controller.config.settings import ControllerConfig, Policy
+from controller.engine.conditions.decisions import Decision, Evicted
+from controller.metrics.book import Book
+from controller.metrics.observing import Counting
+from controller.objects.workload import Workload
+from controller.process.term import Replica, Term
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES
+from hack.bench.throughput import virtual
+from hack.bench.throughput.busyserver import BusyClient, BusyServer, Costs
+from hack.bench.throughput.drain import KUEUE_POLICY
+from hack.bench.throughput.drainload import CONNECTIONS, Load, Result
+from hack.bench.throughput.drainshape import Shape, setting, shape
+
+KINDS = {one.kind: one for one in (CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES)}
+LIMIT_S = 3600.0
+CONTROLLERS_CONNECTIONS = 12
+
+
+class Run(NamedTuple):
+    load: Result
+    writes: int
+    """The controller's."""
+    server_busy: float
+    """Share of the server's cores that was used."""
+    victims: Counter[str]
+    """Evictions that were written, by class of the victim and of the preemptor: more than the load's own count, which
+    leaves out those who ended before they heard of it.
+    """
+
+
+class _Watched(Counting):
+    """Counts as ever, and who was evicted for whom."""
+
+    def __init__(self) -> None:
+        super().__init__(Book(), local_queues=True)
+        self.victims: Counter[str] = Counter()
+
+    def carried_out(self, decision: Decision, after: Workload) -> None:
+        super().carried_out(decision, after)
+        if isinstance(decision, Evicted) and decision.by is not None:
+            self.victims[f"{_class(decision.key)} for {_class(decision.by.key)}"] += 1
+
+
+def _class(key: str) -> str:
+    return key.partition("/")[2].partition("-")[0]
+
+
+def config(policy: Policy, hold_evictions_s: float | None = None) -> ControllerConfig:
+    """As ``drain`` starts the controller; ``hold_evictions_s`` in place of the default."""
+    found = default() if policy is Policy.TESSERA else load(KUEUE_POLICY)
+    return found if hold_evictions_s is None else msgspec.structs.replace(found, hold_evictions_s=hold_evictions_s)
+
+
+def drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int) -> Run:
+    """One run, from the first creation until every end has been seen."""
+    return virtual.run(_drained(load, config, costs, seed))
+
+
+async def _drained(load: Shape, config: ControllerConfig, costs: Costs, seed: int) -> Run:
+    chance = random.Random(seed)
+    server = BusyServer(costs, chance.random)
+    for item in setting(load):
+        server.put(KINDS[item["kind"]], item)
+    clock, counting = virtual.LoopClock(), _Watched()
+    client = BusyClient(server, "controller", CONTROLLERS_CONNECTIONS)
+    feeds = Feeds(client, clock=clock, random=chance.random)
+    replica = Replica("one", "tessera-system", None)
+    term = Term(config, client, feeds, counting, clock=clock, replica=replica, may_write=lambda: True)
+    async with feeds.running():
+        working = asyncio.create_task(term.run())
+        await asyncio.sleep(1.0)  # the statuses of the queues are written by then
+        begun_s, busy_s, writes = clock.monotonic(), server.cores.busy_s, server.writes["controller"]
+        result = await Load(BusyClient(server, "generator", CONNECTIONS), clock).run(load, LIMIT_S)
+        busy = (server.cores.busy_s - busy_s) / costs.cores / (clock.monotonic() - begun_s)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    return Run(result, server.writes["controller"] - writes, busy, counting.victims)
+
+
+def main(words: Sequence[str] = ()) -> None:
+    options = _options(words)
+    load = shape(options.factor)
+    for write_ms in options.write_ms:
+        for policy in list(Policy) if options.policy == "both" else [Policy(options.policy)]:
+            costs, given = Costs(write_s=write_ms / 1000), config(policy, options.hold)
+            runs = [drained(load, given, costs, seed) for seed in range(options.seeds)]
+            _show(f"{policy.value}, {write_ms:g} ms of CPU a write", load, runs)
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m hack.bench drain-model", description=__doc__.split("\n")[0])
+    parser.add_argument("--factor", type=float, default=0.2, help="of the published counts (default %(default)s)")
+    parser.add_argument("--policy", choices=[*Policy, "both"], default="both")
+    parser.add_argument(
+        "--write-ms", type=float, nargs="+", default=[4.0], help="CPU that a write takes on the server (default 4)"
+    )
+    parser.add_argument("--hold", type=float, help="seconds, in place of the default of tessera.holdEvictions")
+    parser.add_argument("--seeds", type=int, default=1, help="so many runs of each (default %(default)s)")
+    return parser.parse_args(words)
+
+
+def _show(title: str, load: Shape, runs: Sequence[Run]) -> None:
+    def middle(of: Callable[[Run], float]) -> float:
+        return median(map(of, runs))
+
+    evictions = [run.load.evictions for run in runs]
+    waits = [(kind, median(run.load.waits_s[kind] for run in runs)) for kind in runs[0].load.waits_s]
+    victims = sum((run.victims for run in runs), Counter[str]()).most_common()
+    print(f"\n{title}: {load.workloads} workloads, floor {load.floor_s:.1f} s")
+    print(f"  wall time              {middle(lambda run: run.load.wall_s):.2f} s")
+    print(f"  waits                  {', '.join(f'{kind} {wait_s:.1f} s' for kind, wait_s in waits)}")
+    print(f"  evictions              {', '.join(map(str, evictions))}; median {median(evictions):g}")
+    print(f"    by class, of a run   {', '.join(f'{what} {count / len(runs):.1f}' for what, count in victims)}")
+    print(f"  run time lost          {middle(lambda run: run.load.lost_s):.1f} s")
+    print(f"    times their cpus     {middle(lambda run: run.load.lost_cpu_s):.1f} cpu s")
+    print(f"  writes a workload      {middle(lambda run: run.writes) / load.workloads:.2f}")
+    print(f"  last creation late by  {middle(lambda run: run.load.late_s):.1f} s")
+    print(f"  server's cores used    {middle(lambda run: run.server_busy):.0%}", flush=True)

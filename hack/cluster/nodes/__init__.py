@@ -1,0 +1,1 @@
+"""A node of the cluster: its processes, cgroups and network."""

@@ -1,0 +1,182 @@
+"""The programs that are compiled from Go modules, each kept in a folder named after what it was built from.
+
+The cache lies outside the checkout, so that a clean clone on the same machine builds nothing. A build happens in a
+temporary folder and is moved into place when it is whole: a folder in the cache is always complete.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.cluster.errors import ClusterError
+from hack.cluster.programs import golang
+from hack.cluster.programs.progress import Progress
+
+SOURCE = Path(__file__).resolve().parents[1]
+KUBERNETES_VERSION = "1.36.3"
+_SOURCE_FILES = ("go.mod", "go.sum", "main.go")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What to build: packages of the Go module in this folder, or of a published one at a version."""
+
+    name: str
+    version: str
+    binaries: tuple[str, ...]
+    """The files that the build leaves."""
+    packages: tuple[str, ...]
+    """``.`` for the module here, else ``path@version`` as ``go install`` takes it."""
+    ldflags: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.packages == (".",)
+
+
+def _kubernetes() -> Program:
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    stamp = {"gitVersion": f"v{KUBERNETES_VERSION}", "gitMajor": major, "gitMinor": minor}
+    # Without these the server reports v0.0.0 and checks of version skew go wrong.
+    flags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
+    return Program(
+        name="kubernetes",
+        version=KUBERNETES_VERSION,
+        binaries=("tessera-kubernetes",),
+        packages=(".",),
+        ldflags=f"-s -w {flags}",
+    )
+
+
+def _published(name: str, version: str, paths: tuple[str, ...]) -> Program:
+    return Program(
+        name=name,
+        version=version,
+        binaries=tuple(path.rpartition("/")[2] for path in paths),
+        packages=tuple(f"{path}@v{version}" for path in paths),
+        ldflags="-s -w",
+    )
+
+
+_CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        _kubernetes(),
+        _published(
+            "containerd",
+            "2.4.2",
+            (f"{_CONTAINERD}/containerd", f"{_CONTAINERD}/containerd-shim-runc-v2", f"{_CONTAINERD}/ctr"),
+        ),
+        _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",)),
+        _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",)),
+    )
+}
+
+
+def cache_root() -> Path:
+    """``$TESSERA_CACHE``, else ``tessera`` in the user's cache folder."""
+    if named := os.environ.get("TESSERA_CACHE"):
+        return Path(named).resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tessera"
+
+
+def cache_key(program: Program, sources: Mapping[str, bytes]) -> str:
+    """Twelve hex digits that change with the version, the flags and, for the module here, any of its ``sources``."""
+    digest = hashlib.sha256(repr((program.version, program.packages, program.ldflags)).encode())
+    for name in sorted(sources):
+        digest.update(b"\0" + name.encode() + b"\0" + sources[name])
+    return digest.hexdigest()[:12]
+
+
+def folder(program: Program) -> Path:
+    """Where the build of ``program`` is or will be."""
+    sources = {name: (SOURCE / name).read_bytes() for name in _SOURCE_FILES} if program.is_local else {}
+    return cache_root() / f"{program.name}-{program.version}-{cache_key(program, sources)}"
+
+
+def is_built(program: Program) -> bool:
+    return folder(program).is_dir()
+
+
+def build(name: str) -> Path:
+    """Folder with the binaries of the program ``name``, built first if need be (one build at a time on a machine)."""
+    program = PROGRAMS[name]
+    target = folder(program)
+    if target.is_dir():
+        return target
+    with _build_lock():
+        if target.is_dir():  # somebody else built it while we waited
+            return target
+        scratch = Path(tempfile.mkdtemp(prefix=f".{program.name}-", dir=target.parent))
+        try:
+            _compile(program, scratch)
+            scratch.chmod(0o755)
+            scratch.rename(target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def binary(name: str, file: str | None = None) -> Path:
+    """A built file of the program ``name``: its first, or ``file``."""
+    return build(name) / (file or PROGRAMS[name].binaries[0])
+
+
+@contextmanager
+def _build_lock() -> Iterator[None]:
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with (cache_root() / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another build is running on this machine: waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # A build that was killed leaves its scratch folder; under the lock none is in use.
+        for stale in cache_root().glob(".*-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        yield
+
+
+def _compile(program: Program, out: Path) -> None:
+    go = golang.find(cache_root())
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(out), "GOWORK": "off"}
+    # The user's own GOFLAGS (a module proxy's settings, say) stay; only what changes the result is ours.
+    flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
+    if program.is_local:
+        command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), "."]
+    else:
+        # One command: the binaries share most packages, and what is to be built is counted once.
+        command = [str(go), "install", *flags, *program.packages]
+    with Progress(f"building {program.name} {program.version}") as progress:
+        progress.expect(golang.packages_to_build(command, SOURCE, environment))
+        _run_counting(command, environment, progress)
+    for file in program.binaries:
+        if not (out / file).is_file():
+            raise ClusterError(f"the build of {program.name} left no {file}")
+
+
+def _run_counting(command: list[str], environment: Mapping[str, str], progress: Progress) -> None:
+    """Run a Go build; each package it names counts. Lines that are no package are kept for the error message."""
+    said: list[str] = []
+    with subprocess.Popen(
+        command, cwd=SOURCE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if golang.is_package_line(line):
+                progress.step()
+            elif line.startswith("go: downloading"):
+                progress.note("downloading modules")
+            else:
+                said.append(line)
+    if running.returncode != 0:
+        raise ClusterError(f"{' '.join(command[:2])} failed:\n{''.join(said[-30:]).rstrip()}")

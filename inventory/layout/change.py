@@ -1,0 +1,121 @@
+"""From the modes that GPUs are in to those that a layout wants, without taking anything from a container that runs.
+
+    node, modes in force, Resolved, held devices -> advance() -> the modes to be in force now, and who is in the way
+
+A held device stays with its container where the wanted modes still offer it: same id, same resource, same share. Any
+other held device is *in the way* of its GPU's change. Cutting into MIG instances and removing them is the MIG
+planner's: here a GPU that goes from one set of instances to another offers those that exist.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from inventory.devices import Node
+from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.layout.entries import GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
+from inventory.layout.layout import Layout, Share, physical_id, plan
+from inventory.layout.sharing import LayoutSpec
+
+
+class Blocked(Struct, frozen=True):
+    """A GPU that keeps its mode for now: ``devices`` are held and would go. None as ``wanted``: no entry names it."""
+
+    gpu: GpuUuid
+    wanted: GpuMode | None
+    devices: tuple[DeviceId, ...]
+    when_busy: WhenBusy
+
+
+class Advance(Struct, frozen=True):
+    """``modes`` are to be in force now. While any of ``blocked`` says refuse, they are those in force before."""
+
+    modes: Mapping[GpuUuid, GpuMode]
+    blocked: tuple[Blocked, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        return any(one.when_busy is WhenBusy.REFUSE for one in self.blocked)
+
+    @property
+    def withheld(self) -> tuple[GpuUuid, ...]:
+        """GPUs that no new container is to get, so that their change can come."""
+        return () if self.refused else tuple(one.gpu for one in self.blocked)
+
+
+def advance(
+    node: Node, spec: LayoutSpec, now: Mapping[GpuUuid, GpuMode], resolved: Resolved, held: Iterable[DeviceId]
+) -> Advance:
+    """One step towards ``resolved``. All of it or nothing where a GPU in the way says refuse; else all that is free.
+
+    With problems in ``resolved`` everything stays as it is. GPUs that are gone are in no mode.
+    """
+    present = {gpu.uuid for gpu in node.gpus}
+    kept = {uuid: mode for uuid, mode in now.items() if uuid in present}
+    if resolved.problems:
+        return Advance(kept)
+    wanted = wanted_modes(node, kept, resolved.modes)
+    blocked = in_the_way(node, spec, kept, wanted, resolved.when_busy, held)
+    if any(one.when_busy is WhenBusy.REFUSE for one in blocked):
+        return Advance(kept, blocked)
+    waiting = {one.gpu for one in blocked}
+    modes = {uuid: mode for uuid, mode in wanted.items() if uuid not in waiting}
+    modes |= {uuid: kept[uuid] for uuid in waiting if uuid in kept}
+    return Advance({gpu.uuid: modes[gpu.uuid] for gpu in node.gpus if gpu.uuid in modes}, blocked)
+
+
+def wanted_modes(
+    node: Node, now: Mapping[GpuUuid, GpuMode], named: Mapping[GpuUuid, GpuMode]
+) -> dict[GpuUuid, GpuMode]:
+    """The named modes, and whole for what a layout once cut and no entry names any more, until MIG is off there."""
+    wanted = dict(named)
+    for gpu in node.gpus:
+        mode = now.get(gpu.uuid)
+        was_cut = isinstance(mode, Mig) or mode == Whole()
+        if gpu.uuid not in named and gpu.mig_enabled and was_cut:
+            wanted[gpu.uuid] = Whole()
+    return wanted
+
+
+def in_the_way(
+    node: Node,
+    spec: LayoutSpec,
+    now: Mapping[GpuUuid, GpuMode],
+    wanted: Mapping[GpuUuid, GpuMode],
+    when_busy: Mapping[GpuUuid, WhenBusy],
+    held: Iterable[DeviceId],
+) -> tuple[Blocked, ...]:
+    """For each GPU the held devices that ``wanted`` has no longer, in the node's order."""
+    owner = {str(mig.uuid): gpu.uuid for gpu in node.gpus for mig in gpu.mig_instances}
+    owner |= {str(gpu.uuid): gpu.uuid for gpu in node.gpus}
+    changing = {gpu.uuid for gpu in node.gpus if now.get(gpu.uuid) != wanted.get(gpu.uuid)}
+    at_stake = [device for device in sorted(held) if owner.get(physical_id(device)) in changing]
+    if not at_stake:
+        return ()
+    before, after = _terms(plan(node, spec, now), now), _terms(plan(node, spec, wanted), wanted)
+    going: dict[GpuUuid, list[DeviceId]] = {}
+    for device in at_stake:
+        stays = after.get(device)
+        if stays is None or before.get(device, stays) != stays:
+            going.setdefault(owner[physical_id(device)], []).append(device)
+    return tuple(
+        Blocked(gpu.uuid, wanted.get(gpu.uuid), tuple(going[gpu.uuid]), when_busy.get(gpu.uuid, WhenBusy.REFUSE))
+        for gpu in node.gpus
+        if gpu.uuid in going
+    )
+
+
+_Terms = tuple[ResourceName, Share | None, int]
+
+
+def _terms(layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
+    """What a container was promised with each device: a daemon's equal shares are as large as they are many."""
+    return {
+        device.id: (resource.name, device.share, _parts(modes.get(device.gpu)))
+        for resource in layout.resources
+        for device in resource.devices
+    }
+
+
+def _parts(mode: GpuMode | None) -> int:
+    return len(mode.clients) if isinstance(mode, Mps) and mode.equal else 0

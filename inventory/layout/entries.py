@@ -1,0 +1,393 @@
+"""How a node's GPUs are to be cut and shared, GPU by GPU: the entries of ``layout:``, and what they mean on one node.
+
+    LayoutEntry, ... -> GpuLayoutSpec -> resolve(node, spec) -> Resolved: one GpuMode for each GPU that an entry names
+
+The same entries stand in the agent's config file and in ``GpuLayout.spec.layout``. A spec is checked as a whole: with
+any problem nothing of it is to be applied. GPUs that no entry names are not in the answer: nobody touches them, and
+they are advertised as they would be without a layout.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from inventory.devices import Gpu, Node
+from inventory.ids import GpuUuid, ResourceName
+from inventory.layout.sharing import SharingMode
+from inventory.mig import parts as migparts
+from inventory.mig import plan as migplan
+
+PERCENT_RESOURCE = ResourceName("tessera.dev/gpu-percent")
+MAX_MPS_CLIENTS = 60
+"""The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
+MAX_MPS_CLIENTS_BEFORE_VOLTA = 16
+"""Source: NVIDIA's MPS documentation, "Limitations"."""
+_VOLTA = (7, 0)
+
+
+class LayoutMode(StrEnum):
+    """What an entry does with the GPUs that it names."""
+
+    WHOLE = "whole"
+    TIME_SLICING = "timeSlicing"
+    MPS = "mps"
+    MIG = "mig"
+    FRACTIONAL = "fractional"
+
+
+class FractionPlacement(StrEnum):
+    """Which GPU the next fraction is taken from: the fullest that has room (packed), or the emptiest (spread)."""
+
+    PACKED = "packed"
+    SPREAD = "spread"
+
+
+class WhenBusy(StrEnum):
+    """What to do where pods hold what has to go: refuse the change, wait for them to end, or evict them."""
+
+    REFUSE = "refuse"
+    WAIT = "wait"
+    DRAIN = "drain"
+
+
+class Enforcement(StrEnum):
+    """What keeps the containers on one device apart.
+
+    ``daemon``: MPS limits that the daemon sets for every client. ``daemon, by client``: MPS limits in the container's
+    environment, which a container that wants to can raise.
+    """
+
+    HARDWARE = "hardware"
+    DAEMON = "daemon"
+    BY_CLIENT = "daemon, by client"
+    NOBODY = "nobody"
+
+
+class GpuSelector(Struct, frozen=True):
+    """The GPUs that an entry means: ``refs`` (indexes in decimal, and UUIDs), or ``any_count`` GPUs of ``product``.
+
+    ``any_count`` None with ``product``: all of that product. ``product`` None with ``any_count``: of any product.
+    """
+
+    refs: tuple[str, ...] = ()
+    product: str | None = None
+    any_count: int | None = None
+
+    def __str__(self) -> str:
+        if self.refs:
+            return f"[{', '.join(self.refs)}]"
+        parts = [] if self.product is None else [f"product: {self.product}"]
+        return f"{{{', '.join([*parts, *([] if self.any_count is None else [f'any: {self.any_count}'])])}}}"
+
+
+class MpsClient(Struct, frozen=True):
+    """One MPS client's share of a GPU. ``resource`` is the name it is advertised under, where it has its own.
+
+    ``memory_mib`` limits pinned device memory, ``threads`` is the active thread percentage; None: not limited.
+    """
+
+    memory_mib: int | None = None
+    threads: int | None = None
+    resource: ResourceName | None = None
+
+
+class LayoutEntry(Struct, frozen=True):
+    """One entry of ``layout:``. Which fields stand with which mode is the reader's to check.
+
+    ``replicas``: timeSlicing, mps (equal shares), mig (of each instance, by ``sharing``). ``clients``: mps.
+    ``granularity``, ``placement``: fractional. ``profiles``: mig. ``resource`` replaces the resource's name, ``rename``
+    False keeps the plain one. ``where`` is what messages call the entry: file and line.
+    """
+
+    gpus: GpuSelector
+    mode: LayoutMode
+    replicas: int | None = None
+    clients: tuple[MpsClient, ...] = ()
+    granularity: int = 1
+    placement: FractionPlacement = FractionPlacement.PACKED
+    profiles: tuple[str, ...] = ()
+    sharing: SharingMode = SharingMode.TIME_SLICING
+    when_busy: WhenBusy = WhenBusy.REFUSE
+    rename: bool = True
+    resource: ResourceName | None = None
+    where: str = ""
+
+
+class GpuLayoutSpec(Struct, frozen=True):
+    """A whole ``layout:`` list. ``source`` is what messages call it: a file, or ``GpuLayout <name>``."""
+
+    entries: tuple[LayoutEntry, ...] = ()
+    source: str = "layout"
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+
+class Whole(Struct, frozen=True, tag="whole"):
+    """Held by one container at a time; MIG mode off."""
+
+    resource: ResourceName | None = None
+
+
+class TimeSliced(Struct, frozen=True, tag="timeSlicing"):
+    """Offered ``replicas`` times; nobody keeps the containers apart. MIG mode off."""
+
+    replicas: int
+    rename: bool = True
+    resource: ResourceName | None = None
+
+
+class Mps(Struct, frozen=True, tag="mps"):
+    """One MPS control daemon, one client share each; MIG mode off.
+
+    ``equal``: the shares are ``1/len(clients)`` each and the daemon's own defaults; else they are each client's, set
+    in its container's environment. Of equal shares no client has a limit of its own here (``client_limits`` has).
+    """
+
+    clients: tuple[MpsClient, ...]
+    equal: bool
+    rename: bool = True
+    resource: ResourceName | None = None
+
+
+class Mig(Struct, frozen=True, tag="mig"):
+    """Cut into GPU instances of ``profiles`` (a multiset, in the order given); each offered ``replicas`` times.
+
+    ``sharing`` is what replicas of an instance share it by; with ``replicas`` 1 it is NONE.
+    """
+
+    profiles: tuple[str, ...]
+    replicas: int = 1
+    sharing: SharingMode = SharingMode.NONE
+    when_busy: WhenBusy = WhenBusy.REFUSE
+    rename: bool = True
+    resource: ResourceName | None = None
+
+
+class Fractional(Struct, frozen=True, tag="fractional"):
+    """Offered by the percent, in multiples of ``granularity``, each request on one GPU; MPS, MIG mode off."""
+
+    granularity: int = 1
+    placement: FractionPlacement = FractionPlacement.PACKED
+
+
+GpuMode = Whole | TimeSliced | Mps | Mig | Fractional
+
+
+def mode_word(mode: GpuMode) -> LayoutMode:
+    """The word of the config file for a mode."""
+    words: dict[type, LayoutMode] = {
+        Whole: LayoutMode.WHOLE,
+        TimeSliced: LayoutMode.TIME_SLICING,
+        Mps: LayoutMode.MPS,
+        Mig: LayoutMode.MIG,
+        Fractional: LayoutMode.FRACTIONAL,
+    }
+    return words[type(mode)]
+
+
+def enforcement(mode: GpuMode) -> Enforcement:
+    """What keeps apart the containers that share one device of a GPU in that mode."""
+    if isinstance(mode, TimeSliced) or (isinstance(mode, Mig) and mode.sharing is SharingMode.TIME_SLICING):
+        return Enforcement.NOBODY
+    if isinstance(mode, Fractional) or (isinstance(mode, Mps) and not mode.equal):
+        return Enforcement.BY_CLIENT
+    if isinstance(mode, Mps) or (isinstance(mode, Mig) and mode.sharing is SharingMode.MPS):
+        return Enforcement.DAEMON
+    return Enforcement.HARDWARE
+
+
+def needs_mps(mode: GpuMode) -> bool:
+    """Whether an MPS control daemon has to run for the GPU, or for each of its MIG instances."""
+    return isinstance(mode, (Mps, Fractional)) or (isinstance(mode, Mig) and mode.sharing is SharingMode.MPS)
+
+
+def client_limits(mode: Mps, memory_mib: int) -> tuple[MpsClient, ...]:
+    """What each client of a GPU with ``memory_mib`` may use: for equal shares its part of the whole."""
+    if not mode.equal:
+        return mode.clients
+    count = len(mode.clients)
+    return tuple(MpsClient(memory_mib // count, max(1, 100 // count), one.resource) for one in mode.clients)
+
+
+class Resolved(Struct, frozen=True):
+    """What a layout means on one node. With any of ``problems`` nothing of it is to be applied: ``modes`` is empty.
+
+    ``when_busy`` says of the same GPUs what to do where pods hold what has to go.
+    """
+
+    modes: Mapping[GpuUuid, GpuMode] = {}
+    problems: tuple[str, ...] = ()
+    when_busy: Mapping[GpuUuid, WhenBusy] = {}
+
+
+def resolve(node: Node, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode] | None = None) -> Resolved:
+    """The mode of each GPU that ``spec`` names; deterministic.
+
+    Entries that name GPUs are served first, then those that mean all of a product, then the ``any`` ones in their
+    order. Of several that would do, ``any`` takes GPUs that were in that mode in ``previous``, then those that are
+    cut so already, then the lowest index: what runs is disturbed least. Each problem is one line.
+    """
+    problems: list[str] = []
+    taken: dict[GpuUuid, LayoutEntry] = {}
+    for entry in sorted(spec.entries, key=_rank):
+        mode = mode_of(entry)
+        for gpu in _selected(node, entry, mode, taken, previous or {}, problems):
+            earlier = taken.setdefault(gpu.uuid, entry)
+            if earlier is not entry:
+                problems.append(_twice(gpu, earlier, entry))
+    modes = {gpu.uuid: mode_of(taken[gpu.uuid]) for gpu in node.gpus if gpu.uuid in taken}
+    for gpu in node.gpus:
+        if gpu.uuid in taken:
+            problems += [f"{_place(taken[gpu.uuid])}{text}" for text in _unfit(gpu, modes[gpu.uuid])]
+    problems += _disagreements(modes.values())
+    if problems:
+        return Resolved(problems=tuple(problems))
+    return Resolved(modes, when_busy={uuid: entry.when_busy for uuid, entry in taken.items()})
+
+
+def mode_of(entry: LayoutEntry) -> GpuMode:
+    """The mode that an entry asks for."""
+    rename, resource = entry.rename, entry.resource
+    if entry.mode is LayoutMode.TIME_SLICING:
+        return TimeSliced(entry.replicas or 1, rename, resource)
+    if entry.mode is LayoutMode.MPS:
+        clients = entry.clients or (MpsClient(),) * (entry.replicas or 1)
+        return Mps(clients, equal=not entry.clients, rename=rename, resource=resource)
+    if entry.mode is LayoutMode.MIG:
+        replicas = entry.replicas or 1
+        sharing = entry.sharing if replicas > 1 else SharingMode.NONE
+        return Mig(entry.profiles, replicas, sharing, entry.when_busy, rename, resource)
+    if entry.mode is LayoutMode.FRACTIONAL:
+        return Fractional(entry.granularity, entry.placement)
+    return Whole(resource)
+
+
+def is_cut_so(gpu: Gpu, mode: GpuMode) -> bool:
+    """Whether the GPU's MIG state is what ``mode`` wants."""
+    if not isinstance(mode, Mig):
+        return not gpu.mig_enabled
+    existing = Counter(mig.profile for mig in gpu.mig_instances)
+    return gpu.mig_enabled and existing == Counter(mode.profiles)
+
+
+def _rank(entry: LayoutEntry) -> int:
+    if entry.gpus.refs:
+        return 0
+    return 1 if entry.gpus.any_count is None else 2
+
+
+def _place(entry: LayoutEntry) -> str:
+    return f"{entry.where}: " if entry.where else ""
+
+
+def _twice(gpu: Gpu, earlier: LayoutEntry, entry: LayoutEntry) -> str:
+    other = f"the entry at {earlier.where}" if earlier.where else f"the entry gpus: {earlier.gpus}"
+    return f"{_place(entry)}gpus: {entry.gpus}: GPU {gpu.index} ({gpu.uuid}) is named by {other} too, expected once"
+
+
+def _selected(
+    node: Node,
+    entry: LayoutEntry,
+    mode: GpuMode,
+    taken: Mapping[GpuUuid, LayoutEntry],
+    previous: Mapping[GpuUuid, GpuMode],
+    problems: list[str],
+) -> Sequence[Gpu]:
+    selector = entry.gpus
+    if selector.refs:
+        return _named(node, entry, problems)
+    fitting = [gpu for gpu in node.gpus if selector.product in (None, gpu.product)]
+    if selector.any_count is None:
+        if not fitting:
+            problems.append(f"{_place(entry)}gpus: {selector}: {_there(node)}")
+        return fitting
+    free = [gpu for gpu in fitting if gpu.uuid not in taken]
+    if len(free) < selector.any_count:
+        problems.append(
+            f"{_place(entry)}gpus: {selector}: found {len(free)} such GPUs that no other entry has, "
+            f"expected {selector.any_count}"
+        )
+        return []
+    return sorted(
+        free, key=lambda gpu: (previous.get(gpu.uuid) != mode, bool(_unfit(gpu, mode)), not is_cut_so(gpu, mode))
+    )[: selector.any_count]
+
+
+def _named(node: Node, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:
+    found: list[Gpu] = []
+    for ref in entry.gpus.refs:
+        gpu = next((gpu for gpu in node.gpus if ref in (str(gpu.index), gpu.uuid)), None)
+        if gpu is None:
+            problems.append(f"{_place(entry)}gpus: {ref}: {_there(node)}")
+        elif gpu in found:
+            problems.append(f"{_place(entry)}gpus: {entry.gpus}: GPU {gpu.index} ({gpu.uuid}) stands twice")
+        else:
+            found.append(gpu)
+    return found
+
+
+def _there(node: Node) -> str:
+    if not node.gpus:
+        return "this node has no GPU"
+    indexes = ", ".join(str(gpu.index) for gpu in node.gpus)
+    products = ", ".join(dict.fromkeys(gpu.product for gpu in node.gpus))
+    return f"no such GPU, this node has the GPUs {indexes} ({products})"
+
+
+def _unfit(gpu: Gpu, mode: GpuMode) -> list[str]:
+    """Why the GPU cannot be brought into that mode."""
+    name = f"GPU {gpu.index} ({gpu.product})"
+    if isinstance(mode, Mig):
+        return _unfit_mig(gpu, mode, name)
+    if isinstance(mode, Mps):
+        return _unfit_mps(gpu, mode, name)
+    return []
+
+
+def _unfit_mig(gpu: Gpu, mode: Mig, name: str) -> list[str]:
+    if not gpu.readable:
+        return []  # it could not be asked: nobody knows
+    if not gpu.mig_capable:
+        return [f"{name} cannot do MIG"]
+    known = {profile.name: profile for profile in gpu.mig_profiles}
+    if not known:
+        return []  # the driver tells profiles only in MIG mode on some versions: NVML's answer decides
+    problems = [
+        f"{name}: profiles: found {profile}, expected some of {', '.join(sorted(known))}"
+        for profile in dict.fromkeys(mode.profiles)
+        if migparts.split(profile)[0] not in known
+    ]
+    for profile, count in Counter(mode.profiles).items():
+        if profile in known and count > known[profile].max_count:
+            problems.append(
+                f"{name}: profiles: found {count} of {profile}, expected {known[profile].max_count} at most"
+            )
+    if not problems and (why := migplan.possible(gpu.mig_profiles, mode.profiles)) is not None:
+        problems.append(f"{name}: profiles: {why}")
+    return problems
+
+
+def _unfit_mps(gpu: Gpu, mode: Mps, name: str) -> list[str]:
+    problems = []
+    before_volta = (0, 0) < gpu.compute_capability < _VOLTA
+    most = MAX_MPS_CLIENTS_BEFORE_VOLTA if before_volta else MAX_MPS_CLIENTS
+    if len(mode.clients) > most:
+        problems.append(f"{name}: found {len(mode.clients)} MPS clients, expected {most} at most")
+    memory_mib = sum(client.memory_mib or 0 for client in mode.clients)
+    if gpu.memory_mib and memory_mib > gpu.memory_mib:
+        problems.append(
+            f"{name}: clients: found {memory_mib} MiB of memory together, "
+            f"expected at most the GPU's {gpu.memory_mib} MiB"
+        )
+    return problems
+
+
+def _disagreements(modes: Iterable[GpuMode]) -> list[str]:
+    """What only all entries together show."""
+    placements = sorted({mode.placement.value for mode in modes if isinstance(mode, Fractional)})
+    if len(placements) > 1:
+        return ["fractional GPUs of one node: found the placements packed and spread, expected one for all of them"]
+    return []

@@ -1,0 +1,387 @@
+"""From hardware and an administrator's choice to the resources a node advertises.
+
+``plan(node, spec, modes)`` is the one place that decides names, device ids and replicas. A GPU that fits no rule is
+left out with a problem that names it; it never takes the others along.
+"""
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, structs
+
+from inventory.devices import Gpu, MigInstance, Node
+from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
+from inventory.layout.entries import (
+    PERCENT_RESOURCE,
+    Fractional,
+    FractionPlacement,
+    GpuMode,
+    Mig,
+    Mps,
+    TimeSliced,
+    Whole,
+)
+from inventory.layout.sharing import (
+    DeviceSelector,
+    LayoutSpec,
+    MigStrategy,
+    ReplicatedResource,
+    Replication,
+    ResourcePattern,
+    SharingMode,
+)
+
+DEFAULT_GPU_RESOURCE = ResourceName("nvidia.com/gpu")
+REPLICA_MARK = "::"
+
+
+PERCENTS = 100
+"""Devices of a fractional GPU: one for each percent."""
+
+
+class Share(Struct, frozen=True):
+    """How containers share what a device stands on, and what one container may use of it.
+
+    ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
+    GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
+    ``alone``: a container gets one such device at most, since a second share would not add to the first.
+    """
+
+    sharing: SharingMode
+    memory_mib: int | None = None
+    threads: int | None = None
+    granularity: int = 1
+    packed: bool = True
+    alone: bool = False
+
+
+class LogicalDevice(Struct, frozen=True):
+    """One device as kubelet sees it. Several may stand on one physical GPU: MIG instances, replicas, or both.
+
+    ``share`` is None for a device that one container holds alone.
+    """
+
+    id: DeviceId
+    gpu: GpuUuid
+    mig: MigUuid | None = None
+    replica: int | None = None
+    numa_node: int | None = None
+    share: Share | None = None
+
+    @property
+    def physical_id(self) -> str:
+        """The UUID handed to the container: the MIG instance's where there is one, else the GPU's."""
+        return self.mig or self.gpu
+
+
+class Resource(Struct, frozen=True):
+    """One extended resource with its devices, in the order of GPU index, MIG index, replica.
+
+    ``sharing`` is NONE when every device is held by one container; devices with and without replicas may stand
+    side by side under one name.
+    """
+
+    name: ResourceName
+    devices: tuple[LogicalDevice, ...]
+    sharing: SharingMode = SharingMode.NONE
+    fail_requests_greater_than_one: bool = False
+
+
+class Layout(Struct, frozen=True):
+    """What the node advertises, and one line for each thing that was asked for and could not be.
+
+    ``notes`` are lines about what was asked for, is so, and may surprise.
+    """
+
+    resources: tuple[Resource, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def resource(self, name: ResourceName) -> Resource | None:
+        return next((resource for resource in self.resources if resource.name == name), None)
+
+    def validate(self) -> None:
+        """Recompute the invariants: names unique, no device id twice anywhere, ids formed from what they stand on."""
+        names = [resource.name for resource in self.resources]
+        assert len(set(names)) == len(names), "a resource name is planned twice"
+        ids = [device.id for resource in self.resources for device in resource.devices]
+        assert len(set(ids)) == len(ids), "a device is advertised twice"
+        for resource in self.resources:
+            for device in resource.devices:
+                mark = "" if device.replica is None else f"{REPLICA_MARK}{device.replica}"
+                assert device.id == device.physical_id + mark, f"device id {device.id} does not name its device"
+                assert resource.sharing is not SharingMode.NONE or device.replica is None, "an unshared replica"
+                assert (device.share is None) == (device.replica is None), "a share without a replica"
+            if resource.name == PERCENT_RESOURCE:
+                counts = Counter(device.gpu for device in resource.devices)
+                assert set(counts.values()) <= {PERCENTS}, "a fractional GPU has more or less than 100 percents"
+
+
+def physical_id(device: str) -> str:
+    """The UUID inside a device id: what stands before ``::``."""
+    return device.partition(REPLICA_MARK)[0]
+
+
+def mig_resource_name(profile: str) -> ResourceName:
+    """The mixed strategy's name of a profile: ``1g.10gb+me`` becomes ``nvidia.com/mig-1g.10gb.me``."""
+    return ResourceName(f"nvidia.com/mig-{profile.replace('+', '.')}")
+
+
+def shared_name(name: ResourceName) -> ResourceName:
+    """The name that ``renameByDefault`` gives a replicated resource."""
+    return ResourceName(f"{name}.shared")
+
+
+class _Base(Struct, frozen=True):
+    """A device before sharing: under which name it would be advertised, and how a selector may call it."""
+
+    name: ResourceName
+    device: LogicalDevice
+    refs: tuple[str, ...]
+
+
+def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None = None) -> Layout:
+    """The resources that ``node`` advertises; deterministic, in order of first appearance.
+
+    GPUs in ``modes`` are offered as those say, and ``spec`` gives the names of what is not shared. The others follow
+    ``spec`` alone, as if the node had no more GPUs than them.
+    """
+    modes = modes or {}
+    problems: list[str] = []
+    rest = structs.replace(node, gpus=tuple(gpu for gpu in node.gpus if gpu.uuid not in modes), links=())
+    base = list(_base_devices(rest, spec, problems))
+    offered = list(_share(base, spec.replication, problems))
+    for gpu in node.gpus:
+        if gpu.uuid in modes:
+            offered += _in_mode(gpu, modes[gpu.uuid], spec, problems)
+    order = {gpu.uuid: place for place, gpu in enumerate(node.gpus)}
+    # Stable: within one GPU the devices keep their order.
+    offered.sort(key=lambda item: order[item[1].gpu])
+    return Layout(_resources(offered, spec.replication), tuple(problems), tuple(_notes(rest, spec)))
+
+
+def _notes(node: Node, spec: LayoutSpec) -> Iterable[str]:
+    """The peer's rule, kept for those who rely on it: migStrategy none says to look away from MIG."""
+    for gpu in node.gpus:
+        if gpu.mig_enabled and spec.mig_strategy is MigStrategy.NONE:
+            yield (
+                f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and migStrategy is none: "
+                "it is offered whole, CUDA will see one instance at most"
+            )
+
+
+def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
+    if spec.mig_strategy is MigStrategy.SINGLE and any(gpu.mig_enabled for gpu in node.gpus):
+        yield from _single(node, spec, problems)
+        return
+    for gpu in node.gpus:
+        if gpu.mig_enabled and spec.mig_strategy is MigStrategy.MIXED:
+            yield from _mixed(gpu, spec, problems)
+            continue
+        name = _name_of(gpu, spec, problems)
+        if name is not None:
+            yield _whole(gpu, name)
+
+
+def _name_of(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> ResourceName | None:
+    name = _match(spec.gpu_patterns, gpu.product)
+    if name is None:
+        problems.append(f"GPU {gpu.index} ({gpu.product}) matches no pattern of resources.gpus: it is not advertised")
+    return name
+
+
+def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
+    """MIG instances under the GPU's own name; sound only when all GPUs are cut alike, otherwise nothing is offered."""
+    invalid = single_strategy_problem(node)
+    if invalid is not None:
+        problems.append(invalid)
+        return
+    for gpu in node.gpus:
+        name = _name_of(gpu, spec, problems)
+        if name is None:
+            continue
+        for mig in gpu.mig_instances:
+            yield _instance(gpu, mig, name)
+
+
+def single_strategy_problem(node: Node) -> str | None:
+    """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile."""
+    whole = [str(gpu.index) for gpu in node.gpus if not gpu.mig_enabled]
+    if whole:
+        return (
+            f"migStrategy single: GPUs {', '.join(whole)} have MIG mode off while others have it on: "
+            "nothing is advertised"
+        )
+    empty = [str(gpu.index) for gpu in node.gpus if not gpu.mig_instances]
+    if empty:
+        return f"migStrategy single: GPUs {', '.join(empty)} have no MIG instance: nothing is advertised"
+    profiles = sorted({mig.profile for gpu in node.gpus for mig in gpu.mig_instances})
+    if len(profiles) > 1:
+        return f"migStrategy single: found the profiles {', '.join(profiles)}, expected one: nothing is advertised"
+    if any(not mig.fills_gpu_instance for gpu in node.gpus for mig in gpu.mig_instances):
+        return (
+            f"migStrategy single: {profiles[0]} is a part of a GPU instance, expected whole ones: nothing is advertised"
+        )
+    return None
+
+
+def _mixed(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
+    if not gpu.mig_instances:
+        problems.append(f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and no instance: nothing of it is advertised")
+    for mig in gpu.mig_instances:
+        if not mig.fills_gpu_instance:
+            problems.append(
+                f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
+            )
+            continue
+        name = _match(spec.mig_patterns, mig.profile) if spec.mig_patterns else mig_resource_name(mig.profile)
+        if name is None:
+            problems.append(f"GPU {gpu.index}: {mig.profile} matches no pattern of resources.mig: it is not advertised")
+            continue
+        yield _instance(gpu, mig, name)
+
+
+def _match(patterns: Iterable[ResourcePattern], text: str) -> ResourceName | None:
+    for entry in patterns:
+        # Only `*` is special in the config's grammar; fnmatch knows more.
+        escaped = entry.pattern.replace("[", "[[]").replace("?", "[?]")
+        if fnmatch.fnmatchcase(text, escaped):
+            return entry.name
+    return None
+
+
+def _whole(gpu: Gpu, name: ResourceName) -> _Base:
+    device = LogicalDevice(id=DeviceId(gpu.uuid), gpu=gpu.uuid, numa_node=gpu.numa_node)
+    return _Base(name, device, (str(gpu.index), gpu.uuid))
+
+
+def _instance(gpu: Gpu, mig: MigInstance, name: ResourceName) -> _Base:
+    device = LogicalDevice(id=DeviceId(mig.uuid), gpu=gpu.uuid, mig=mig.uuid, numa_node=gpu.numa_node)
+    # A bare GPU index or UUID means every instance on it.
+    return _Base(name, device, (f"{gpu.index}:{mig.index}", mig.uuid, str(gpu.index), gpu.uuid))
+
+
+_Offered = tuple[ResourceName, LogicalDevice]
+
+
+def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Iterable[_Offered]:
+    """Replicate what the entries select. An earlier entry wins a device; every entry must select something."""
+    entry_of: dict[DeviceId, ReplicatedResource] = {}
+    for wanted in replication.resources if replication else ():
+        chosen = _select([item for item in base if item.name == wanted.name], wanted.devices)
+        if not chosen:
+            problems.append(f"sharing of {wanted.name}: no device of this node is selected")
+        for item in chosen:
+            entry_of.setdefault(item.device.id, wanted)
+    for item in base:
+        entry = entry_of.get(item.device.id)
+        if entry is None or replication is None:
+            yield item.name, item.device
+            continue
+        name = _replicated_name(entry, replication)
+        share = Share(replication.mode)
+        yield from ((name, replica) for replica in _replicas(item.device, (share,) * entry.replicas))
+
+
+def _resources(offered: Iterable[_Offered], replication: Replication | None) -> tuple[Resource, ...]:
+    grouped: dict[ResourceName, list[LogicalDevice]] = {}
+    for name, device in offered:
+        grouped.setdefault(name, []).append(device)
+    limited = replication is not None and replication.fail_requests_greater_than_one
+    return tuple(
+        Resource(
+            name=name,
+            devices=tuple(devices),
+            sharing=next((device.share.sharing for device in devices if device.share), SharingMode.NONE),
+            fail_requests_greater_than_one=limited and any(device.share for device in devices),
+        )
+        for name, devices in grouped.items()
+    )
+
+
+def _replicated_name(entry: ReplicatedResource, replication: Replication) -> ResourceName:
+    if entry.rename is not None:
+        return entry.rename
+    return shared_name(entry.name) if replication.rename_by_default else entry.name
+
+
+def _replicas(device: LogicalDevice, shares: Iterable[Share]) -> Iterable[LogicalDevice]:
+    for n, share in enumerate(shares):
+        yield LogicalDevice(
+            id=DeviceId(f"{device.id}{REPLICA_MARK}{n}"),
+            gpu=device.gpu,
+            mig=device.mig,
+            replica=n,
+            numa_node=device.numa_node,
+            share=share,
+        )
+
+
+def _select(items: list[_Base], selector: DeviceSelector) -> list[_Base]:
+    if selector.count is not None:
+        return items[: selector.count]
+    if selector.refs:
+        wanted = set(selector.refs)
+        return [item for item in items if wanted & set(item.refs)]
+    return items
+
+
+# -- GPU by GPU --------------------------------------------------------------------------------------------------
+
+
+def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> Iterable[_Offered]:
+    if isinstance(mode, Mig):
+        yield from _cut(gpu, mode, problems)
+        return
+    if gpu.mig_enabled:
+        problems.append(
+            f"GPU {gpu.index} ({gpu.uuid}) still has MIG mode on: nothing of it is advertised until it is off"
+        )
+        return
+    name = _name_of(gpu, spec, problems)
+    if name is None:
+        return
+    device = _whole(gpu, name).device
+    if isinstance(mode, Whole):
+        yield mode.resource or name, device
+    elif isinstance(mode, TimeSliced):
+        name = mode.resource or (shared_name(name) if mode.rename else name)
+        yield from ((name, one) for one in _replicas(device, (Share(SharingMode.TIME_SLICING),) * mode.replicas))
+    elif isinstance(mode, Mps):
+        name = mode.resource or (shared_name(name) if mode.rename else name)
+        shares = (Share(SharingMode.MPS, client.memory_mib, client.threads, alone=True) for client in mode.clients)
+        for client, one in zip(mode.clients, _replicas(device, shares), strict=True):
+            yield client.resource or name, one
+    else:
+        yield from ((PERCENT_RESOURCE, one) for one in _percents(gpu, device, mode))
+
+
+def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[LogicalDevice]:
+    packed = mode.placement is FractionPlacement.PACKED
+    share = Share(SharingMode.FRACTIONAL, gpu.memory_mib, PERCENTS, mode.granularity, packed)
+    return _replicas(device, (share,) * PERCENTS)
+
+
+def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
+    """The instances that exist, wanted or not: what is to go is withheld by whoever removes it."""
+    missing = Counter(mode.profiles)
+    missing.subtract(mig.profile for mig in gpu.mig_instances)
+    if not gpu.mig_enabled or +missing:
+        lacking = ", ".join((+missing).elements())
+        problems.append(f"GPU {gpu.index} ({gpu.uuid}) is to have the MIG instances {lacking}, which are not there yet")
+    for mig in gpu.mig_instances if gpu.mig_enabled else ():
+        if not mig.fills_gpu_instance:
+            problems.append(
+                f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
+            )
+            continue
+        name = mode.resource or mig_resource_name(mig.profile)
+        device = _instance(gpu, mig, name).device
+        if mode.replicas == 1:
+            yield name, device
+            continue
+        if mode.rename and mode.resource is None:
+            name = shared_name(name)
+        share = Share(mode.sharing, alone=mode.sharing is SharingMode.MPS)
+        yield from ((name, one) for one in _replicas(device, (share,) * mode.replicas))

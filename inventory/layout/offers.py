@@ -1,0 +1,46 @@
+"""What can be said of devices as they are offered: the mode of their GPU, and who keeps their containers apart."""
+
+from inventory.devices import Node
+from inventory.ids import GpuUuid
+from inventory.layout.entries import Enforcement, LayoutMode
+from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
+from inventory.layout.sharing import SharingMode
+
+ALONE = Share(SharingMode.NONE)
+_WEAKEST = (Enforcement.HARDWARE, Enforcement.DAEMON, Enforcement.BY_CLIENT, Enforcement.NOBODY)
+
+
+def enforced(device: LogicalDevice) -> Enforcement:
+    """What keeps the containers apart that share what the device stands on."""
+    share = device.share or ALONE
+    if share.sharing is SharingMode.TIME_SLICING:
+        return Enforcement.NOBODY
+    if share.sharing.needs_mps:
+        own = share.memory_mib is not None or share.threads is not None
+        return Enforcement.BY_CLIENT if own else Enforcement.DAEMON
+    return Enforcement.HARDWARE
+
+
+def weakest(resource: Resource) -> Enforcement:
+    """The weakest of its devices': what a container that asks for the resource can count on."""
+    return max(map(enforced, resource.devices), key=_WEAKEST.index, default=Enforcement.HARDWARE)
+
+
+_MODES = {
+    SharingMode.TIME_SLICING.value: LayoutMode.TIME_SLICING,
+    SharingMode.MPS.value: LayoutMode.MPS,
+    SharingMode.FRACTIONAL.value: LayoutMode.FRACTIONAL,
+}
+
+
+def device_modes(node: Node, layout: Layout) -> dict[GpuUuid, LayoutMode]:
+    """How each GPU is offered, whoever asked for it: a layout, NVIDIA's sharing section, or nobody."""
+    shared = {
+        device.gpu: _MODES[device.share.sharing.value]
+        for resource in layout.resources
+        for device in resource.devices
+        if device.share is not None and device.mig is None
+    }
+    return {
+        gpu.uuid: shared.get(gpu.uuid, LayoutMode.MIG if gpu.mig_enabled else LayoutMode.WHOLE) for gpu in node.gpus
+    }

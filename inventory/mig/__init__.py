@@ -1,0 +1,1 @@
+"""MIG arithmetic: profiles, placements, and plans from one set of instances to another."""

@@ -1,0 +1,1 @@
+"""Which devices to hand out together: GetPreferredAllocation's answer."""

@@ -1,0 +1,129 @@
+"""Picking devices one by one where links alone do not decide: replicas, MIG instances, and lists that mix them.
+
+A *unit* is what replicas stand on: a whole GPU or a MIG instance. Each pick takes the next free device of the unit that
+ranks first. The ranks are the rules of NVIDIA's device plugin (fewest or most held first, then the unit least picked
+in this request); where those leave a tie: keep untouched GPUs untouched, stay near what is already picked, and last the
+resource's order, so that equal requests get equal answers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from inventory.ids import DeviceId, GpuUuid
+from inventory.layout.layout import LogicalDevice
+from inventory.preference.linktable import LinkTable
+
+Rank = tuple[int, ...]
+
+
+class Unit:
+    """A GPU or MIG instance with its free devices, and how much of it is held."""
+
+    def __init__(self, device: LogicalDevice, order: int) -> None:
+        self.gpu = device.gpu
+        self.numa_node = device.numa_node
+        self.is_mig = device.mig is not None
+        self.order = order
+        self.total = 0
+        self.picked = 0
+        self.free: list[DeviceId] = []
+
+    @property
+    def held(self) -> int:
+        """Devices of this unit that are taken: before, required by this request, or picked in it."""
+        return self.total - len(self.free)
+
+
+class Picker:
+    """The state of one request.
+
+    ``devices`` are all of the resource, ``available`` those that are free or required, both in the resource's order.
+    """
+
+    def __init__(
+        self,
+        devices: Iterable[LogicalDevice],
+        available: Sequence[LogicalDevice],
+        required: Sequence[DeviceId],
+        *,
+        links: LinkTable,
+        held: Mapping[GpuUuid, int],
+    ) -> None:
+        self._links = links
+        self._chosen = list(required)
+        self._units: dict[str, Unit] = {}
+        for device in devices:
+            unit = self._units.get(device.physical_id)
+            if unit is None:
+                unit = self._units[device.physical_id] = Unit(device, order=len(self._units))
+            unit.total += 1
+        pinned = set(required)
+        for device in available:
+            if device.id not in pinned:
+                self._units[device.physical_id].free.append(device.id)
+        self._held_on = Counter(held)
+        self._free_on: Counter[GpuUuid] = Counter()
+        for unit in self._units.values():
+            self._held_on[unit.gpu] += unit.held
+            self._free_on[unit.gpu] += len(unit.free)
+        self._picked_on: Counter[GpuUuid] = Counter()
+        self._linked: Counter[GpuUuid] = Counter()
+        self._local: Counter[int] = Counter()
+        for device in available:
+            if device.id in pinned:
+                self._approach(device.gpu, device.numa_node)
+
+    def distribute(self, size: int) -> list[DeviceId]:
+        """Spread: the unit with the fewest held devices first."""
+        return self._pick(size, lambda unit: (unit.held, unit.picked, self._opens(unit), *self._distance(unit)))
+
+    def pack(self, size: int) -> list[DeviceId]:
+        """Concentrate: the unit with the most held devices first; of untouched ones shared before exclusive."""
+        return self._pick(
+            size,
+            lambda unit: (-unit.held, unit.picked, self._opens(unit), int(unit.total == 1), *self._distance(unit)),
+        )
+
+    def pack_instances(self, size: int) -> list[DeviceId]:
+        """Pack MIG instances so that as few GPUs as possible are touched that nothing is held on.
+
+        Touched GPUs first, the fullest first; when a new one must be opened, the one that the rest of the request
+        fills best, or the largest while none can hold it. Largest first opens the fewest.
+        """
+
+        def rank(unit: Unit) -> Rank:
+            if not self._opens(unit):
+                return (0, -self._held_on[unit.gpu], 0, *self._distance(unit))
+            spare = self._free_on[unit.gpu] - (size - len(self._chosen))
+            return (1, int(spare < 0), abs(spare), *self._distance(unit))
+
+        return self._pick(size, rank)
+
+    def _pick(self, size: int, rank: Callable[[Unit], Rank]) -> list[DeviceId]:
+        while len(self._chosen) < size:
+            self._take(min((unit for unit in self._units.values() if unit.free), key=rank))
+        return self._chosen
+
+    def _take(self, unit: Unit) -> None:
+        self._chosen.append(unit.free.pop(0))
+        unit.picked += 1
+        self._held_on[unit.gpu] += 1
+        self._free_on[unit.gpu] -= 1
+        self._approach(unit.gpu, unit.numa_node)
+
+    def _approach(self, gpu: GpuUuid, numa_node: int | None) -> None:
+        """Note that a device there belongs to the answer, for ``_distance``."""
+        self._picked_on[gpu] += 1
+        for other in self._free_on:
+            self._linked[other] += self._links.score(gpu, other)
+        if numa_node is not None:
+            self._local[numa_node] += 1
+
+    def _opens(self, unit: Unit) -> int:
+        """1 where taking this MIG instance would touch a GPU that nothing is held on; 0 for whole GPUs."""
+        return int(unit.is_mig and not self._held_on[unit.gpu])
+
+    def _distance(self, unit: Unit) -> Rank:
+        """Same GPU as most of what is picked, then the best links to it, then the same NUMA node, then order."""
+        local = 0 if unit.numa_node is None else self._local[unit.numa_node]
+        return (-self._picked_on[unit.gpu], -self._linked[unit.gpu], -local, unit.order)

@@ -1,0 +1,1 @@
+"""Watches, and typed copies that they keep current."""

@@ -1,0 +1,239 @@
+"""A local copy of a kind, kept current: typed objects by name, and every difference told once and in order.
+
+    API server -> list and watch (kube.reading.watch) -> Reflector -> ``tell(change)``
+
+Whatever the server does (a cut, a restart, a place in its history that is gone), who listens sees each object come,
+change and go, never twice the same version and never a gap. An object that the caller's decoder cannot make is told
+once as ``Undecodable`` and stays as it was last understood: one bad object never hides the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kube.backoff import Backoff
+from kube.client import EVERYTHING, Client, Decode, Selection
+from kube.clock import Clock
+from kube.errors import UnavailableError
+from kube.reading.watch import Deleted, Listed, Upserted, follow_decoded
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Key(NamedTuple):
+    """Which object; ``namespace`` is empty for kinds without."""
+
+    namespace: str
+    name: str
+
+
+class Entry(Struct, Generic[T], frozen=True):
+    """One object as it was last understood. Another ``uid`` under the same key is another object."""
+
+    object: T
+    uid: str
+    resource_version: str
+
+
+class Added(Struct, Generic[T], frozen=True):
+    key: Key
+    new: Entry[T]
+
+
+class Changed(Struct, Generic[T], frozen=True):
+    key: Key
+    old: Entry[T]
+    new: Entry[T]
+
+
+class Removed(Struct, Generic[T], frozen=True):
+    """``old`` is its last known state: it may have changed before it went."""
+
+    key: Key
+    old: Entry[T]
+
+
+class Undecodable(Struct, frozen=True):
+    """The decoder refused this version; ``why`` is its one line."""
+
+    key: Key
+    resource_version: str
+    why: str
+
+
+class Synced(Struct, frozen=True):
+    """The first list has been told in full. Comes once."""
+
+
+Change = Added[T] | Changed[T] | Removed[T] | Undecodable | Synced
+
+
+class _Meta(Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Envelope(Struct):
+    metadata: _Meta
+
+
+class _Seen(Struct, Generic[T]):
+    """One object off the wire; ``object`` is None where ``why`` says what was wrong with it."""
+
+    key: Key
+    uid: str
+    resource_version: str
+    object: T | None
+    why: str = ""
+
+
+class Reflector(Generic[T]):
+    """Follows ``resource`` and calls ``tell`` for every change, from ``run``'s task. ``tell`` must not block.
+
+    ``decode`` makes the caller's object from JSON and may raise whatever it likes: see ``Undecodable``.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        decode: Decode[T],
+        tell: Callable[[Change[T]], None],
+        *,
+        clock: Clock,
+        backoff: Backoff,
+        selection: Selection = EVERYTHING,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._decode = decode
+        self._tell = tell
+        self._clock = clock
+        self._backoff = backoff
+        self._selection = selection
+        self._entries: dict[Key, Entry[T]] = {}
+        self._bad: dict[Key, str] = {}
+        self._envelopes = msgspec.json.Decoder(_Envelope)
+        self._synced = asyncio.Event()
+        self._heard_s: float | None = None
+        self._version = ""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
+
+    def get(self, key: Key) -> Entry[T] | None:
+        return self._entries.get(key)
+
+    def objects(self) -> Iterator[T]:
+        """All of them, in no order."""
+        return (entry.object for entry in self._entries.values())
+
+    @property
+    def undecodable(self) -> int:
+        """How many objects there are that we do not understand."""
+        return len(self._bad)
+
+    @property
+    def resource_version(self) -> str:
+        """All that happened up to here is known; empty before the first list."""
+        return self._version
+
+    @property
+    def synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Return when everything there was at the start is known."""
+        await self._synced.wait()
+
+    @property
+    def lag_s(self) -> float | None:
+        """Seconds since the server last told us anything; None before the first list.
+
+        A healthy watch has a bookmark about once a minute, so a few minutes mean that we look at the past.
+        """
+        return None if self._heard_s is None else self._clock.monotonic() - self._heard_s
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for change in follow_decoded(
+            self._client,
+            self._resource,
+            self._see,
+            clock=self._clock,
+            backoff=self._backoff,
+            selection=self._selection,
+            heard=self._hear,
+        ):
+            match change:
+                case Listed(items=items):
+                    self._replace(items)
+                case Upserted(item=seen):
+                    self._upsert(seen)
+                case Deleted(item=seen):
+                    self._remove(seen.key)
+
+    def _hear(self, version: str) -> None:
+        self._heard_s = self._clock.monotonic()
+        self._version = version
+
+    def _see(self, raw: bytes) -> _Seen[T]:
+        try:
+            meta = self._envelopes.decode(raw).metadata
+        except msgspec.MsgspecError as error:
+            # Not an object at all: something between us and the server spoke.
+            raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
+        key = Key(meta.namespace, meta.name)
+        known = self._entries.get(key)
+        if known is not None and known.resource_version == meta.resource_version and known.uid == meta.uid:
+            return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: nothing to decode anew
+        try:
+            made = self._decode(raw)
+        except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
+            return _Seen(key, meta.uid, meta.resource_version, None, " ".join(str(error).split()) or repr(error))
+        return _Seen(key, meta.uid, meta.resource_version, made)
+
+    def _replace(self, items: tuple[_Seen[T], ...]) -> None:
+        """A list is the whole truth: what is not in it is gone. Departures first, so that a quota is freed in time."""
+        there = {seen.key for seen in items}
+        for key in [key for key in (*self._entries, *self._bad) if key not in there]:
+            self._remove(key)
+        for seen in items:
+            self._upsert(seen)
+        if not self.synced:
+            self._synced.set()
+            self._tell(Synced())
+
+    def _upsert(self, seen: _Seen[T]) -> None:
+        old = self._entries.get(seen.key)
+        if old is not None and old.uid != seen.uid:
+            self._remove(seen.key)
+            old = None
+        if seen.object is None:
+            if self._bad.get(seen.key) != seen.resource_version:
+                self._bad[seen.key] = seen.resource_version
+                log.warning("%s %s: %s", self._resource.kind, "/".join(filter(None, seen.key)), seen.why)
+                self._tell(Undecodable(seen.key, seen.resource_version, seen.why))
+            return
+        self._bad.pop(seen.key, None)
+        if old is not None and old.resource_version == seen.resource_version:
+            return
+        new = self._entries[seen.key] = Entry(seen.object, seen.uid, seen.resource_version)
+        self._tell(Added(seen.key, new) if old is None else Changed(seen.key, old, new))
+
+    def _remove(self, key: Key) -> None:
+        self._bad.pop(key, None)
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._tell(Removed(key, old))

@@ -1,0 +1,96 @@
+"""What may be written, and what can become of it: the values between a caller and ``kube.writing.writer``."""
+
+import enum
+from collections.abc import Hashable
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from kube.errors import KubeError
+from kube.resources import Resource
+
+T = TypeVar("T")
+
+
+class Verb(enum.Enum):
+    CREATE = "create"
+    UPDATE = "update"
+    APPLY = "apply"
+    MERGE_PATCH = "merge"
+    JSON_PATCH = "json"
+    DELETE = "delete"
+
+
+class Write(Struct, Generic[T], frozen=True, kw_only=True):
+    """One write that somebody wants.
+
+    ``body`` is anything msgspec encodes, or a function that makes it when its turn has come (with the version that the
+    write before it left, say). ``kind`` is what the answer is decoded into. ``slot``: see the module. ``force`` is for
+    APPLY. DELETE's body is the uid that the object must have, or None.
+    """
+
+    verb: Verb
+    resource: Resource
+    name: str
+    body: Any
+    kind: type[T]
+    namespace: str | None = None
+    subresource: str | None = None
+    slot: Hashable = None
+    force: bool = True
+
+    @property
+    def lane(self) -> tuple[str, str, str, str]:
+        return self.resource.group, self.resource.plural, self.namespace or "", self.name
+
+
+class Written(Struct, Generic[T], frozen=True):
+    """It is done. ``object`` is the answer; None for DELETE."""
+
+    object: T | None
+    attempts: int = 1
+
+
+class Conflicted(Struct, frozen=True):
+    """409: somebody else wrote first, or the name is taken (``error.reason`` AlreadyExists)."""
+
+    error: KubeError
+    attempts: int = 1
+
+
+class Missing(Struct, frozen=True):
+    """404: no such object, namespace or kind."""
+
+    error: KubeError
+    attempts: int = 1
+
+
+class Refused(Struct, frozen=True):
+    """Never as it stands: invalid (400, 422 ...), or not allowed (401, 403)."""
+
+    error: KubeError
+    attempts: int = 1
+
+
+class Superseded(Struct, frozen=True):
+    """Never sent: a newer write of its slot has taken its place."""
+
+
+class Abandoned(Struct, frozen=True):
+    """Given up: not the leader any more, or closing. After an attempt whose answer was lost it may still be done."""
+
+    why: str
+    attempts: int = 0
+
+
+Outcome = Written[T] | Conflicted | Missing | Refused | Superseded | Abandoned
+
+
+class Observer(Protocol):
+    """Who counts. Called from the event loop; must not block or raise."""
+
+    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:
+        """One request was answered with ``status`` (200 for any success), or not answered (None)."""
+
+    def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:
+        """A write's outcome is known, ``waited_s`` after it was submitted."""

@@ -1,0 +1,1 @@
+"""Boards as data: products, MIG profiles and instances, wiring, loads, faults."""

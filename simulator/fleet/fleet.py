@@ -1,0 +1,93 @@
+"""A simulated fleet as structs: what the fleet file says, with everything filled in that it leaves out."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from simulator.boards.boards import Product
+from simulator.boards.loads import Load
+from simulator.boards.wiring import LinkEnd, Matrix
+from simulator.fleet.orders import TimedOrders
+from simulator.reading import InputError
+
+NAMED = 20
+"""Node names that a message lists."""
+
+
+class PciAddress(Struct, frozen=True):
+    """A PCI address; function is always 0."""
+
+    domain: int
+    bus: int
+    device: int
+
+    @property
+    def nvml(self) -> str:
+        """As NVML writes it: ``00000000:07:00.0``, upper case."""
+        return f"{self.domain:08X}:{self.bus:02X}:{self.device:02X}.0"
+
+    @property
+    def legacy(self) -> str:
+        """NVML's old, 16-character form."""
+        return f"{self.domain & 0xFFFF:04X}:{self.bus:02X}:{self.device:02X}.0"
+
+    @property
+    def sysfs(self) -> str:
+        """The folder's name below /sys/bus/pci/devices."""
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
+
+
+class GpuSpec(Struct, frozen=True, kw_only=True):
+    """One GPU as the fleet describes it; ``index`` is its place in the node and what events call it."""
+
+    index: int
+    product: Product
+    uuid: str
+    minor: int
+    pci: PciAddress
+    numa_node: int
+    serial: str
+    memory_mib: int
+    cluster_uuid: str | None
+    clique_id: int
+    links: tuple[LinkEnd, ...]
+    present: bool = True
+
+
+class NodeSpec(Struct, frozen=True, kw_only=True):
+    """One simulated node; ``levels`` are NVML_TOPOLOGY_* between GPUs, ``mig`` profile names by GPU index."""
+
+    name: str
+    gpus: tuple[GpuSpec, ...]
+    levels: Matrix
+    labels: dict[str, str]
+    allocatable: dict[str, str]
+    mig_enabled: frozenset[int]
+    mig: dict[int, tuple[str, ...]]
+    events: tuple[TimedOrders, ...]
+    loads: tuple[Load, ...]
+    stray_events: bool = False
+    """An event reaches one set, of another GPU where there is one; else every set that is registered for its GPU."""
+
+
+class Fleet(Struct, frozen=True):
+    """A whole fleet file; ``cuda`` is NVML's number (12080 for 12.8)."""
+
+    path: Path
+    driver: str
+    cuda: int
+    nodes: tuple[NodeSpec, ...]
+
+    def node(self, name: str | None) -> NodeSpec:
+        """The node of that name, or the only one. Raises InputError that lists the names."""
+        names = ", ".join(node.name for node in self.nodes[:NAMED]) + (", ..." if len(self.nodes) > NAMED else "")
+        if name is None:
+            if len(self.nodes) == 1:
+                return self.nodes[0]
+            raise InputError(f"{self.path}: found {len(self.nodes)} nodes and no node name, expected one of {names}")
+        found = next((node for node in self.nodes if node.name == name), None)
+        if found is None and len(self.nodes) == 1:
+            return self.nodes[0]
+        if found is None:
+            raise InputError(f"{self.path}: found no node {name!r}, expected one of {names}")
+        return found

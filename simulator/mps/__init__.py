@@ -1,0 +1,1 @@
+"""Stand-ins for the MPS control program and for one CUDA client."""

@@ -1,0 +1,259 @@
+"""The daemon's state at the API server: labels, GpuNode and Events, and nothing said twice."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from agent.cluster.apioutlet import ApiOutlet
+from agent.cluster.gpunode import GPU_NODES
+from agent.cluster.outlet import NoCluster
+from agent.config import Settings
+from agent.config.settings import EventSettings, LabelSettings
+from agent.health.events import XidSeen
+from agent.kubelet.podresources import Holder
+from agent.picture import Choices, Picture
+from deviceplugin.strategy import NodeAccess
+from inventory.ids import DeviceId, NodeName, ResourceName
+from kube.resources import EVENTS, NODES
+from kube.testing import FakeApiServer, VirtualClock, eventually
+from tests.agent.lab import Lab, fleet
+from tests.inventory.builders import gpu, node, uuid
+
+COUNT, STAMP, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gfd.timestamp", "nvidia.com/gpu.product"
+NODE = "node-1"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.create(NODES, NODE, {"metadata": {"labels": {"kubernetes.io/hostname": NODE}}})
+        yield server
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def kubeconfig(server: FakeApiServer, tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\n"
+        f"clusters: [{{name: test, cluster: {{server: '{server.config.server}'}}}}]\n"
+        "contexts: [{name: test, context: {cluster: test, user: test}}]\nusers: [{name: test, user: {}}]\n"
+    )
+    return path
+
+
+@pytest.fixture
+def settings(kubeconfig: Path, tmp_path: Path) -> Settings:
+    (tmp_path / "machine").write_text("DGX-1\n")
+    labels = LabelSettings(machine_type_file=tmp_path / "machine")
+    return Settings(node_name=NodeName(NODE), kubeconfig=kubeconfig, labels=labels)
+
+
+@pytest.fixture
+async def outlet(settings: Settings, clock: VirtualClock) -> AsyncIterator[ApiOutlet]:
+    outlet = ApiOutlet(settings, clock)
+    task = asyncio.create_task(outlet.run())
+    yield outlet
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def picture(gpus: int = 2) -> Picture:
+    picture = Picture(NodeName(NODE), Choices())
+    picture.discovered(
+        structs.replace(node([gpu(i) for i in range(gpus)]), name=NodeName(NODE), driver_version="570.1"),
+        NodeAccess(),
+        1.0,
+    )
+    return picture
+
+
+def labels(server: FakeApiServer) -> dict[str, str]:
+    found: dict[str, str] = server.get(NODES, NODE)["metadata"]["labels"]
+    return found
+
+
+def gpunode(server: FakeApiServer) -> Any:
+    return next((body for body in server.list_all(GPU_NODES)), None)
+
+
+def settled(outlet: ApiOutlet) -> Callable[[], bool]:
+    return lambda: outlet._publisher.settled
+
+
+async def test_labels_and_gpunode_appear_with_who_holds_what(outlet: ApiOutlet, server: FakeApiServer) -> None:
+    holder = Holder("team", "trainer", "main", ResourceName("nvidia.com/gpu"))
+    outlet.publish(picture(), {DeviceId(uuid(0)): holder})
+    await eventually(settled(outlet))
+    assert labels(server)[COUNT] == "2"
+    assert labels(server)["nvidia.com/gpu.machine"] == "DGX-1"
+    assert labels(server)["kubernetes.io/hostname"] == NODE
+    status = gpunode(server)["status"]
+    assert [device["uuid"] for device in status["devices"]] == [uuid(0), uuid(1)]
+    assert [device["health"]["state"] for device in status["devices"]] == ["Healthy", "Healthy"]
+    assert "trainer" in str(status)
+
+
+async def test_publishing_the_same_again_writes_nothing(
+    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+) -> None:
+    outlet.publish(picture(), {})
+    await eventually(settled(outlet))
+    before = len(server.requests)
+    for _ in range(5):
+        clock.advance(3)
+        outlet.publish(picture(), {})
+        assert settled(outlet)()
+    assert len(server.requests) == before
+
+
+async def test_gpunode_is_written_at_most_once_in_two_seconds_and_then_the_latest(
+    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+) -> None:
+    shown = picture()
+    outlet.publish(shown, {})
+    await eventually(settled(outlet))
+    before = len(server.seen("PATCH", "gpunodes"))
+    for xid in (48, 79, 74):
+        shown.apply(XidSeen(uuid(1), xid), 2.0)
+        outlet.publish(shown, {})
+    clock.advance(1.9)
+    await eventually(lambda: not settled(outlet)())
+    assert len(server.seen("PATCH", "gpunodes")) == before
+    clock.advance(0.2)
+    await eventually(settled(outlet))
+    assert len(server.seen("PATCH", "gpunodes")) == before + 1
+    health = gpunode(server)["status"]["devices"][1]["health"]
+    assert health["state"] == "Unhealthy"
+    assert len(health["reasons"]) == 3
+
+
+async def test_transitions_and_problems_become_events_unless_switched_off(
+    outlet: ApiOutlet, server: FakeApiServer, settings: Settings
+) -> None:
+    (change,) = picture().apply(XidSeen(uuid(1), 79), 5.0)
+    outlet.transition(change)
+    outlet.problem("GPU 0 matches no pattern")
+    await eventually(settled(outlet))
+    found = {event["reason"]: event for event in server.list_all(EVENTS)}
+    assert found.keys() == {"Xid79", "NotAsConfigured"}
+    assert found["Xid79"]["type"] == "Warning"
+    assert f"GPU {uuid(1)}: Healthy -> Unhealthy after 4 s" in found["Xid79"]["note"]
+    assert found["Xid79"]["regarding"]["name"] == NODE
+    outlet.reconfigure(structs.replace(settings, events=EventSettings(enabled=False)))
+    outlet.problem("another one")
+    assert settled(outlet)()
+    assert len(server.list_all(EVENTS)) == 2
+
+
+async def test_labels_that_are_switched_off_are_taken_away_and_gpunode_stays(
+    outlet: ApiOutlet, server: FakeApiServer, settings: Settings, clock: VirtualClock
+) -> None:
+    outlet.publish(picture(), {})
+    await eventually(settled(outlet))
+    outlet.reconfigure(structs.replace(settings, labels=LabelSettings(enabled=False)))
+    outlet.publish(picture(), {})
+    clock.advance(1.1)
+    await eventually(settled(outlet))
+    assert labels(server) == {"kubernetes.io/hostname": NODE}
+    assert gpunode(server) is not None
+
+
+async def test_before_anything_is_known_what_an_earlier_agent_said_still_holds(
+    outlet: ApiOutlet, server: FakeApiServer
+) -> None:
+    server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: "8"}}})
+    outlet.publish(Picture(NodeName(NODE), Choices()), {})
+    assert settled(outlet)()
+    assert labels(server)[COUNT] == "8"
+
+
+async def test_a_node_whose_gpus_are_all_gone_says_so(
+    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+) -> None:
+    shown = picture()
+    outlet.publish(shown, {})
+    await eventually(settled(outlet))
+    shown.discovered(structs.replace(shown.node, gpus=(), links=()), NodeAccess(), 2.0)
+    outlet.publish(shown, {})
+    clock.advance(2.1)
+    await eventually(settled(outlet))
+    assert PRODUCT not in labels(server)
+    assert gpunode(server)["status"].get("devices", []) == []
+
+
+async def test_the_timestamp_moves_once_in_its_interval_and_not_with_each_change(
+    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+) -> None:
+    outlet.publish(picture(2), {})
+    await eventually(settled(outlet))
+    first = labels(server)[STAMP]
+    clock.advance(30)
+    outlet.publish(picture(3), {})
+    await eventually(settled(outlet))
+    assert (labels(server)[COUNT], labels(server)[STAMP]) == ("3", first)
+    clock.advance(31)
+    outlet.publish(picture(3), {})
+    await eventually(settled(outlet))
+    assert int(labels(server)[STAMP]) == int(first) + 61
+
+
+async def test_an_outage_loses_nothing_but_what_was_overtaken(
+    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+) -> None:
+    server.down = True
+    shown = picture()
+    outlet.publish(shown, {})
+    (change,) = shown.apply(XidSeen(uuid(0), 79), 5.0)
+    outlet.transition(change)
+    outlet.publish(shown, {})
+    await eventually(lambda: len(server.requests) > 2)
+    server.down = False
+
+    def arrived() -> bool:
+        clock.advance(1)
+        return settled(outlet)()
+
+    await eventually(arrived)
+    assert gpunode(server)["status"]["devices"][0]["health"]["state"] == "Unhealthy"
+    assert [event["reason"] for event in server.list_all(EVENTS)] == ["Xid79"]
+    assert labels(server)[COUNT] == "2"
+
+
+def test_no_cluster_is_one_line_with_the_way_out(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(NoCluster, match=r"absent.*--kubeconfig none") as refused:
+        ApiOutlet(structs.replace(settings, kubeconfig=tmp_path / "absent"))
+    assert "\n" not in str(refused.value)
+
+
+async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
+    lab: Lab, server: FakeApiServer, kubeconfig: Path
+) -> None:
+    lab.power_on(fleet(2))
+    await lab.kubelet.start()
+    lab.flags["--kubeconfig"] = str(kubeconfig)
+    await lab.start(outlet=ApiOutlet(lab.settings()))
+    await lab.listed()
+    await lab.until(lambda: labels(server).get(COUNT) == "2" and gpunode(server) is not None)
+    lab.sim(gpu=1, xid=79)
+    await lab.until(lambda: lab.down() == {lab.uuid(1)})
+    lab.sim(gpu=1, reset=True)
+    await lab.restored(1)
+
+    def state() -> str:
+        found: str = gpunode(server)["status"]["devices"][1]["health"]["state"]
+        return found
+
+    reasons = {"Xid79", "ResetObserved", "ProbationPassed"}
+    await lab.until(lambda: {event["reason"] for event in server.list_all(EVENTS)} == reasons)
+    await lab.until(lambda: state() == "Healthy")

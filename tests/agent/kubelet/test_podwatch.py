@@ -1,0 +1,218 @@
+"""The node's pods off the API server, as far as they matter for devices; and an agent that goes by their plans."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.kubelet.plans import BoundPod, Demand
+from agent.kubelet.podresources import Holder
+from agent.kubelet.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
+from agent.telemetry.owners import PodContainer
+from inventory.ids import DeviceId, ResourceName
+from kube.client import Client
+from kube.resources import PODS
+from kube.testing import FakeApiServer, VirtualClock, eventually
+from tests.agent.lab import fleet, laboratory
+
+GPU = ResourceName("nvidia.com/gpu")
+FREE = [DeviceId(f"GPU-{i}") for i in range(4)]
+
+
+def body(
+    *limits: dict[str, Any], plan: str = "", node: str = "node-1", status: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    annotations = {"kueue.x-k8s.io/workload": "w", "someone/else": "x"} | (
+        {"tessera.dev/devices": plan} if plan else {}
+    )
+    containers = [{"name": f"c{i}", "resources": {"limits": one}} for i, one in enumerate(limits)]
+    return {
+        "metadata": {"annotations": annotations, **more},
+        "spec": {"nodeName": node, "containers": containers},
+        "status": status if status is not None else {"phase": "Pending"},
+    }
+
+
+def raw(given: dict[str, Any]) -> bytes:
+    given["metadata"] |= {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "42"}
+    return json.dumps(given).encode()
+
+
+def test_a_pod_says_what_it_asks_for_and_what_was_planned() -> None:
+    found = read(raw(body({"cpu": "1", "nvidia.com/gpu": "2"}, {"nvidia.com/gpu": 1}, plan="GPU-1, GPU-2,GPU-3")))
+    assert found == BoundPod(
+        uid="u",
+        key=("ns", "p"),
+        age=42,
+        demands=(Demand(GPU, 2), Demand(GPU, 1)),
+        plan=("GPU-1", "GPU-2", "GPU-3"),
+        workload="ns/w",
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        body({"cpu": "1", "memory": "1Gi"}),
+        body({"nvidia.com/gpu": "0"}),
+        body({"nvidia.com/gpu": "0.5"}),
+        body({"nvidia.com/gpu": "1"}, status={"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}),
+        body({"nvidia.com/gpu": "1"}, status={"phase": "Failed"}),
+        {"metadata": {}, "spec": {"containers": [{"name": "c"}]}},
+    ],
+)
+def test_pods_that_wait_for_no_device_are_passed_over(given: dict[str, Any]) -> None:
+    assert read(raw(given)) is IDLE
+
+
+class Watching:
+    """A PodWatch that follows a server, with time standing still."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.clock = VirtualClock()
+        self.watch = PodWatch(self.clock)
+        self._server = server
+        self._client = Client(server.config, user_agent="test", clock=self.clock)
+
+    async def __aenter__(self) -> PodWatch:
+        await self._client.__aenter__()
+        self._task = asyncio.create_task(self.watch.follow(self._client, "node-1", lambda: 0.5))
+        await eventually(lambda: self._server.watchers == 1)
+        return self.watch
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.__aexit__(None, None, None)
+
+
+async def test_the_plan_of_a_bound_pod_is_what_is_advised() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "elsewhere", body({GPU: "2"}, plan="GPU-0,GPU-1", node="node-2"), namespace="ns")
+        server.create(PODS, "here", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+        await eventually(lambda: len(watch.plans) == 1)
+        assert (await watch.advise(GPU, FREE, [], 2)).devices == ("GPU-2", "GPU-3")
+        server.delete(PODS, "here", namespace="ns")
+        await eventually(lambda: len(watch.plans) == 0)
+
+
+async def test_uid_and_labels_are_kept_of_pods_that_asked_for_devices_and_of_no_others() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        for name, resource in (("with", str(GPU)), ("without", "cpu")):
+            pod = body({resource: "1"})
+            pod["metadata"] = {**pod.get("metadata", {}), "labels": {"team": "a"}}
+            pod["status"] = {**pod.get("status", {}), "phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+            server.create(PODS, name, pod, namespace="ns")
+        await eventually(lambda: watch.containers.identity("ns", "with") is not None)
+        known = watch.containers.identity("ns", "with")
+        assert known is not None
+        assert known.labels == {"team": "a"}
+        assert known.uid == server.get(PODS, "with", namespace="ns")["metadata"]["uid"]
+        assert watch.containers.identity("ns", "without") is None
+        server.delete(PODS, "with", namespace="ns")
+        await eventually(lambda: watch.containers.identity("ns", "with") is None)
+
+
+async def test_a_request_that_overtakes_the_news_of_its_pod_waits_for_it() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+        await asyncio.sleep(0)
+        server.create(PODS, "other", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+        server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+        assert (await asking).devices == ("GPU-1",)
+
+
+async def test_a_request_that_no_news_explains_waits_a_moment_and_no_longer() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S + 0.1)
+            assert (await asking).devices == ()
+
+
+async def test_after_a_wait_in_vain_the_next_one_is_brief_until_a_pod_is_heard_of() -> None:
+    async with FakeApiServer() as server:
+        watching = Watching(server)
+        async with watching as watch:
+            for wait_s in (NEWS_S, BRIEF_S, BRIEF_S):
+                began_s = watching.clock.monotonic()
+                asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+                await eventually(lambda: watching.clock.next_wake_s is not None)
+                while not asking.done():
+                    watching.clock.advance(0.05)
+                    await asyncio.sleep(0)
+                assert watching.clock.monotonic() - began_s == pytest.approx(wait_s, abs=0.3)
+            server.create(PODS, "other", body({GPU: "2"}, plan="GPU-2,GPU-3"), namespace="ns")
+            await eventually(lambda: len(watch.plans) == 1)
+            asking = asyncio.create_task(watch.advise(GPU, FREE, [], 1))
+            await eventually(lambda: watching.clock.next_wake_s is not None)
+            watching.clock.advance(NEWS_S - 0.5)
+            server.create(PODS, "here", body({GPU: "1"}, plan="GPU-1"), namespace="ns")
+            assert (await asking).devices == ("GPU-1",)
+
+
+async def test_nothing_waits_where_there_is_no_api_server() -> None:
+    choice = await asyncio.wait_for(PodWatch(VirtualClock()).advise(GPU, FREE, [], 1), 60)
+    assert (choice.devices, choice.known) == ((), False)
+
+
+async def test_an_acknowledged_pod_asks_no_more() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "a", body({GPU: "1"}, plan="GPU-3"), namespace="ns")
+        await eventually(lambda: len(watch.plans) == 1)
+        server.merge(PODS, "a", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, namespace="ns")
+        await eventually(lambda: len(watch.plans) == 0)
+
+
+async def test_the_end_of_a_pod_that_held_devices_is_a_reason_to_look_who_holds_what() -> None:
+    async with FakeApiServer() as server, Watching(server) as watch:
+        freed: list[int] = []
+        watch.freed = lambda: freed.append(1)
+        for name in ("holder", "other", "removed"):
+            server.create(PODS, name, body({GPU: "1"}, status={"phase": "Running", "startTime": "x"}), namespace="ns")
+        watch.held({DeviceId(f"GPU-{name}"): Holder("ns", name, "c", GPU) for name in ("holder", "removed")})
+        for name in ("other", "holder"):
+            server.merge(PODS, name, {"status": {"phase": "Succeeded"}}, namespace="ns")
+        server.delete(PODS, "removed", namespace="ns")
+        await eventually(lambda: len(freed) == 2)
+
+
+def test_holders_are_told_by_pod() -> None:
+    watch = PodWatch(VirtualClock())
+    watch.plans.bound(BoundPod(uid="u", key=("ns", "p"), age=1, demands=(Demand(GPU, 1),)))
+    watch.held({DeviceId("GPU-0"): Holder("ns", "p", "c", GPU)})
+    assert len(watch.plans) == 0
+
+
+async def test_containers_are_known_by_their_ids_until_their_pod_is_gone() -> None:
+    one, other = "a" * 64, "b" * 64
+
+    def running(container_id: str) -> dict[str, Any]:
+        statuses = [{"name": "main", "containerID": f"containerd://{container_id}"}, {"name": "waiting"}]
+        return {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": statuses}
+
+    async with FakeApiServer() as server, Watching(server) as watch:
+        server.create(PODS, "a", body({}, status=running(one)), namespace="ns")
+        await eventually(lambda: watch.containers.container(one) == PodContainer("ns", "a", "main"))
+        server.merge(PODS, "a", {"status": running(other)}, namespace="ns")
+        await eventually(lambda: watch.containers.container(other) is not None)
+        assert watch.containers.container(one) is None
+        server.delete(PODS, "a", namespace="ns")
+        await eventually(lambda: len(watch.containers) == 0)
+
+
+async def test_the_agent_prefers_what_was_planned(short_folder: Path) -> None:
+    async with laboratory(short_folder) as lab:
+        endpoint = await lab.serve(fleet(4))
+        free = sorted(endpoint.devices)
+        planned = (free[3], free[0])
+        lab.agent.pods.plans.bound(
+            BoundPod(uid="u", key=("default", "p"), age=1, demands=(Demand(GPU, 2),), plan=planned)
+        )
+        grant = await lab.kubelet.allocate(GPU, 2, pod="p")
+        assert set(grant.devices) == set(planned)
+        assert len(lab.agent.pods.plans) == 0

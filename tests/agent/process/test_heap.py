@@ -1,0 +1,87 @@
+"""What the start has used up goes back, once; a scrape's text leaves nothing behind; what was written stays."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agent.process.heap import untouched
+
+LOOK = """
+from agent.process import heap
+heap.hold_little()
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+before = rss()
+large = [b"x" * 300_000 for _ in range(100)]
+kept = [b"x" * 1000 for _ in range(20)]
+middle = rss()
+del large
+print(middle - before, rss() - before)
+heap.give_back()
+"""
+
+
+def test_large_blocks_go_back_when_they_are_freed() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    held_kib, left_kib = map(int, done.stdout.split())
+    assert held_kib > 20_000
+    assert left_kib < 2_000
+
+
+PAGES = """
+import ctypes, ssl
+from agent.process import heap
+def resident(part):
+    found = [block for block in open("/proc/self/smaps").read().split("VmFlags") if part in block]
+    return sum(int(block.split("Rss:")[1].split()[0]) for block in found)
+ssl.create_default_context()
+before = resident("libcrypto")
+heap.give_back()
+after = resident("libcrypto")
+ssl.create_default_context()  # and it still works
+import decimal, grpc.aio
+print(before, after)
+"""
+
+
+def test_pages_of_libraries_that_only_the_start_needed_go_back_and_the_libraries_still_work() -> None:
+    done = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True)
+    before_kib, after_kib = map(int, done.stdout.split())
+    assert before_kib > 1_500
+    assert after_kib < before_kib / 2
+
+
+def smaps(
+    access: str = "r-xp", inode: int = 7, path: str = "/usr/lib/libssl.so.3", anonymous: int = 0, swap: int | None = 0
+) -> list[str]:
+    rows = [f"7f0000001000-7f0000003000 {access} 00004000 fe:00 {inode}                     {path}", "Size:    8 kB"]
+    rows += ["Private_Dirty:         0 kB", f"Anonymous:    {anonymous} kB"]
+    rows += [] if swap is None else [f"Swap:         {swap} kB", "SwapPss:      0 kB"]
+    return [*rows, "VmFlags: rd ex mr mw me"]
+
+
+def test_code_and_constants_that_nobody_wrote_to_go_back() -> None:
+    rows = [*smaps(), *smaps(access="r--p")]
+    assert list(untouched(rows)) == [(0x7F0000001000, 0x7F0000003000)] * 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        smaps(access="rw-p"),
+        smaps(access="rwxp"),
+        smaps(access="r--s"),
+        smaps(inode=0, path=""),
+        smaps(inode=0, path="[vdso]"),
+        smaps(path="/dev/nvidia0"),
+        smaps(path="/memfd:x (deleted)"),
+        smaps(anonymous=4),
+        smaps(swap=4),
+        smaps(swap=None),
+    ],
+)
+def test_nothing_else_goes_back(other: list[str]) -> None:
+    """Relocated constants above all: once dropped they would come back as they are in the file."""
+    assert list(untouched(other)) == []
+    assert len(list(untouched([*other, *smaps(), *other]))) == 1

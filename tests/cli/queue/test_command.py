@@ -1,0 +1,299 @@
+"""``tessera queue`` and ``tessera explain`` against a whole controller and an API server in this process."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import click.testing
+import pytest
+
+from cli.cluster import run
+from cli.explain.command import _row
+from cli.main import tessera
+from controller.config.settings import ControllerConfig
+from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
+from kube.errors import from_response
+from kube.resources import PODS
+from kube.testing import eventually
+from tests.cli.frontdoor import FrontDoor, front_door, kubeconfig
+from tests.controller.process.stage import CONFIG, HERE, Stage, config, stage
+
+
+def served() -> ControllerConfig:
+    """A configuration whose webhooks listen where nobody else does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return config(f"{CONFIG}webhook: {{host: 127.0.0.1, port: {free.getsockname()[1]}}}\n")
+
+
+class Shell:
+    """A person's shell beside a cluster; ``door`` is the API server's address."""
+
+    def __init__(self, scene: Stage, door: FrontDoor, file: Path) -> None:
+        self.scene = scene
+        self.door = door
+        self._file = file
+
+    async def run(self, *words: str, code: int = 0) -> click.testing.Result:
+        env = {"KUBECONFIG": str(self._file)}
+        result = await asyncio.to_thread(lambda: click.testing.CliRunner().invoke(tessera, words, env=env))
+        assert result.exit_code == code, result.output
+        return result
+
+    async def json(self, *words: str) -> Any:
+        return json.loads((await self.run(*words, "-o", "json")).stdout)
+
+
+@pytest.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    async with stage() as scene, front_door(scene.server) as door:
+        yield Shell(scene, door, kubeconfig(tmp_path, door.url))
+
+
+@asynccontextmanager
+async def busy(shell: Shell) -> AsyncIterator[None]:
+    """a holds both cpus of ``cq``; b (3 cpus, never) and c (2) wait. The controller is behind its Service."""
+    scene = shell.scene
+    scene.queue(cpus=2)
+    scene.queue("elsewhere", cpus=9)
+    async with scene.controller(served(), core_only=False) as process:
+        shell.door.ports["services/tessera-controller"] = process.listeners[HERE].port
+        scene.workload("a", 2)
+        scene.workload("o", 9, queue="lq-elsewhere")
+        await scene.until_admitted("a", "o")
+        scene.workload("b", 3)
+        scene.workload("c", 2)
+        await eventually(lambda: bool(scene.condition("b", "QuotaReserved") and scene.condition("c", "QuotaReserved")))
+        yield
+
+
+async def test_what_queues_have(shell: Shell) -> None:
+    async with busy(shell):
+        found = await shell.json("queue", "list")
+        assert found["source"] == "controller"
+        (queue, _) = found["clusterQueues"]
+        assert (queue["name"], queue["active"], queue["admitted"]) == ("cq", True, 1)
+        assert queue["quota"] == [{"flavor": "default", "name": "cpu", "nominalQuota": "2"}]
+        assert found["localQueues"][0]["name"] == "team/lq-cq"
+        lines = (await shell.run("queue", "list")).stdout.splitlines()
+        assert lines[2].split() == ["cq", "-", "open", "2", "1", "default", "cpu", "2", "2", "0", "0"]
+        assert "LocalQueues" in lines
+
+
+async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(shell: Shell) -> None:
+    async with busy(shell):
+        live = await shell.json("queue", "pending", "--queue", "cq")
+        here = await shell.json("queue", "pending", "--queue", "cq", "--offline")
+        assert (live.pop("source"), here.pop("source")) == ("controller", "computed here")
+        (queue,) = live["clusterQueues"]
+        assert [(one["workload"], one["position"], one["reason"]) for one in queue["pending"]] == [
+            ("team/b", 0, "ExceedsMaxQuota"),
+            ("team/c", 1, "WaitingForQuota"),
+        ]
+        for body in (live, here):
+            for one in body["clusterQueues"][0]["pending"]:
+                one.pop("parked")
+        assert here == live
+        text = (await shell.run("queue", "pending", "--local", "team/lq-cq")).stdout
+        assert "Needs 2 cpu of flavor default: 0 free, 2 more would do" in text
+        nobody = await shell.json("queue", "pending", "--local", "team/lq-cq", "--limit", "1")
+        assert len(nobody["clusterQueues"][0]["pending"]) == 1
+
+
+async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell) -> None:
+    async with busy(shell):
+        live = await shell.json("explain", "team/c")
+        here = await shell.json("explain", "c", "--offline")
+        for found in (live, here):
+            assert (found["state"], found["position"], found["reason"]) == ("Pending", 1, "WaitingForQuota")
+            (row,) = found["wouldAdmit"]["resources"]
+            assert [row[key] for key in ("needed", "available", "lacking", "atMost")] == ["2", "0", "2", "2"]
+            assert (row["quotaLeft"], row["borrowable"]) == ("0", "0")
+            (holder,) = row["heldBy"]
+            assert (holder["workload"], holder["clusterQueue"], holder["amount"]) == ("team/a", "cq", "2")
+        assert [one["reason"] for one in live["story"]] == ["WaitingForQuota"]
+        assert here["story"] == []
+        text = (await shell.run("explain", "c")).stdout
+        for part in (
+            "team/c: Pending, WaitingForQuota",
+            "number 2 in line",
+            "Who holds cpu of flavor default",
+            "Story",
+        ):
+            assert part in text
+        assert "team/a: Admitted" in (await shell.run("explain", "a")).stdout
+
+
+async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
+    async with busy(shell):
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        shell.scene.server.merge(WORKLOADS, "c", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
+        found = await shell.json("explain", "team/train")
+        assert (found["workload"], found["job"]) == ("team/c", "Job train")
+        shell.scene.server.create(JOBS, "free", {"metadata": {}}, namespace="team")
+        said = (await shell.run("explain", "free", code=1)).stderr
+        assert said == (
+            "Error: WORKLOAD: found team/free, a Job without the label kueue.x-k8s.io/queue-name: it is in no queue\n"
+        )
+        assert "expected a Workload or a job that exists" in (await shell.run("explain", "nobody", code=1)).stderr
+
+
+async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Shell) -> None:
+    shell.scene.queue(cpus=1)
+    shell.scene.workload("big", 2)
+    result = await shell.run("explain", "big", "-o", "json")
+    assert "note: the controller cannot be reached (it answered 503: no endpoints available" in result.stderr
+    assert "default configuration counts" in result.stderr
+    found = json.loads(result.stdout)
+    assert (found["source"], found["reason"]) == ("computed here", "ExceedsMaxQuota")
+
+
+async def test_a_replica_that_follows_is_left_for_the_one_that_leads(shell: Shell) -> None:
+    scene = shell.scene
+    scene.queue()
+    async with scene.controller(served(), elect=True, core_only=False, name="pod-1_a1b2") as first:
+        await eventually(lambda: first.core is not None)
+        async with scene.controller(served(), elect=True, core_only=False, name="pod-2_c3d4") as second:
+            await eventually(lambda: second.leader is not None and "pod-1" in second.leader)
+            shell.door.ports = {
+                "services/tessera-controller": second.listeners[HERE].port,
+                "pods/pod-1": first.listeners[HERE].port,
+            }
+            ports = [{"name": "web", "containerPort": 9000}]
+            scene.server.create(PODS, "pod-1", {"spec": {"containers": [{"ports": ports}]}}, namespace="tessera-system")
+            assert (await shell.json("queue", "list"))["source"] == "controller"
+            assert "pods/pod-1:9000/api/v1/queues" in shell.door.asked
+
+
+async def test_a_url_is_asked_as_it_is(shell: Shell) -> None:
+    shell.scene.queue()
+    async with shell.scene.controller(served(), core_only=False) as process:
+        url = f"http://127.0.0.1:{process.listeners[HERE].port}/"
+        assert (await shell.json("queue", "list", "--server", url))["source"] == "controller"
+    assert shell.door.asked == []
+
+
+async def test_queues_stop_drain_and_resume(shell: Shell) -> None:
+    shell.scene.queue()
+    server = shell.scene.server
+
+    def policies() -> tuple[str, str]:
+        cluster = server.get(CLUSTER_QUEUES, "cq")["spec"]
+        local = server.get(LOCAL_QUEUES, "lq-cq", namespace="team")["spec"]
+        return cluster.get("stopPolicy", ""), local.get("stopPolicy", "")
+
+    assert (await shell.run("queue", "stop", "cq")).stdout == "ClusterQueue cq: stopPolicy Hold (was None)\n"
+    await shell.run("queue", "stop", "team/lq-cq", "--drain")
+    assert policies() == ("Hold", "HoldAndDrain")
+    body = await shell.json("queue", "resume", "team/lq-cq")
+    assert (body["kind"], body["stopPolicy"], body["before"]) == ("LocalQueue", "None", "HoldAndDrain")
+    assert policies() == ("Hold", "None")
+    assert (await shell.run("queue", "resume", "cq")).stdout.endswith("(was Hold)\n")
+    assert "expected a ClusterQueue that exists" in (await shell.run("queue", "stop", "no", code=1)).stderr
+
+
+async def test_a_workload_in_a_stopped_queue_is_told_so(shell: Shell) -> None:
+    async with busy(shell):
+        await shell.run("queue", "stop", "cq")
+        for words in (("c",), ("c", "--offline")):
+            text = (await shell.run("explain", *words)).stdout
+            assert text.splitlines()[0] == "team/c: Pending, Suspended"
+            assert "The ClusterQueue is stopped (Hold)" in text
+        text = (await shell.run("queue", "pending")).stdout
+        assert text.splitlines()[-1] == "The ClusterQueue is stopped (Hold)"
+
+
+EVERYBODYS = r"/kueue\.x-k8s\.io/v1beta2/\w+$|/api/v1/nodes$"
+"""Lists over all namespaces, and of what belongs to none."""
+
+
+async def test_an_account_of_one_namespace_is_answered_without_who_holds_it(shell: Shell) -> None:
+    async with busy(shell):
+        shell.door.forbidden = EVERYBODYS
+        told = await shell.run("explain", "c")
+        assert told.stdout.splitlines()[0] == "team/c: Pending, WaitingForQuota"
+        assert "What would admit it" in told.stdout
+        assert "Who holds" not in told.stdout
+        assert "note: who holds it is not shown: GET /api" in told.stderr
+
+
+async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_the_workload_says(shell: Shell) -> None:
+    async with busy(shell):
+        shell.door.forbidden = f"{EVERYBODYS}|/proxy/"
+        shown = await shell.run("explain", "c")
+        assert shown.stderr.splitlines()[-1].startswith("note: you may not read the queues")
+        assert "computed here" not in shown.stderr
+        told = shown.stdout.splitlines()
+        assert told[:2] == ["team/c: Pending, WaitingForQuota", "ClusterQueue cq by LocalQueue lq-cq, priority 0"]
+        assert told[2].startswith("Needs 2 cpu")
+        found = await shell.json("explain", "a")
+        assert (found["source"], found["state"], found["clusterQueue"]) == ("the Workload's status", "Admitted", "cq")
+        shell.door.forbidden = "."
+        assert "forbidden" in (await shell.run("explain", "c", code=1)).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("queue", "pending", "--queue", "no"), 1, "--queue: found 'no', expected a ClusterQueue's name"),
+        (("queue", "pending", "--local", "no"), 2, "--local: found 'no', expected NAMESPACE/NAME"),
+        (("queue", "pending", "--local", "a/b"), 1, "expected a LocalQueue that exists"),
+        (("queue", "pending", "--local", "a/b", "--queue", "c"), 2, "found both, expected one"),
+        (("queue", "pending", "--local", "a/b/c"), 2, "--local: found 'a/b/c', expected NAMESPACE/NAME"),
+        (("queue", "stop", ""), 2, "found '', expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"),
+        (("queue", "resume", "a/b/c"), 2, "found 'a/b/c', expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"),
+        (("explain", "a/b/c"), 2, "found 'a/b/c', expected NAME or NAMESPACE/NAME"),
+        (("queue", "list", "--controller", "tessera"), 2, "found 'tessera', expected NAMESPACE/SERVICE"),
+        (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected http://HOST:PORT or https://HOST"),
+        (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: found no such file, expected a kubeconfig file"),
+        (("queue", "list", "--offline", "--config", "/nowhere"), 1, "/nowhere: found no such file or directory"),
+    ],
+)
+async def test_mistakes_are_one_line(shell: Shell, words: tuple[str, ...], code: int, said: str) -> None:
+    shell.scene.queue()
+    assert said in (await shell.run(*words, code=code)).stderr
+
+
+async def test_an_api_server_that_is_away_is_one_line(shell: Shell) -> None:
+    shell.scene.server.down = True
+    (error,) = (await shell.run("queue", "list", code=1)).stderr.splitlines()
+    assert error.startswith("Error: the API server cannot be reached: GET /api")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, b"404 page not found\n", "this cluster does not have the kind: are Tessera's CRDs installed"),
+        (404, b'{"kind": "Status", "reason": "NotFound", "message": "no such cq"}', "GET /apis/x: 404 no such cq"),
+        (401, b'{"kind": "Status", "reason": "Unauthorized", "message": "Unauthorized"}', "expected credentials in"),
+        (403, b'{"kind": "Status", "reason": "Forbidden", "message": "you may not"}', "GET /apis/x: 403 you may not"),
+    ],
+)
+def test_what_the_api_server_refuses_is_said_with_what_to_do(status: int, body: bytes, said: str) -> None:
+    async def refused() -> None:
+        raise from_response("GET /apis/x", status, body)
+
+    with pytest.raises(click.ClickException) as failed:
+        run(refused())
+    assert said in failed.value.message
+    assert "\n" not in failed.value.message
+
+
+def test_what_is_lacking_is_written_like_what_is_needed() -> None:
+    given = {"resource": "memory", "needed": "512Gi", "nominal": "256Gi", "used": "64Gi", "available": "192Gi"}
+    row = _row(_Nobody(), "cq", {"flavor": "f"}, given)  # type: ignore[arg-type]
+    assert (row["lacking"], row["quotaLeft"], row["borrowable"]) == ("320Gi", "192Gi", "0")
+    row = _row(_Nobody(), "cq", {"flavor": "f"}, {**given, "needed": "1500m", "available": "1", "used": "255Gi"})  # type: ignore[arg-type]
+    assert row["lacking"] == "500m"
+
+
+class _Nobody:
+    """An engine in which nobody holds anything."""
+
+    def held_by(self, *_: str) -> list[Any]:
+        return []

@@ -1,0 +1,114 @@
+"""A preemptor that waits for its victims is not tried anew in every cycle; nothing comes of it but the time saved."""
+
+from collections.abc import Mapping
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine.claims.verdicts import Verdicts
+from controller.engine.cycle.nomination import Nominator
+from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.queues.entry import Entry
+from controller.engine.quota.queuestate import Holder
+from tests.controller.engine.contention import Story, full_nodes, full_queues
+from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+
+CLAIMS = BeyondPeer(reserve_for_preemptor=True)
+WITHIN = {"withinClusterQueue": "LowerPriority"}
+
+
+@given(full_queues() | full_nodes(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
+    recall = Verdicts.recall
+
+    def noting(self: Verdicts, entry: Entry, holders: Mapping[WorkloadKey, Holder]) -> bool:
+        stands = recall(self, entry, holders)
+        assert not stands or (entry.targets and all(target.holder.evicted for target in entry.targets))
+        return stands
+
+    with patch.object(Verdicts, "recall", noting):
+        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=CLAIMS))
+
+
+def two_queues() -> World:
+    world = World(EngineConfig(beyond=CLAIMS))
+    world.put(flavor())
+    for name in ("a", "b"):
+        world.put(cluster_queue(name, 4, preemption=WITHIN), local_queue(name))
+    world.put(workload("low", "a", 4))
+    world.settle()
+    world.put(workload("preemptor", "a", 4, priority=1))
+    world.settle()
+    assert world.condition("low", "Evicted") == "True/Preempted"
+    return world
+
+
+def nominated(world: World) -> list[str]:
+    """Who is tried in the next cycles."""
+    tried: list[str] = []
+    nominate = Nominator.nominate
+
+    def noting(self: Nominator, entry: Entry, now_s: float) -> bool:
+        tried.append(entry.key)
+        return nominate(self, entry, now_s)
+
+    with patch.object(Nominator, "nominate", noting):
+        world.settle()
+    return tried
+
+
+def test_a_preemptor_is_not_tried_while_its_victims_are_still_there() -> None:
+    world = two_queues()
+    world.put(workload("elsewhere", "b", 1))
+    assert nominated(world) == ["ns/elsewhere"]
+    world.stop_evicted()
+    assert nominated(world) == ["ns/preemptor", "ns/low"]
+    assert world.running() == {"preemptor", "elsewhere"}
+
+
+def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last() -> None:
+    world = World(EngineConfig(beyond=CLAIMS))
+    world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
+    world.put(*(workload(f"low-{number}", "a", 2) for number in range(3)))
+    world.settle()
+    world.put(workload("preemptor", "a", 6, priority=1))
+    world.settle()
+    for number in range(2):
+        world.stop_evicted(limit=1)
+        assert "ns/preemptor" not in nominated(world), f"{number + 1} gone"
+        (verdict,) = world.engine.beyond._verdicts._verdicts.values()
+        assert len(verdict.targets) == 2 - number
+    world.stop_evicted(limit=1)
+    assert "ns/preemptor" in nominated(world)
+    assert world.running() == {"preemptor"}
+
+
+def test_a_preemptor_is_tried_anew_when_somebody_else_has_left_with_a_victim() -> None:
+    world = World(EngineConfig(beyond=CLAIMS))
+    world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
+    world.put(*(workload(f"low-{number}", "a", 2) for number in range(2)), workload("equal", "a", 2, priority=1))
+    world.settle()
+    world.put(workload("preemptor", "a", 4, priority=1))
+    world.settle()
+    world.stop_evicted(limit=1)
+    world.finish("equal")
+    assert "ns/preemptor" in nominated(world)
+    assert "preemptor" in world.running()
+
+
+def test_a_preemptor_is_tried_anew_when_its_queue_gets_more_quota() -> None:
+    world = two_queues()
+    world.put(cluster_queue("a", 8, preemption=WITHIN))
+    assert "ns/preemptor" in nominated(world)
+    assert world.running() == {"low", "preemptor"}
+
+
+def test_nothing_is_remembered_of_a_preemptor_that_is_gone() -> None:
+    world = two_queues()
+    verdicts = world.engine.beyond._verdicts
+    assert len(verdicts) == 1
+    world.delete("preemptor")
+    assert len(verdicts) == 0

@@ -1,0 +1,153 @@
+"""Pod groups that are sent to nodes, and those of a Volcano PodGroup, as claims."""
+
+from controller.jobframework.deviceplan import DEVICES
+from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
+from tests.controller.jobs.model import lookups
+from tests.controller.jobs.podworld import PodWorld, group, member, pod
+
+
+def devices(world: PodWorld) -> dict[str, str]:
+    return {name: world.pods[name]["metadata"]["annotations"].get(DEVICES, "") for name in sorted(world.running())}
+
+
+class TestPlacedGroup:
+    def ranked(self, size: int) -> PodWorld:
+        world = PodWorld(*(member(f"p{i}", size, labels={POD_INDEX: str(size - 1 - i)}) for i in range(size)))
+        world.settle()
+        return world
+
+    def test_goes_by_rank_to_its_places(self) -> None:
+        world = self.ranked(4)
+        world.admit(hosts={"h1": 1, "h2": 2, "h3": 1})
+        world.settle()
+        assert world.hosts() == {"p3": "h1", "p2": "h2", "p1": "h2", "p0": "h3"}
+
+    def test_each_pod_is_told_its_planned_devices_and_a_replacement_those_that_are_left(self) -> None:
+        world = PodWorld(*(member(f"p{i}", 3, labels={POD_INDEX: str(i)}) for i in range(3)))
+        plan = {"n1": [("g1", "g2"), ("g3", "g4")], "n2": [("g5",)]}
+        world.lookups = lookups(device_plan=lambda _key, _set, node: plan[node])
+        world.settle()
+        world.admit(hosts={"n1": 2, "n2": 1})
+        world.settle()
+        assert devices(world) == {"p0": "g1,g2", "p1": "g3,g4", "p2": "g5"}
+        world.end("p0", "Failed")
+        world.create(member("again", 3, labels={POD_INDEX: "0"}, notes={DEVICES: "invented"}))
+        world.settle()
+        assert devices(world) == {"again": "g1,g2", "p1": "g3,g4", "p2": "g5"}
+
+    def test_a_replacement_goes_where_the_failed_one_was(self) -> None:
+        for labels in ({}, {POD_INDEX: "1"}):
+            world = self.ranked(3) if labels else group(3)
+            world.admit(hosts={"h1": 1, "h2": 1, "h3": 1})
+            world.settle()
+            failed = next(name for name, host in world.hosts().items() if host == "h2")
+            succeeded = next(name for name, host in world.hosts().items() if host == "h1")
+            world.end(succeeded, "Succeeded")
+            world.end(failed, "Failed")
+            world.create(member("again", 3, labels=labels))
+            world.settle()
+            assert world.hosts()["again"] == "h2"
+
+    def test_evicted_with_some_done_it_does_not_ask_for_the_node_on_which_these_ran(self) -> None:
+        """What a pod was let go with stands in its spec for good."""
+        world = group(2)
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.settle()
+        before = world.workload["spec"]["podSets"]
+        world.end("p0", "Succeeded")
+        world.evict()
+        for _ in range(20):
+            world.step()
+            assert world.workload["spec"]["podSets"] == before
+        world.create(member("n1", 2))
+        world.settle()
+        assert world.workload["spec"]["podSets"] == before
+
+    def test_a_replacement_waits_until_the_place_is_left(self) -> None:
+        world = group(2)
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.settle()
+        world.delete("p0")
+        world.create(member("again", 2))
+        world.step()
+        world.step()
+        assert world.free() == {"p0", "p1"}
+        world.settle()
+        assert world.hosts() == {"again": "h1", "p1": "h2"}
+
+    def test_two_of_one_rank_do_not_wait_for_ever(self) -> None:
+        world = PodWorld(*(member(f"p{i}", 2, labels={POD_INDEX: "0"}) for i in range(2)))
+        world.settle()
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.settle()
+        assert world.hosts() == {"p0": "h1", "p1": "h2"}
+
+    def test_none_goes_while_one_would_have_an_unhealthy_node(self) -> None:
+        world = group(2)
+        world.admit(hosts={"h1": 1, "h2": 1})
+        world.workload["status"]["unhealthyNodes"] = [{"name": "h2"}]
+        world.settle()
+        assert world.free() == set()
+        world.workload["status"]["unhealthyNodes"] = []
+        world.settle()
+        assert set(world.hosts().values()) == {"h1", "h2"}
+
+
+class TestVolcanoGroup:
+    def world(self, pods: int, min_member: int | None, notes: dict[str, str] | None = None) -> PodWorld:
+        world = PodWorld(
+            *(pod(f"p{i}", notes={"scheduling.k8s.io/group-name": "v", **(notes or {})}) for i in range(pods))
+        )
+        world.pod_group = None if min_member is None else {"spec": {"minMember": min_member}}
+        world.settle()
+        return world
+
+    def test_is_as_many_pods_as_its_pod_group_takes_at_least(self) -> None:
+        assert self.world(2, 3).workloads == {}
+        world = self.world(3, 3)
+        assert (world.workload["metadata"]["name"], world.sizes()) == ("v", [3])
+
+    def test_without_its_pod_group_is_refused(self) -> None:
+        assert "no PodGroup 'v'" in self.world(1, None).refusals[0]
+
+    def test_further_pods_are_kept_and_wait(self) -> None:
+        world = self.world(4, 3)
+        world.admit()
+        world.settle()
+        assert world.running() == {"p0", "p1", "p2"}
+        assert set(world.pods) == {"p0", "p1", "p2", "p3"}
+        world.end("p0", "Failed")
+        world.settle()
+        assert world.running() == {"p1", "p2", "p3"}
+
+    def test_with_a_total_it_may_run_with_fewer_down_to_min_member(self) -> None:
+        world = self.world(4, 2, {GROUP_TOTAL: "4"})
+        (one,) = world.workload["spec"]["podSets"]
+        assert (one["count"], one["minCount"]) == (4, 2)
+        world.admit(count=3)
+        world.settle()
+        assert world.running() == {"p0", "p1", "p2"}
+        assert world.has("PodsReady")
+        assert not world.has("WaitingForReplacementPods")
+
+    def test_a_pod_of_another_shape_is_not_deleted_either(self) -> None:
+        world = self.world(2, 2)
+        world.admit()
+        world.settle()
+        world.end("p0", "Failed")
+        world.create(pod("other", cpu="7", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.running() == {"p1"}
+        assert "other" in world.pods
+        world.create(pod("same", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.settle()
+        assert world.running() == {"p1", "same"}
+
+    def test_those_that_run_are_the_group_whoever_is_older(self) -> None:
+        world = self.world(2, 2)
+        world.admit()
+        world.settle()
+        world.create(pod("older", notes={"scheduling.k8s.io/group-name": "v"}))
+        world.pods["older"]["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
+        world.settle()
+        assert world.running() == {"p0", "p1"}

@@ -1,0 +1,113 @@
+"""What a running controller serves: metrics, probes, explanations."""
+
+import json
+from typing import Any
+
+import aiohttp
+
+from controller.engine.model.resources import ClusterQueueName
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.webhooks.injection import CRDS, PLACEHOLDER
+from controller.webhooks.keeper import SECRETS
+from kube.testing import eventually
+from tests.controller.process.stage import HERE, stage
+
+
+async def get(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_metrics_probes_and_explanations_of_a_leader() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(core_only=False) as process:
+            scene.workload("a", 2)
+            await scene.until_admitted("a")
+            scene.workload("b", 1)
+            scene.workload("c", 2)
+            await eventually(lambda: scene.condition("b", "QuotaReserved") != "")
+            # The first is told while the second may still be on its way.
+            queues = scene.core.engine.state.queues
+            await eventually(lambda: len(list(queues.parked(ClusterQueueName("cq")))) == 2)
+            port = process.listeners[HERE].port
+            assert await get(port, "/healthz") == (200, "ok\n")
+            assert await get(port, "/readyz") == (200, "ok\n")
+            status, text = await get(port, "/metrics")
+            assert status == 200
+            for line in (
+                'kueue_admitted_workloads_total{cluster_queue="cq",priority_class="",replica_role="standalone"} 1',
+                'kueue_pending_workloads{cluster_queue="cq",status="inadmissible",replica_role="standalone"} 2',
+                'kueue_cluster_queue_status{cluster_queue="cq",status="active",replica_role="standalone"} 1',
+            ):
+                assert line in text.splitlines()
+
+            async def ask(path: str) -> Any:
+                return json.loads((await get(port, path))[1])
+
+            why = await ask("/api/v1/explain?workload=team/b")
+            assert why["state"] == "Pending"
+            assert why["position"] == 0
+            assert why["decision"]["reason"] == "WaitingForQuota"
+            (short,) = why["decision"]["wouldAdmit"]["resources"]
+            assert (short["needed"], short["available"], short["used"]) == ("1", "0", "2")
+            running = await ask("/api/v1/explain?workload=team/a")
+            assert running["state"] == "Admitted"
+            assert running["admission"]["clusterQueue"] == "cq"
+            (queue,) = (await ask("/api/v1/queues"))["clusterQueues"]
+            assert queue["pending"] == {"active": 0, "parked": 2}
+            items = (await ask("/api/v1/pending?clusterQueue=cq"))["items"]
+            assert [one["workload"] for one in items] == ["team/b", "team/c"]
+            assert [one["parked"] for one in items] == [True, True]
+            assert (await get(port, "/api/v1/explain?workload=nobody"))[0] == 404
+            assert (await get(port, "/api/v1/pending?clusterQueue=cq&limit=x"))[0] == 400
+
+
+async def test_the_series_of_a_deleted_queue_go_with_it() -> None:
+    async with stage() as scene:
+        scene.queue()
+        scene.queue("other")
+        async with scene.controller(core_only=False) as process:
+            scene.workload("a", 1)
+            scene.workload("b", 1, queue="lq-other")
+            await scene.until_admitted("a", "b")
+            counted = "kueue_admitted_workloads_total{cluster_queue="
+            await eventually(lambda: counted + '"cq"' in process.exposition())
+            scene.server.delete(WORKLOADS, "a", namespace="team")
+            scene.server.delete(LOCAL_QUEUES, "lq-cq", namespace="team")
+            scene.server.delete(CLUSTER_QUEUES, "cq")
+            await eventually(lambda: 'name="lq-cq"' not in process.exposition(), what="the local queue's series")
+            await eventually(lambda: counted + '"cq"' not in process.exposition(), what="the queue's series")
+            assert counted + '"other"' in process.exposition()
+
+
+async def test_a_follower_names_who_leads() -> None:
+    async with stage() as scene:
+        scene.queue()
+        async with scene.controller(elect=True, name="first") as first:
+            await eventually(lambda: first.core is not None)
+            async with scene.controller(elect=True, core_only=False, name="second") as second:
+                await eventually(lambda: second.leader is not None and "first" in second.leader)
+                status, text = await get(second.listeners[HERE].port, "/api/v1/queues")
+                assert status == 503
+                assert "first" in json.loads(text)["leader"]
+
+
+async def test_every_replica_serves_the_webhook_and_the_crds_are_told() -> None:
+    async with stage() as scene:
+        scene.queue()
+        name = "workloads.kueue.x-k8s.io"
+        webhook = {"clientConfig": PLACEHOLDER.client_config("/convert"), "conversionReviewVersions": ["v1"]}
+        conversion = {"strategy": "Webhook", "webhook": webhook}
+        scene.server.create(CRDS, name, {"metadata": {}, "spec": {"conversion": conversion}})
+
+        def told() -> dict[str, Any]:
+            found: dict[str, Any] = scene.server.get(CRDS, name)["spec"]["conversion"]["webhook"]["clientConfig"]
+            return found
+
+        async with scene.controller(core_only=False):
+            await eventually(lambda: "caBundle" in told())
+            assert told()["service"]["name"] == "tessera-controller-webhook"
+            assert told()["service"]["namespace"] == "tessera-system"
+        secret = scene.server.get(SECRETS, "tessera-controller-webhook", namespace="tessera-system")
+        assert {"tls.crt", "tls.key", "ca.crt"} <= set(secret["data"])

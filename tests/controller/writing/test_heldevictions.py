@@ -1,0 +1,305 @@
+"""Evictions for a preemptor are held for a moment: who ends meanwhile is not evicted, and nobody is held twice."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine.conditions.decisions import Decision, Event, Evicted
+from controller.engine.conditions.evictionstatus import evicted
+from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import Workload
+from controller.watching.ledger import Kept, Ledger
+from controller.writing.decisioncarrier import Carrier
+from controller.writing.workloadwrites import Result, Then
+from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
+
+HOLD_S = 0.5
+GPUS = 4
+PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+
+
+class Scene:
+    """The engine, and a Carrier whose writes go in at once. Time stands still until ``pass_s``."""
+
+    def __init__(self, hold_s: float = HOLD_S) -> None:
+        self.world = World()
+        self.engine, self.ledger = self.world.engine, Ledger()
+        self.told: list[str] = []
+        """Evictions that were written, as ``victim for preemptor``."""
+        self._alarms: list[tuple[float, Callable[[], None]]] = []
+        self._version = 0
+        self.carrier = Carrier(
+            self.engine,
+            self.ledger,
+            self,  # type: ignore[arg-type]
+            self,
+            now=lambda: self.world.now_s,
+            later=lambda seconds, call: self._alarms.append((self.world.now_s + seconds, call)),
+            hold_s=lambda: hold_s,
+        )
+        self.world.put(flavor(), cluster_queue("cq", GPUS, preemption=PREEMPTION), local_queue("cq"))
+
+    # -- stands in for WorkloadWrites and for who listens ------------------------------------------------------------
+
+    def status(self, _kept: Kept, after: Workload, then: Then) -> None:
+        self.put(after)
+        then(Result.WRITTEN, "")
+
+    def carried_out(self, decision: Decision, _after: Workload) -> None:
+        if isinstance(decision, Evicted) and decision.by is not None:
+            self.told.append(f"{_name(decision.key)} for {_name(decision.by.key)}")
+
+    def events(self, events: tuple[Event, ...]) -> None: ...
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def put(self, given: Workload) -> None:
+        self._version += 1
+        version = msgspec.structs.replace(given.metadata, resource_version=str(self._version))
+        given = msgspec.structs.replace(given, metadata=version)
+        self.ledger.observe(given)
+        self.world.put(given)
+
+    def arrive(self, name: str, gpus: int, *, priority: int, queue: str = "cq") -> None:
+        self.put(workload(name, queue, gpus, priority=priority, created_s=int(self.world.now_s - NOW_S)))
+        self.decide()
+
+    def end(self, name: str) -> None:
+        self.ledger.forget(_key(name), f"uid-{name}")
+        self.world.finish(name)
+        self.decide()
+
+    def delete(self, name: str) -> None:
+        self.ledger.forget(_key(name), f"uid-{name}")
+        self.world.delete(name)
+        self.decide()
+
+    def stop_evicted(self) -> None:
+        """Their jobs have stopped, as they were told."""
+        leaving = self.world.leaving()
+        self.world.stop_evicted()
+        for one in leaving:
+            self.put(self.world.workloads[_key(one.metadata.name)])
+        self.decide()
+
+    def pass_s(self, seconds: float) -> None:
+        self.world.now_s += seconds
+        for due in [one for one in self._alarms if one[0] <= self.world.now_s]:
+            self._alarms.remove(due)
+            due[1]()
+        self.decide()
+
+    def decide(self) -> None:
+        """All that there is to decide now."""
+        for _ in range(100):
+            if self.engine.settled(self.world.now_s):
+                return
+            for one in self.engine.cycle(self.world.now_s).made:
+                self.carrier.carry_out(one)
+            self.engine.validate()
+        raise AssertionError("still deciding after 100 cycles")
+
+    @property
+    def running(self) -> set[str]:
+        """Who holds quota and was not told to go, held back or not."""
+        return {_name(key) for key, holder in self.engine.state.cluster.holders.items() if not holder.evicted}
+
+
+def _key(name: str) -> WorkloadKey:
+    return WorkloadKey(f"ns/{name}")
+
+
+def _name(key: str) -> str:
+    return key.removeprefix("ns/")
+
+
+def test_a_victim_that_ends_meanwhile_is_not_evicted() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(0.4)
+    assert scene.told == []
+    scene.end("low")
+    assert scene.running == {"high"}
+    scene.pass_s(1.0)
+    assert (scene.told, len(scene.carrier.held)) == ([], 0)
+
+
+def test_one_that_goes_on_is_evicted_when_the_moment_is_over() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(HOLD_S)
+    assert scene.told == ["low for high"]
+
+
+def test_without_a_hold_it_is_evicted_at_once() -> None:
+    scene = Scene(hold_s=0.0)
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    assert scene.told == ["low for high"]
+
+
+def test_only_those_are_evicted_who_are_still_needed() -> None:
+    scene = Scene()
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 2, priority=2)
+    (spared, *_) = sorted(scene.running)
+    assert len(scene.carrier.held) == 2
+    scene.end(spared)
+    scene.pass_s(HOLD_S)
+    assert len(scene.told) == 1, "there is room for a half of it already"
+
+
+def test_while_it_is_held_nobody_of_its_queue_takes_what_becomes_free() -> None:
+    scene = Scene()
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.arrive("late", 1, priority=1)
+    for name in "abcd":
+        assert "late" not in scene.running
+        scene.end(name)
+    assert scene.running == {"high"}
+    assert scene.told == []
+
+
+def test_a_preemptor_waits_once() -> None:
+    scene = Scene()
+    scene.arrive("a", 2, priority=1)
+    scene.arrive("b", 2, priority=1)
+    scene.arrive("high", 2, priority=2)
+    scene.pass_s(HOLD_S)
+    assert len(scene.told) == 1
+    scene.world.put(cluster_queue("cq", GPUS // 2, preemption=PREEMPTION))
+    scene.decide()
+    assert sorted(scene.told) == ["a for high", "b for high"]
+
+
+def test_a_preemptor_waits_once_more_if_some_of_its_victims_ended_by_themselves() -> None:
+    scene = Scene()
+    for name in "abcd":
+        scene.arrive(name, 1, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.end("a")
+    scene.pass_s(HOLD_S)
+    assert scene.told == []
+    scene.end("b")
+    scene.pass_s(HOLD_S)
+    assert sorted(scene.told) == ["c for high", "d for high"], "it has waited twice, whoever else ends"
+
+
+def test_a_victim_is_held_once_however_many_want_its_place() -> None:
+    scene = Scene()
+    for name in ("cq", "other"):
+        scene.world.put(cluster_queue(name, GPUS // 2, cohort="both", preemption=PREEMPTION), local_queue(name))
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 2, priority=2)
+    scene.pass_s(HOLD_S / 2)
+    scene.arrive("owner", 2, priority=3, queue="other")
+    scene.pass_s(HOLD_S / 2)
+    assert scene.told == ["low for owner"]
+
+
+def test_who_runs_anew_is_held_anew() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.pass_s(HOLD_S)
+    scene.stop_evicted()
+    scene.end("high")
+    assert scene.running == {"low"}
+    scene.arrive("next", 4, priority=2)
+    assert scene.told == ["low for high"]
+    scene.pass_s(HOLD_S)
+    assert scene.told == ["low for high", "low for next"]
+
+
+def test_nobody_is_on_the_way_out_any_more_for_a_preemptor_that_found_room() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    assert scene.running == set()
+    scene.world.put(cluster_queue("cq", 2 * GPUS, preemption=PREEMPTION))
+    scene.decide()
+    assert scene.running == {"low", "high"}
+
+
+def test_a_preemptor_that_ran_in_between_waits_anew() -> None:
+    scene = Scene()
+    scene.world.put(cluster_queue("cq", 2 * GPUS, preemption=PREEMPTION))
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("other", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.end("other")
+    scene.pass_s(HOLD_S)
+    assert scene.running == {"low", "high"}, "high found room before its hold was over"
+    scene.world.put(cluster_queue("cq", GPUS, preemption=PREEMPTION))
+    scene.put(evicted(scene.world.workloads[_key("high")], "Preempted", "by hand", now_s=scene.world.now_s))
+    scene.stop_evicted()
+    assert scene.told == []
+    scene.pass_s(HOLD_S)
+    assert scene.told == ["low for high"]
+
+
+def test_a_victim_that_is_being_written_to_is_evicted_after_that() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    kept = scene.ledger.get(_key("low"))
+    assert kept is not None
+    kept.writing = True
+    scene.pass_s(HOLD_S)
+    assert scene.told == []
+    kept.writing = False
+    scene.carrier.free(_key("low"))
+    assert scene.told == ["low for high"]
+
+
+def test_nobody_goes_for_a_preemptor_that_has_gone() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    scene.delete("high")
+    scene.pass_s(HOLD_S)
+    assert (scene.told, scene.running) == ([], {"low"})
+
+
+def test_who_is_told_to_go_for_another_reason_meanwhile_goes() -> None:
+    scene = Scene()
+    scene.arrive("low", 4, priority=1)
+    scene.arrive("high", 4, priority=2)
+    there = scene.world.workloads[_key("low")]
+    scene.put(evicted(there, "Deactivated", "by hand", now_s=scene.world.now_s))
+    scene.pass_s(HOLD_S)
+    assert (scene.told, scene.running) == ([], set())
+    scene.stop_evicted()
+    assert scene.running == {"high"}
+
+
+@pytest.mark.parametrize("hold_s", [0.0, HOLD_S])
+@settings(max_examples=40)
+@given(st.data())
+def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data: st.DataObject) -> None:
+    scene, sizes, priorities = Scene(hold_s), dict[str, int](), dict[str, int]()
+    for number in range(data.draw(st.integers(2, 8))):
+        there, ends = sorted(scene.running), data.draw(st.booleans())
+        if there and ends:
+            scene.end(data.draw(st.sampled_from(there)))
+        name = f"w-{number}"
+        sizes[name], priorities[name] = data.draw(st.integers(1, GPUS)), data.draw(st.integers(1, 3))
+        scene.arrive(name, sizes[name], priority=priorities[name])
+        scene.pass_s(data.draw(st.sampled_from([0.0, HOLD_S / 2, HOLD_S])))
+    for _ in range(2 * len(sizes)):
+        scene.pass_s(HOLD_S)
+        scene.stop_evicted()
+    running = scene.running
+    assert (len(scene.carrier.held), scene.engine.state.told) == (0, set())
+    for pending in scene.engine.state.queues:
+        name = _name(pending.key)
+        stays = sum(sizes[one] for one in running if priorities[one] >= priorities[name])
+        assert sizes[name] + stays > GPUS, f"{name} waits beside {running}"

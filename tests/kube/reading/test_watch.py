@@ -1,0 +1,91 @@
+"""List and watch, through gaps."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube.backoff import Backoff
+from kube.client import Client
+from kube.clock import SystemClock
+from kube.objects import Metadata
+from kube.reading.watch import Deleted, Listed, Upserted, follow
+from kube.resources import NODES
+from kube.testing import FakeApiServer, eventually
+
+
+class Follower:
+    """Keeps the names that the watch says exist, and how often it listed."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, dict[str, str]] = {}
+        self.lists = 0
+
+    async def run(self, client: Client) -> None:
+        backoff = Backoff(random=lambda: 0.5, initial_s=0.001, maximum_s=0.01)
+        async for change in follow(client, NODES, Metadata, clock=SystemClock(), backoff=backoff):
+            match change:
+                case Listed(items=items):
+                    self.lists += 1
+                    self.labels = {item.metadata.name: item.metadata.labels for item in items}
+                case Upserted(item=item):
+                    self.labels[item.metadata.name] = item.metadata.labels
+                case Deleted(item=item):
+                    self.labels.pop(item.metadata.name, None)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.create(NODES, "a")
+        yield server
+
+
+@pytest.fixture
+async def follower(server: FakeApiServer) -> AsyncIterator[Follower]:
+    follower = Follower()
+    async with Client(server.config) as client:
+        task = asyncio.create_task(follower.run(client))
+        await eventually(lambda: "a" in follower.labels)
+        yield follower
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_changes_arrive_as_they_happen(server: FakeApiServer, follower: Follower) -> None:
+    server.create(NODES, "b")
+    server.merge(NODES, "a", {"metadata": {"labels": {"x": "1"}}})
+    await eventually(lambda: follower.labels == {"a": {"x": "1"}, "b": {}})
+    server.delete(NODES, "b")
+    await eventually(lambda: set(follower.labels) == {"a"})
+    assert follower.lists == 1
+
+
+async def test_what_was_deleted_in_a_gap_too_old_to_watch_is_noticed(server: FakeApiServer, follower: Follower) -> None:
+    server.cut()
+    server.create(NODES, "b")
+    server.delete(NODES, "a")
+    server.store.compact()
+    server.down = False
+    await eventually(lambda: set(follower.labels) == {"b"})
+    assert follower.lists == 2
+
+
+async def test_a_short_cut_is_watched_over_without_a_new_list(server: FakeApiServer, follower: Follower) -> None:
+    server.cut()
+    server.create(NODES, "b")
+    server.down = False
+    await eventually(lambda: set(follower.labels) == {"a", "b"})
+    assert follower.lists == 1
+
+
+async def test_missing_rights_are_waited_out(server: FakeApiServer, follower: Follower) -> None:
+    server.refuse = lambda _method, _path: 403
+    server.cut()
+    server.down = False
+    server.create(NODES, "b")
+    await eventually(lambda: len(server.seen("GET", "nodes")) > 5)
+    server.refuse = lambda _method, _path: None
+    await eventually(lambda: set(follower.labels) == {"a", "b"})

@@ -22,9 +22,9 @@ Named = dict[str, set[str]]
 """What is named and is not there, by page."""
 
 
-def over_all_pages(look: Callable[[Path], Iterable[str]]) -> Named:
+def over_all_pages(look: Callable[[Path], Iterable[str]], pages: Iterable[Path] = PAGES) -> Named:
     """Only the pages where ``look`` found something."""
-    found = {str(page.relative_to(ROOT)): set(look(page)) for page in PAGES}
+    found = {str(page.relative_to(ROOT)): set(look(page)) for page in pages}
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
@@ -94,6 +94,16 @@ def test_an_example_that_is_named_is_there() -> None:
         return (one for one in named if not (ROOT / one).exists())
 
     assert over_all_pages(wrong) == {}
+
+
+def test_a_file_of_the_code_that_is_named_is_there() -> None:
+    rooms = "|".join({*CODE, "tests", "yamlfile"} - {"examples"})
+
+    def wrong(page: Path) -> Iterable[str]:
+        named = set(re.findall(rf"(?<![\w./-])((?:{rooms})/[\w./-]*\w)", page.read_text()))
+        return (one for one in named if not (ROOT / one).exists())
+
+    assert over_all_pages(wrong, [*PAGES, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("decisions/*.md"))]) == {}
 
 
 def values(tree: dict[str, Any], before: str = "") -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.config.settings import Policy, Webhook
+from controller.config.settings import OnGpuFailure, Policy, Webhook
 from controller.config.values import (
     ADDRESS,
     ANY_TEXT,
@@ -31,7 +31,6 @@ from controller.config.values import (
 )
 from controller.engine.model.config import Backfill, QuotaCheckStrategy, VictimOrder
 from controller.engine.quota.shares import PreemptionStrategy
-from controller.failures.gpufailures import OnFailure
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
@@ -388,7 +387,7 @@ OWN: Final = (
     ),
     _key(
         "tessera.gpuFailures.policy",
-        one_of(OnFailure),
+        one_of(OnGpuFailure),
         "notify",
         "what becomes of a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
     ),

@@ -11,6 +11,7 @@ from controller.config.settings import (
     Certificates,
     ClientLimits,
     DeviceClassMapping,
+    GpuFailureRules,
     Health,
     Integrations,
     LeaderElection,
@@ -20,7 +21,6 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
-from controller.failures.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector
 
 T = TypeVar("T")

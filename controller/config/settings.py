@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import Struct
 
 from controller.engine.model.config import EngineConfig
-from controller.failures.gpufailures import Rules as GpuFailureRules
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -126,6 +125,25 @@ class PendingReports(Struct, frozen=True, kw_only=True):
 
     after_s: float = 5.0
     every_s: float = 60.0
+
+
+class OnGpuFailure(StrEnum):
+    """What happens to a pod whose GPU fails: the values of its annotation ``tessera.dev/on-gpu-failure``."""
+
+    NOTIFY = "notify"
+    EVICT = "evict"
+    REQUEUE_GANG = "requeue-gang"
+
+
+class GpuFailureRules(Struct, frozen=True, kw_only=True):
+    """``policy`` applies to pods without the annotation. At most ``budget`` actions in any ``window_s``, 0 for none;
+    after an action a workload is spared for ``cool_down_s``.
+    """
+
+    policy: OnGpuFailure = OnGpuFailure.NOTIFY
+    budget: int = 10
+    window_s: float = 600.0
+    cool_down_s: float = 300.0
 
 
 class WithoutEffect(Struct, frozen=True, kw_only=True):

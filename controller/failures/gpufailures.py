@@ -7,34 +7,15 @@ still holds the failed GPU by then. What fails within ten seconds of a workload'
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.model.resources import WorkloadKey
 
 TOGETHER_S: Final = 10.0
-
-
-class OnFailure(StrEnum):
-    """The annotation ``tessera.dev/on-gpu-failure`` of a pod."""
-
-    NOTIFY = "notify"
-    EVICT = "evict"
-    REQUEUE_GANG = "requeue-gang"
-
-
-class Rules(Struct, frozen=True, kw_only=True):
-    """``policy`` is that of pods that do not say. At most ``budget`` actions in any ``window_s``, 0: none at all;
-    ``cool_down_s`` between two failures that a workload pays for.
-    """
-
-    policy: OnFailure = OnFailure.NOTIFY
-    budget: int = 10
-    window_s: float = 600.0
-    cool_down_s: float = 300.0
 
 
 class Recent(Struct, frozen=True, kw_only=True):
@@ -50,14 +31,14 @@ class Victim(Struct, frozen=True, kw_only=True):
     """A pod that holds devices. ``workload`` None: the queue knows nothing of it, and its gang is the pod itself."""
 
     uid: str
-    policy: OnFailure
+    policy: OnGpuFailure
     workload: WorkloadKey | None = None
 
 
 class Action(Struct, frozen=True, kw_only=True):
     """``held_back`` says why nothing is done yet; ``kind`` is then what would be."""
 
-    kind: OnFailure
+    kind: OnGpuFailure
     pod: str
     victim: Victim
     node: str
@@ -84,7 +65,7 @@ class _Step(Struct):
 class GpuFailures:
     """``unknown`` names the pods to be looked up: ``set_pod`` tells what was found, and ``look`` says what to do."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: GpuFailureRules) -> None:
         self.rules = rules
         self._cases: dict[Case, str] = {}
         """Why each device failed."""
@@ -130,7 +111,7 @@ class GpuFailures:
         gang = _gang(action.pod, action.victim)
         for case in self._cases:
             victim = self._victims.get(case.pod)
-            if victim is not None and victim.policy is not OnFailure.NOTIFY and _gang(case.pod, victim) == gang:
+            if victim is not None and victim.policy is not OnGpuFailure.NOTIFY and _gang(case.pod, victim) == gang:
                 self._steps[case].acted = False
         if self._actions:
             self._actions.pop()
@@ -186,7 +167,7 @@ class GpuFailures:
             device=case.device,
             cause=self._cases[case],
         )
-        if victim.policy is OnFailure.NOTIFY:
+        if victim.policy is OnGpuFailure.NOTIFY:
             step.acted = True
             return action
         gang = _gang(case.pod, victim)
@@ -224,9 +205,9 @@ class GpuFailures:
         for other in self._cases:
             if other.pod == case.pod:
                 yield other
-            elif victim.policy is OnFailure.REQUEUE_GANG:
+            elif victim.policy is OnGpuFailure.REQUEUE_GANG:
                 theirs = self._victims.get(other.pod)
-                if theirs is not None and theirs.policy is not OnFailure.NOTIFY and _gang(other.pod, theirs) == gang:
+                if theirs is not None and theirs.policy is not OnGpuFailure.NOTIFY and _gang(other.pod, theirs) == gang:
                     yield other
 
     def _cases_of(self, pod: str) -> list[Case]:

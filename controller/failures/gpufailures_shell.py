@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.conditions import reasons
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.model.resources import WorkloadKey
 from controller.failures.gpufailurerecord_shell import FailureRecord
-from controller.failures.gpufailures import Action, GpuFailures, OnFailure, Rules, Victim
-from controller.failures.nodefailures_shell import workload_of
+from controller.failures.gpufailures import Action, GpuFailures, Victim
+from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import DeviceHealth, GpuNode
 from controller.objects.meta import is_true
@@ -53,7 +54,7 @@ class FailedGpus:
 
     def __init__(  # noqa: PLR0913
         self,
-        rules: Rules,
+        rules: GpuFailureRules,
         client: Client,
         ledger: Ledger,
         writes: WorkloadWrites,
@@ -115,7 +116,7 @@ class FailedGpus:
 
     async def _act(self, actions: Sequence[Action]) -> None:
         """What counts is put down before it is done: whoever takes over between the two does rather too little."""
-        counting = [one for one in actions if not one.held_back and one.kind is not OnFailure.NOTIFY]
+        counting = [one for one in actions if not one.held_back and one.kind is not OnGpuFailure.NOTIFY]
         for action in actions:
             if action not in counting:
                 self._carry(action)
@@ -146,9 +147,9 @@ class FailedGpus:
         said, policy = pod.metadata.annotations.get(ANNOTATION), self.failures.rules.policy
         if said is not None:
             try:
-                policy = OnFailure(said)
+                policy = OnGpuFailure(said)
             except ValueError:
-                note = f"{ANNOTATION}: found {said[:63]!r}, expected {', '.join(OnFailure)}; it counts as {policy}"
+                note = f"{ANNOTATION}: found {said[:63]!r}, expected {', '.join(OnGpuFailure)}; it counts as {policy}"
                 self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
         workload = workload_of(pod)
         known = workload if workload is not None and self._ledger.get(workload) is not None else None
@@ -163,9 +164,9 @@ class FailedGpus:
             self._say(action, f"{gone}; {action.kind} is held back: {action.held_back}")
             return
         match action.kind:
-            case OnFailure.NOTIFY:
+            case OnGpuFailure.NOTIFY:
                 self._say(action, f"{gone}; the pod is left to itself")
-            case OnFailure.REQUEUE_GANG if action.victim.workload is not None:
+            case OnGpuFailure.REQUEUE_GANG if action.victim.workload is not None:
                 self._requeue(action, action.victim.workload, gone)
             case _:
                 self._evict(action, gone)

@@ -21,8 +21,7 @@ from controller.engine.engine import Engine
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError, decode
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.failures.nodefailures import NodeFailures, NodeState, Placed, PodLife, PodOnHost, Verdict, sentence
-from controller.jobframework import names
-from controller.jobframework.podview import GROUP_NAME, MANAGED, VOLCANO_GROUPS
+from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.pods import Toleration
@@ -231,14 +230,3 @@ def pod_on_host(pod: Pod) -> PodOnHost | None:
     if spec.node_name:
         return PodOnHost(key, host, PodLife.RUNNING)
     return None if spec.scheduling_gates else PodOnHost(key, host, PodLife.WAITING)
-
-
-def workload_of(pod: Pod) -> WorkloadKey | None:
-    """A job's pod names its workload; a plain one belongs to that of its group, or to its own."""
-    meta = pod.metadata
-    name = meta.annotations.get(names.WORKLOAD, "")
-    if not name and meta.labels.get(MANAGED) == "true":
-        group = meta.labels.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME, "")
-        volcano = next((meta.annotations[key] for key in VOLCANO_GROUPS if meta.annotations.get(key)), "")
-        name = group or volcano or names.workload_name("Pod", "", meta.name, meta.uid)
-    return WorkloadKey(f"{meta.namespace}/{name}") if name else None

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.raw import (
     JobError,
@@ -25,6 +26,7 @@ from controller.jobframework.raw import (
     strings,
     text,
 )
+from controller.objects.core import Pod
 from controller.objects.meta import ZERO_TIME_S
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
@@ -191,3 +193,17 @@ class SeenPod:
 def key_of(pod: SeenPod) -> tuple[str, str]:
     """``(namespace, name)`` of the Workload's owner set: the group's name, or ``""`` for a pod on its own."""
     return text(pod.raw, "metadata", "namespace"), pod.group or pod.volcano_group
+
+
+def workload_of(pod: Pod) -> WorkloadKey | None:
+    """The key of the pod's workload; None where it has none.
+
+    A job's pod names it in an annotation. A plain pod that is queued belongs to its group's, or to its own.
+    """
+    meta = pod.metadata
+    name = meta.annotations.get(names.WORKLOAD, "")
+    if not name and meta.labels.get(MANAGED) == "true":
+        group = meta.labels.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME, "")
+        volcano = next((meta.annotations[key] for key in VOLCANO_GROUPS if meta.annotations.get(key)), "")
+        name = group or volcano or names.workload_name("Pod", "", meta.name, meta.uid)
+    return WorkloadKey(f"{meta.namespace}/{name}") if name else None

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from controller.engine.conditions import reasons
-from controller.failures.nodefailures_shell import workload_of
 from controller.jobframework.names import ELASTIC_JOB, TOPOLOGY_GATE
-from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME
+from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME, workload_of
 from controller.objects.core import Pod
 from controller.objects.meta import ObjectMeta, epoch_s, find_condition
 from controller.watching.inbox import News

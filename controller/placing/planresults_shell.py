@@ -6,9 +6,9 @@ The engine takes what agents report as the truth by itself; here people are told
 from collections.abc import Callable
 from typing import Final
 
-from controller.failures.nodefailures_shell import workload_of
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DEVICES
+from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 from controller.placing.planresults import Kind, PlanResults, Result, Told

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from controller.config.settings import OnGpuFailure
 from controller.engine.cluster.cluster import DriftError
 from controller.engine.engine import Engine
 from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig
@@ -20,7 +21,7 @@ from controller.engine.queues.pending import Place
 from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftError
 from controller.engine.quota.audit import QuotaDriftError
 from controller.engine.quota.capacity import Capacity
-from controller.failures.gpufailures import GpuFailures, OnFailure
+from controller.failures.gpufailures import GpuFailures
 from controller.failures.nodefailures import NodeFailures, NodeState, PodLife
 from controller.placing.planresults import PlanResults
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
@@ -309,7 +310,7 @@ def test_cases_of_failed_gpus_that_drift_are_seen(plant: Callable[[GpuFailures],
     world = test_gpufailures.World()
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     world.core.validate()
     plant(world.core)
     with pytest.raises(AssertionError, match=said):

@@ -6,15 +6,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.model.resources import WorkloadKey
-from controller.failures.gpufailures import TOGETHER_S, Action, GpuFailures, OnFailure, Recent, Rules, Victim
+from controller.failures.gpufailures import TOGETHER_S, Action, GpuFailures, Recent, Victim
 
 JOB = WorkloadKey("ns/job")
 
 
 class World:
     def __init__(self, **rules: Any) -> None:
-        self.core = GpuFailures(Rules(**rules))
+        self.core = GpuFailures(GpuFailureRules(**rules))
         self.now_s = 1000.0
         self.failed: dict[str, dict[str, str]] = {}
         self.held: dict[str, list[tuple[str, str]]] = {}
@@ -31,7 +32,7 @@ class World:
         self.core.set_node(node, self.failed.get(node, {}), self.held.get(node, []))
         self.core.validate()
 
-    def pod(self, name: str, policy: OnFailure, workload: WorkloadKey | None = JOB, uid: str = "") -> None:
+    def pod(self, name: str, policy: OnGpuFailure, workload: WorkloadKey | None = JOB, uid: str = "") -> None:
         self.core.set_pod(name, Victim(uid=uid or f"uid-{name}", policy=policy, workload=workload))
 
     def look(self, after_s: float = 0.0) -> list[Action]:
@@ -58,9 +59,15 @@ def test_people_are_told_once() -> None:
     world = World()
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.NOTIFY)
+    world.pod("ns/a", OnGpuFailure.NOTIFY)
     (told,) = world.look()
-    assert (told.kind, told.pod, told.node, told.device, told.cause) == (OnFailure.NOTIFY, "ns/a", "n", "g0", "Xid79")
+    assert (told.kind, told.pod, told.node, told.device, told.cause) == (
+        OnGpuFailure.NOTIFY,
+        "ns/a",
+        "n",
+        "g0",
+        "Xid79",
+    )
     world.tell()
     assert world.look(1000.0) == []
 
@@ -69,7 +76,7 @@ def test_a_pod_is_evicted_once_though_all_its_gpus_fail() -> None:
     world = World()
     world.hold("ns/a", "g0", "g1")
     world.fail("g0", "g1")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     assert done(world.look()) == [("evict", "ns/a")]
 
 
@@ -78,7 +85,7 @@ def test_a_gang_goes_back_once_though_several_of_its_pods_are_hit() -> None:
     for node in ("n", "m"):
         world.hold(f"ns/{node}", "g0", node=node)
         world.fail("g0", node=node)
-        world.pod(f"ns/{node}", OnFailure.REQUEUE_GANG)
+        world.pod(f"ns/{node}", OnGpuFailure.REQUEUE_GANG)
     assert done(world.look()) == [("requeue-gang", "ns/m")]
 
 
@@ -94,7 +101,7 @@ def test_a_gpu_that_is_well_again_before_anything_was_done_closes_the_case() -> 
     world = World(budget=0)
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     (told,) = world.look()
     assert told.held_back
     world.failed.clear()
@@ -107,7 +114,7 @@ def test_no_more_than_the_budget_is_done_in_its_window_and_the_rest_later() -> N
     for number in range(4):
         world.hold(f"ns/p{number}", f"g{number}")
         world.fail(f"g{number}")
-        world.pod(f"ns/p{number}", OnFailure.EVICT, WorkloadKey(f"ns/w{number}"))
+        world.pod(f"ns/p{number}", OnGpuFailure.EVICT, WorkloadKey(f"ns/w{number}"))
     first = world.look()
     assert done(first) == [("evict", "ns/p0"), ("evict", "ns/p1")]
     assert [one.pod for one in first if "budget of 2" in one.held_back] == ["ns/p2", "ns/p3"]
@@ -120,12 +127,12 @@ def test_a_workload_pays_for_one_failure_in_its_cool_down() -> None:
     world = World(cool_down_s=300.0)
     world.hold("ns/a", "g0")
     world.hold("ns/b", "g1")
-    world.pod("ns/a", OnFailure.REQUEUE_GANG)
+    world.pod("ns/a", OnGpuFailure.REQUEUE_GANG)
     world.fail("g0")
-    world.pod("ns/a", OnFailure.REQUEUE_GANG)
+    world.pod("ns/a", OnGpuFailure.REQUEUE_GANG)
     assert done(world.look()) == [("requeue-gang", "ns/a")]
     world.fail("g1")
-    world.pod("ns/b", OnFailure.REQUEUE_GANG)
+    world.pod("ns/b", OnGpuFailure.REQUEUE_GANG)
     (held,) = world.look(60.0)
     assert "less than 300 s ago" in held.held_back
     assert done(world.look(241.0)) == [("requeue-gang", "ns/b")]
@@ -136,10 +143,10 @@ def test_what_fails_together_is_one_failure() -> None:
     for number in range(2):
         world.hold(f"ns/p{number}", f"g{number}")
     world.fail("g0")
-    world.pod("ns/p0", OnFailure.EVICT)
+    world.pod("ns/p0", OnGpuFailure.EVICT)
     assert done(world.look()) == [("evict", "ns/p0")]
     world.fail("g1")
-    world.pod("ns/p1", OnFailure.EVICT)
+    world.pod("ns/p1", OnGpuFailure.EVICT)
     assert done(world.look(TOGETHER_S)) == [("evict", "ns/p1")]
 
 
@@ -147,9 +154,9 @@ def test_another_pod_of_the_same_name_is_another_pod() -> None:
     world = World(cool_down_s=0.0)
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     assert done(world.look()) == [("evict", "ns/a")]
-    world.pod("ns/a", OnFailure.EVICT, uid="another")
+    world.pod("ns/a", OnGpuFailure.EVICT, uid="another")
     assert done(world.look(100.0)) == [("evict", "ns/a")]
 
 
@@ -157,7 +164,7 @@ def test_an_action_that_failed_is_done_again_and_did_not_count() -> None:
     world = World(budget=1)
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     (action,) = world.look()
     world.core.failed(action)
     assert done(world.look()) == [("evict", "ns/a")]
@@ -168,14 +175,14 @@ def test_whoever_takes_over_goes_on_with_the_budget_and_the_cool_downs_as_they_a
     world = World(budget=2, window_s=60.0, cool_down_s=300.0)
     world.hold("ns/a", "g0")
     world.fail("g0")
-    world.pod("ns/a", OnFailure.EVICT)
+    world.pod("ns/a", OnGpuFailure.EVICT)
     assert done(world.look()) == [("evict", "ns/a")]
     next_ = World(budget=2, window_s=60.0, cool_down_s=300.0)
     next_.core.recall(world.core.recent(), next_.now_s)
     for name, workload in (("ns/a2", JOB), ("ns/b", WorkloadKey("ns/other")), ("ns/c", WorkloadKey("ns/third"))):
         next_.hold(name, f"g-{name}")
         next_.fail(f"g-{name}")
-        next_.pod(name, OnFailure.EVICT, workload)
+        next_.pod(name, OnGpuFailure.EVICT, workload)
     found = next_.look(TOGETHER_S + 1)
     assert done(found) == [("evict", "ns/b")]
     assert {one.pod: one.held_back for one in found if one.held_back} == {
@@ -197,7 +204,7 @@ def test_a_pod_of_no_workload_is_its_own_gang() -> None:
     for number in range(2):
         world.hold(f"ns/p{number}", f"g{number}")
         world.fail(f"g{number}")
-        world.pod(f"ns/p{number}", OnFailure.REQUEUE_GANG, None)
+        world.pod(f"ns/p{number}", OnGpuFailure.REQUEUE_GANG, None)
     assert done(world.look()) == [("requeue-gang", "ns/p0"), ("requeue-gang", "ns/p1")]
 
 
@@ -210,7 +217,7 @@ _STEPS = st.lists(
             st.sets(st.sampled_from(["g0", "g1", "g2"])),
             st.lists(st.tuples(st.sampled_from(["g0", "g1", "g2"]), _NAMES), max_size=4),
         ),
-        st.tuples(st.just("pod"), _NAMES, st.sampled_from([*OnFailure]), st.sampled_from([None, "ns/v", "ns/w"])),
+        st.tuples(st.just("pod"), _NAMES, st.sampled_from([*OnGpuFailure]), st.sampled_from([None, "ns/v", "ns/w"])),
         st.tuples(st.just("gone"), _NAMES),
         st.tuples(st.just("take over")),
         st.tuples(st.just("look"), st.sampled_from([0.0, 1.0, 20.0, 70.0])),
@@ -221,7 +228,7 @@ _STEPS = st.lists(
 
 @given(steps=_STEPS, budget=st.integers(0, 3))
 def test_whatever_fails_the_budget_and_the_cool_down_hold(steps: Any, budget: int) -> None:
-    rules = Rules(budget=budget, window_s=60.0, cool_down_s=50.0)
+    rules = GpuFailureRules(budget=budget, window_s=60.0, cool_down_s=50.0)
     core, now_s = GpuFailures(rules), 0.0
     acted: list[tuple[float, str]] = []
     told: dict[str, Any] = {}
@@ -242,7 +249,7 @@ def test_whatever_fails_the_budget_and_the_cool_down_hold(steps: Any, budget: in
             case ("look", seconds):
                 now_s += seconds
                 for action in core.look(now_s):
-                    if action.held_back or action.kind is OnFailure.NOTIFY:
+                    if action.held_back or action.kind is OnGpuFailure.NOTIFY:
                         continue
                     acted.append((now_s, str(action.victim.workload or action.pod)))
         core.validate()

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.failures.gpufailurerecord_shell import ANNOTATION, NAME, FailureRecord
-from controller.failures.gpufailures import Action, OnFailure, Rules, Victim
+from controller.failures.gpufailures import Action, Victim
 from controller.failures.gpufailures_shell import FailedGpus
 from controller.watching.kinds import GPU_NODES, NODES, PODS
 from controller.watching.ledger import Ledger
@@ -156,7 +157,7 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
 
     client, ledger = cast("Client", None), Ledger()
     failed = FailedGpus(
-        Rules(policy=OnFailure.EVICT),
+        GpuFailureRules(policy=OnGpuFailure.EVICT),
         client,
         ledger,
         cast("WorkloadWrites", None),
@@ -168,7 +169,7 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
     )
     evict, notify = (
         Action(kind=kind, pod=pod, victim=Victim(uid=pod, policy=kind), node="n1", device="GPU-n1-0", cause="Xid79")
-        for kind, pod in ((OnFailure.EVICT, "team/p"), (OnFailure.NOTIFY, "team/q"))
+        for kind, pod in ((OnGpuFailure.EVICT, "team/p"), (OnGpuFailure.NOTIFY, "team/q"))
     )
     await failed._act([evict, notify])
     assert told == ["GPU GPU-n1-0 of node n1 has failed (Xid79); the pod is left to itself"]

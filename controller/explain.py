@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from controller.core import Core
 from controller.engine.conditions.decisions import Pending
@@ -26,7 +27,6 @@ from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
-from controller.process.server import Handler
 
 Json = dict[str, Any]
 _MOST: Final = 100_000

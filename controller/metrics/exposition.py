@@ -4,6 +4,7 @@ import math
 import platform
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from controller.config.settings import ControllerConfig
@@ -21,8 +22,6 @@ from controller.metrics.book import Book, Labels, gauges
 from controller.metrics.table import READ
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.process.flags import VERSION
-from controller.process.term import Term
 from controller.watching.feeds import Feeds
 
 Gauges = dict[str, dict[Labels, float]]
@@ -30,31 +29,46 @@ _ACTIVE: Final = "active"
 _PARKED: Final = "inadmissible"
 
 
+@dataclass(frozen=True)
+class Acting:
+    """A replica that leads: what decides, all Workloads there are, and the writes and Events of its term."""
+
+    engine: Engine
+    workloads: Iterable[Workload]
+    writes_pending: int
+    events_dropped: int
+
+
 def exposition(
     book: Book,
     config: ControllerConfig,
-    role: str,
     feeds: Feeds | None,
-    term: Term | None,
+    acting: Acting | None,
     skips: Mapping[ClusterQueueName, int],
+    *,
+    role: str,
+    version: str,
 ) -> str:
+    """The text of /metrics. ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
+
+    ``skips``: preemptions put off in the last cycle, by ClusterQueue.
+    """
     found: Gauges = {family.name: {} for family in READ}
     runs = (f"python{platform.python_version()}", sys.implementation.name, f"{sys.platform}/{platform.machine()}")
-    found["kueue_build_info"][f"v{VERSION}", "", "", *runs] = 1.0
+    found["kueue_build_info"][f"v{version}", "", "", *runs] = 1.0
     found["tessera_leading"][()] = 0.0 if role == "follower" else 1.0
     if feeds is not None:
         found["tessera_watch_lag_seconds"] = {(plural,): round(lag_s, 3) for plural, lag_s in feeds.lags()}
         found["tessera_undecodable_objects"] = {
             (resource.plural,): float(feeds[resource].undecodable) for resource in feeds.resources
         }
-    if term is not None and term.core is not None:
-        if term.writer is not None:
-            found["tessera_writes_pending"][()] = float(term.writer.pending)
-        if term.people is not None:
-            found["tessera_events_dropped"][()] = float(term.people.dropped)
-        _engine(found, term.core.engine, config)
-        over = (kept.workload for kept in term.core.ledger.values())
-        _finished(found, term.core.engine, [one for one in over if is_true(one.status.conditions, FINISHED)], config)
+    if acting is not None:
+        engine = acting.engine
+        found["tessera_writes_pending"][()] = float(acting.writes_pending)
+        found["tessera_events_dropped"][()] = float(acting.events_dropped)
+        _engine(found, engine, config)
+        finished = [one for one in acting.workloads if is_true(one.status.conditions, FINISHED)]
+        _finished(found, engine, finished, config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     lines = [*book.lines(role), *gauges(READ, found, role)]

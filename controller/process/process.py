@@ -15,10 +15,10 @@ from controller.core import Core
 from controller.explain import Explanations
 from controller.jobs.reconcile_shell import read_job
 from controller.metrics.book import Book
-from controller.metrics.exposition import exposition
+from controller.metrics.exposition import Acting, exposition
 from controller.metrics.observing import Counting
 from controller.pods.podlife_shell import read_pod
-from controller.process.flags import Flags
+from controller.process.flags import VERSION, Flags
 from controller.process.server import Listeners, text, verdict
 from controller.process.term import LEASE, Replica, Term
 from controller.process.webhook import webhook_service
@@ -194,7 +194,13 @@ class Process:
         return "leader" if self._leadership is not None and self._leadership.leading else "follower"
 
     def exposition(self) -> str:
-        return exposition(self._book, self._config, self.role, self._feeds, self._term, self._counting.skips)
+        """The text of /metrics."""
+        term, acting = self._term, None
+        if term is not None and term.core is not None and term.writer is not None and term.people is not None:
+            workloads = (kept.workload for kept in term.core.ledger.values())
+            acting = Acting(term.core.engine, workloads, term.writer.pending, term.people.dropped)
+        skips = self._counting.skips
+        return exposition(self._book, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
 
 
 def own_namespace() -> str:

@@ -1,14 +1,14 @@
 """The controller's listeners: metrics, probes, and explanations as JSON. Read-only, and without anything secret."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from controller.config.settings import Address
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Listener:

@@ -19,7 +19,7 @@ from controller.engine.state.intake import local_queue_of
 from controller.lifecycle import lifecycle
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
-from controller.simulation import tell
+from controller.simulation import report
 from controller.simulation.clockwork import Alarms
 from controller.simulation.documents import InputError
 from controller.simulation.manifests import Scenario
@@ -106,8 +106,8 @@ class Run:
         if self._until_s is not None and next_s is not None:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
-        final = tell.end(self, last_t)
-        return Result(timeline=tuple(self.entries), final=final, fragmentation=tell.fragmentation(self.engine, end_s))
+        final = report.end(self.engine, self.workloads.values(), self.now_s, last_t)
+        return Result(timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s))
 
     def _settling(self) -> "Settling":
         # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
@@ -208,7 +208,7 @@ class Run:
             return
         runtime_s = self._given[key].runtime_s
         self._ends.set(key, None if runtime_s is None else self.now_s + runtime_s)
-        self._tell(workload, Kind.ADMITTED, "Admitted", tell.admitted(self.engine, key, decision, self.now_s))
+        self._tell(workload, Kind.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s))
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
@@ -292,9 +292,9 @@ class Run:
                 cluster_queue=self.cluster_queue(workload),
                 reason=reason,
                 message=message,
-                flavors=tell.flavors(workload),
+                flavors=report.flavors(workload),
                 preempted_by=by,
-                placement=tell.placement(self.engine, workload),
+                placement=report.placement(self.engine, workload),
             )
         )
 
@@ -319,7 +319,7 @@ class Run:
 
 
 def _fingerprint(workload: Workload) -> int:
-    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in tell.flavors(workload).items())))
+    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in report.flavors(workload).items())))
 
 
 class Settling:

@@ -4,7 +4,7 @@ from controller.config.load import default
 from controller.engine.model.resources import WorkloadKey
 from controller.explain import explained
 from controller.metrics.book import Book
-from controller.metrics.exposition import exposition
+from controller.metrics.exposition import Acting, exposition
 from controller.objects.gpunode import read_gpu_node
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
 from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
@@ -28,19 +28,11 @@ def test_drift_and_devices_are_explained() -> None:
     assert (nobody["devices"], nobody["deviceDrift"]) == ([], [])
 
 
-class Term:
-    """As far as the page asks one."""
-
-    writer = people = None
-
-    def __init__(self, world: World) -> None:
-        self.core = type("Core", (), {"engine": world.engine, "ledger": {}})
-
-
 def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:
     world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 2, full)])
     world.settle()
-    text = exposition(Book(), default(), "leader", None, Term(world), {})  # type: ignore[arg-type]
+    acting = Acting(world.engine, (), writes_pending=0, events_dropped=0)
+    text = exposition(Book(), default(), None, acting, {}, role="leader", version="1")
     lines = [line for line in text.splitlines() if line.startswith("tessera_")]
     largest = {line for line in lines if line.startswith("tessera_largest_placeable_gang{")}
     assert {line.rpartition(" ")[2] for line in largest if 'level="dc/rack"' in line} == {"6"}

@@ -1,30 +1,19 @@
 """The page of /metrics, read off an engine: queues, local queues and who waits for what."""
 
-from typing import Any
-
 from controller.config.load import parse
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.conditions.status import finished
 from controller.metrics.book import Book
-from controller.metrics.exposition import exposition
-from controller.watching.ledger import Kept
+from controller.metrics.exposition import Acting, exposition
+from controller.objects.workload import Workload
 from tests.controller.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
-class Term:
-    """As far as the page asks one. ``over``: workloads that have ended and are still there."""
-
-    writer = people = None
-
-    def __init__(self, world: World, *over: Any) -> None:
-        ledger = {str(at): Kept(one, 1) for at, one in enumerate(over)}
-        self.core = type("Core", (), {"engine": world.engine, "ledger": ledger})
-
-
-def page(world: World, *over: Any, config: str = "") -> set[str]:
-    text = exposition(Book(), parse(KUEUE + config), "leader", None, Term(world, *over), {})  # type: ignore[arg-type]
+def page(world: World, *over: Workload, config: str = "") -> set[str]:
+    acting = Acting(world.engine, over, writes_pending=0, events_dropped=0)
+    text = exposition(Book(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
     return {line.replace(',replica_role="leader"', "") for line in text.splitlines() if not line.startswith("#")}
 
 

@@ -1,6 +1,6 @@
-"""The engine's numbers in the words of the timeline."""
+"""What a timeline says of the engine: flavors, placements, sentences of admissions, queues at the end."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.engine import Engine
@@ -14,9 +14,6 @@ from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits
 from controller.simulation.waiting import why
-
-if TYPE_CHECKING:
-    from controller.simulation.run import Run
 
 _MILLI = 1000
 
@@ -90,14 +87,17 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
 
 
-def end(run: "Run", t: float) -> End:
-    running = [one.key for one in run.workloads.values() if is_true(one.status.conditions, "Admitted")]
-    waiting = [one for one in run.workloads.values() if not is_true(one.status.conditions, "Admitted")]
-    pending = []
-    for one in waiting:
-        found = why(run.engine, one, run.now_s)
-        pending.append(Waits(workload=one.key, reason=str(found.reason), message=found.message))
-    queues = run.engine.state.cluster.queues
+def end(engine: Engine, workloads: Iterable[Workload], now_s: float, t: float) -> End:
+    """``workloads``: those that have come and have not ended. ``t``: seconds since the start."""
+    running: list[str] = []
+    pending: list[Waits] = []
+    for workload in workloads:
+        if is_true(workload.status.conditions, "Admitted"):
+            running.append(workload.key)
+        else:
+            found = why(engine, workload, now_s)
+            pending.append(Waits(workload=workload.key, reason=str(found.reason), message=found.message))
+    queues = engine.state.cluster.queues
     ends: dict[str, QueueEnd] = {name: queue_end(queues[name]) for name in sorted(queues)}
     return End(t=t, pending=tuple(pending), running=tuple(running), cluster_queues=ends)
 

@@ -5,7 +5,7 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import Domain, encode
 from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
-from controller.simulation.tell import placement
+from controller.simulation.report import placement
 from controller.simulation.timeline import Place
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"

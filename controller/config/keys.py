@@ -29,8 +29,7 @@ from controller.config.values import (
     number,
     opaque,
 )
-from controller.engine.model.config import Backfill, QuotaCheckStrategy, VictimOrder
-from controller.engine.quota.shares import PreemptionStrategy
+from controller.engine.model.config import Backfill, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")

@@ -13,7 +13,14 @@ import msgspec
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.podrequests import RequestRules
 from controller.engine.model.resources import ResourceName
-from controller.engine.quota.shares import PreemptionStrategy
+
+
+class PreemptionStrategy(StrEnum):
+    """``fairSharing.preemptionStrategies``: between which shares one queue may preempt another's workload."""
+
+    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
+
 
 BOTH_STRATEGIES: Final = (
     PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
-from controller.engine.model.config import FairSharing
+from controller.engine.model.config import FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName
 from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
@@ -17,7 +17,7 @@ from controller.engine.preemption.room import Room
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.preemption.trials import fill_back
 from controller.engine.quota.quotanode import Node
-from controller.engine.quota.shares import PreemptionStrategy, below_common_ancestor
+from controller.engine.quota.shares import below_common_ancestor, may_preempt
 
 
 class Fair:
@@ -105,7 +105,7 @@ class Fair:
             with self._cluster.trial():
                 self._cluster.quota.remove_usage(candidate.holder.cluster_queue, candidate.holder.usage)
                 after = Shares().of(theirs)
-            if self._strategies[0].allows(preemptor_with=with_incoming, target_before=before, target_after=after):
+            if may_preempt(self._strategies[0], preemptor_with=with_incoming, target_before=before, target_after=after):
                 walker.resume(candidate)
                 return candidate
             retry.setdefault(node.name, candidate)
@@ -122,9 +122,9 @@ class Fair:
             ours, theirs = below_common_ancestor(self._node, node)
             before = self._shares.of(theirs)
             strategy: PreemptionStrategy = self._strategies[1]
-            if strategy.allows(preemptor_with=self._shares.of(ours), target_before=before, target_after=before) and (
-                self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)
-            ):
+            if may_preempt(
+                strategy, preemptor_with=self._shares.of(ours), target_before=before, target_after=before
+            ) and (self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)):
                 return True
         return False
 

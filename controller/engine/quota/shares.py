@@ -10,11 +10,10 @@ falls while usage grows. A root borrows from nobody: its share is 0.
 
 import math
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import NamedTuple
 
-from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, Usage
-from controller.engine.quota.quota import QuotaTree
+from controller.engine.model.config import PreemptionStrategy
+from controller.engine.model.resources import UNLIMITED, Amount, ResourceName, Usage
 from controller.engine.quota.quotanode import Node
 
 
@@ -48,19 +47,6 @@ class Share(NamedTuple):
         return (share, self.ratio if math.isinf(share) else 0.0)
 
 
-class PreemptionStrategy(StrEnum):
-    """``fairSharing.preemptionStrategies``: when one node's workload may go for another node's."""
-
-    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
-    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
-
-    def allows(self, *, preemptor_with: Share, target_before: Share, target_after: Share) -> bool:
-        """``preemptor_with`` includes the incoming workload; the target's shares are with and without the victim."""
-        if self is PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
-            return preemptor_with.rank <= target_after.rank
-        return preemptor_with.rank < target_before.rank
-
-
 def share(node: Node, extra: Usage | None = None) -> Share:
     """The node's share now, or with ``extra`` (amounts may be negative) on top of its own usage."""
     borrowed: dict[ResourceName, Amount] = {}
@@ -76,19 +62,13 @@ def share(node: Node, extra: Usage | None = None) -> Share:
     return Share(ratio, node.weight, dominant, borrowing=True)
 
 
-def path_shares(
-    tree: QuotaTree, name: ClusterQueueName, *, added: Usage | None = None, removed: Usage | None = None
-) -> list[tuple[Node, Share]]:
-    """Shares from the ClusterQueue up to its root as they would be with usage added to it and removed from it.
-
-    Unlike ``share(node, extra)`` on a Cohort this counts what of the change spills over each level's local quota.
-    """
-    with tree.trial():
-        if removed:
-            tree.remove_usage(name, removed)
-        if added:
-            tree.add_usage(name, added)
-        return [(node, share(node)) for node in tree.cluster_queue(name).path()]
+def may_preempt(
+    strategy: PreemptionStrategy, *, preemptor_with: Share, target_before: Share, target_after: Share
+) -> bool:
+    """``preemptor_with`` includes the incoming workload; the target's shares are with and without the victim."""
+    if strategy is PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
+        return preemptor_with.rank <= target_after.rank
+    return preemptor_with.rank < target_before.rank
 
 
 def below_common_ancestor(preemptor: Node, target: Node) -> tuple[Node, Node]:

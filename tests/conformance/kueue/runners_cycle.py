@@ -15,11 +15,11 @@ from controller.engine.model.config import (
     AdmissionFairSharing,
     EngineConfig,
     FairSharing,
+    PreemptionStrategy,
     QuotaCheckStrategy,
     WaitForPodsReady,
 )
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.engine.quota.shares import PreemptionStrategy
 from controller.objects.decode import decode, decode_object
 from controller.objects.meta import Time, epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity

@@ -7,13 +7,12 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
-from controller.engine.model.config import BOTH_STRATEGIES, EngineConfig, FairSharing
+from controller.engine.model.config import BOTH_STRATEGIES, EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.podrequests import RequestRules
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import WorkloadInfo, effective_priority, queue_order_time_s
 from controller.engine.preemption import Preemption
 from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.shares import PreemptionStrategy
 from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor

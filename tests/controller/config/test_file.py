@@ -14,11 +14,11 @@ from controller.engine.model.config import (
     BeyondPeer,
     FairSharing,
     MinimumRuntime,
+    PreemptionStrategy,
     VictimOrder,
     WaitForPodsReady,
 )
 from controller.engine.model.resources import ResourceName
-from controller.engine.quota.shares import PreemptionStrategy
 from controller.objects.quantity import Quantity
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.model.config import EngineConfig
+from controller.engine.model.config import EngineConfig, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, FlavorResource
 from controller.engine.quota.queuestate import Holder
 from controller.engine.quota.quotanode import Node
-from controller.engine.quota.shares import PreemptionStrategy, below_common_ancestor, share
+from controller.engine.quota.shares import below_common_ancestor, may_preempt, share
 from tests.controller.engine.preemption.lab import FLAVOR, Lab
 
 Found = list[tuple[str, str]]
@@ -170,7 +170,7 @@ class Model:
                 with self.cluster.trial():
                     self.quota.remove_usage(holder.cluster_queue, holder.usage)
                     after = share(theirs)
-                if strategy.allows(preemptor_with=with_incoming, target_before=before, target_after=after):
+                if may_preempt(strategy, preemptor_with=with_incoming, target_before=before, target_after=after):
                     if self.take(holder, "InCohortFairSharing", victims):
                         return True
                     break
@@ -185,9 +185,9 @@ class Model:
             ours, theirs = below_common_ancestor(self.node, node)
             before = share(theirs)
             holder = retry.pop(node)[0]
-            if strategy.allows(preemptor_with=share(ours), target_before=before, target_after=before) and self.take(
-                holder, "InCohortFairSharing", victims
-            ):
+            if may_preempt(
+                strategy, preemptor_with=share(ours), target_before=before, target_after=before
+            ) and self.take(holder, "InCohortFairSharing", victims):
                 return True
         return False
 

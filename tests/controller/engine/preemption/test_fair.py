@@ -1,8 +1,7 @@
 from typing import Any
 
-from controller.engine.model.config import EngineConfig, FairSharing
+from controller.engine.model.config import EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.gates import FeatureGates
-from controller.engine.quota.shares import PreemptionStrategy
 from tests.controller.engine.preemption.lab import Lab
 
 RECLAIM: dict[str, Any] = {"reclaimWithinCohort": "Any"}

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, WorkloadKey
-from controller.engine.quota.shares import PreemptionStrategy
 from tests.controller.engine.preemption.lab import FLAVOR, Lab
 from tests.controller.engine.preemption.test_preemption_properties import labs
 

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.model.config import EngineConfig, FairSharing
+from controller.engine.model.config import EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorResource
-from controller.engine.quota.shares import PreemptionStrategy
 from tests.controller.engine.preemption.lab import FLAVOR, NOW_S, Lab, reasons
 from tests.controller.engine.preemption.model import Model
 

@@ -1,16 +1,25 @@
 """Dominant resource shares."""
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from controller.engine.model.resources import UNLIMITED, CohortName, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.config import PreemptionStrategy
+from controller.engine.model.resources import (
+    UNLIMITED,
+    ClusterQueueName,
+    CohortName,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+)
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import NodeSpec
-from controller.engine.quota.shares import PreemptionStrategy, Share, below_common_ancestor, path_shares, share
+from controller.engine.quota.quotanode import Node, NodeSpec
+from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt, share
 from tests.controller.engine.forest import FRS, GPU, Model, Step, histories, picture, queue, spec, usages
 
 
@@ -25,6 +34,20 @@ def borrower(weight: float, used: int = 7) -> QuotaTree:
 
 def share_of(weight: float, used: int = 7) -> Share:
     return share(borrower(weight, used).cluster_queue(queue("a")))
+
+
+def path_shares(
+    tree: QuotaTree,
+    name: ClusterQueueName,
+    *,
+    added: Mapping[FlavorResource, int],
+    removed: Mapping[FlavorResource, int] | None = None,
+) -> list[tuple[Node, Share]]:
+    """Shares from the ClusterQueue up to its root, as they would be with usage added to it and removed from it."""
+    with tree.trial():
+        tree.remove_usage(name, removed or {})
+        tree.add_usage(name, added)
+        return [(node, share(node)) for node in tree.cluster_queue(name).path()]
 
 
 def test_the_share_is_what_is_borrowed_of_what_could_be_had_over_the_weight() -> None:
@@ -126,11 +149,14 @@ def test_the_second_strategy_is_open_wherever_the_first_is(mine: float, before: 
     """A victim's loss only lowers its queue's share, except where both strategies meet at equality."""
     assume(after < before)
     ours, theirs, rest = (Share(ratio, 1.0, GPU.resource, borrowing=True) for ratio in (mine, before, after))
-    if PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE.allows(
-        preemptor_with=ours, target_before=theirs, target_after=rest
+    if may_preempt(
+        PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
+        preemptor_with=ours,
+        target_before=theirs,
+        target_after=rest,
     ):
-        assert PreemptionStrategy.LESS_THAN_INITIAL_SHARE.allows(
-            preemptor_with=ours, target_before=theirs, target_after=rest
+        assert may_preempt(
+            PreemptionStrategy.LESS_THAN_INITIAL_SHARE, preemptor_with=ours, target_before=theirs, target_after=rest
         )
 
 

@@ -1,0 +1,97 @@
+"""What the import rules refuse: imports are planted in the project's own import graph, one at a time.
+
+A rule that no planted import breaks holds nothing. Each row of ``REFUSED`` names the rule that must break.
+"""
+
+import copy
+from functools import cache
+from pathlib import Path
+
+import pytest
+from grimp import ImportGraph, build_graph
+from importlinter.application.use_cases import read_user_options
+from importlinter.application.user_options import UserOptions
+from importlinter.configuration import configure
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.domain.contract import Contract
+
+ROOT = Path(__file__).parents[2]
+TYPES: dict[str, type[Contract]] = {"forbidden": ForbiddenContract, "layers": LayersContract}
+
+PACKAGES = "inventory <- deviceplugin <- agent <- cli"
+INVENTORY = "inventory is pure data: it knows no other room and does no I/O"
+KUBE = "kube does not know what a GPU is"
+SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
+SMALL = "the agent's processes stay small: no client library, no CLI library"
+MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
+PURE = "the engine decides: no I/O, no clock, nothing of the agent"
+ENGINE_ROOMS = "rooms of the engine: what an event passes through stands above what it is decided by"
+ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of jobs, pods, failures or the process"
+YAMLFILE = "yamlfile reads files with their lines and knows no other room"
+REFUSED = [
+    # rule, importer, imported
+    (PACKAGES, "deviceplugin.server", "agent.picture"),
+    (INVENTORY, "inventory.devices", "asyncio"),
+    (KUBE, "kube.client", "inventory.devices"),
+    (SIMULATOR, "simulator.fleet", "agent.picture"),
+    (SMALL, "agent.main", "rich"),
+    (MEMORY, "deviceplugin.answer", "pynvml"),
+    (PURE, "controller.engine.engine", "kube.client"),
+    (PURE, "controller.engine.engine", "time"),
+    (ENGINE_ALONE, "controller.engine.cycle.cycle", "controller.jobs.batchjob"),
+    (ENGINE_ALONE, "controller.engine.engine", "controller.simulation.run"),
+    (ENGINE_ALONE, "controller.engine.state.intake", "controller.jobframework.podsets"),
+    (ENGINE_ROOMS, "controller.engine.model.config", "controller.engine.quota.shares"),
+    (ENGINE_ROOMS, "controller.engine.topology.placement", "controller.engine.cluster.cluster"),
+    (ENGINE_ROOMS, "controller.engine.devices.book", "controller.engine.quota.cells"),
+    (ENGINE_ROOMS, "controller.engine.queues.lanes", "controller.engine.cycle.cycle"),
+    (ENGINE_ROOMS, "controller.engine.preemption.search", "controller.engine.queues.pendingqueues"),
+    (ENGINE_ROOMS, "controller.engine.state.intake", "controller.engine.outcomes"),
+    (YAMLFILE, "yamlfile.tree", "cli.main"),
+]
+EXTERNAL = {"asyncio", "pynvml", "rich", "time"}
+
+
+@cache
+def options() -> UserOptions:
+    configure()
+    found: UserOptions = read_user_options(str(ROOT / "pyproject.toml"))
+    return found
+
+
+@cache
+def graph() -> ImportGraph:
+    return build_graph(
+        *options().session_options["root_packages"],
+        include_external_packages=True,
+        cache_dir=None,
+    )
+
+
+@cache
+def contract(name: str) -> Contract:
+    given = next(one for one in options().contracts_options if one["name"] == name)
+    return TYPES[given["type"]](name, options().session_options, given)
+
+
+def kept(name: str, *planted: tuple[str, str]) -> bool:
+    imports = copy.deepcopy(graph())
+    for importer, imported in planted:
+        if imported not in imports.modules:
+            imports.add_module(imported, is_squashed=True)
+        imports.add_import(importer=importer, imported=imported, line_number=1, line_contents=f"import {imported}")
+    return bool(contract(name).check(imports, verbose=False).kept)
+
+
+@pytest.mark.parametrize("rule", [one["name"] for one in options().contracts_options])
+def test_every_rule_is_kept_by_the_sources_and_has_a_planted_import(rule: str) -> None:
+    assert kept(rule)
+    assert rule in {name for name, _, _ in REFUSED}
+
+
+@pytest.mark.parametrize(("rule", "importer", "imported"), REFUSED)
+def test_a_planted_import_breaks_its_rule(rule: str, importer: str, imported: str) -> None:
+    assert importer in graph().modules
+    assert imported in graph().modules or imported in EXTERNAL
+    assert not kept(rule, (importer, imported))

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import grpc
 import grpc.aio
@@ -32,6 +33,7 @@ from agent.kubelet.linkscores import LinkScores
 from agent.kubelet.podresources import HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
 from agent.mig.node import MigNode
+from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
 from agent.picture import Choices, Picture
 from agent.process.clock import until_poll
@@ -69,7 +71,6 @@ def choices_of(settings: Settings) -> Choices:
         allocation=settings.allocation,
         replica_policy=settings.replica_policy,
         health=settings.health,
-        mps_root=settings.mps_root or settings.state_dir / "mps",
     )
 
 
@@ -93,7 +94,9 @@ class Agent:
         # What a GpuLayout said last holds until the API server is heard: the file's layout must not flash up between.
         self._object_layout = self._files.layout.object_layout if settings.use_api_server else None
         choices = self._choices(settings)
-        self.picture = Picture(settings.node_name, choices, self._files.layout.modes)
+        self.picture = Picture(
+            settings.node_name, choices, self._files.layout.modes, partial(client_of, settings.mps_dir)
+        )
         self._devices = DeviceFiles(settings)
         self._restored = self._restore()
         self._adopting = asyncio.Lock()

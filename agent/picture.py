@@ -3,8 +3,7 @@
 Synchronous and without I/O: the daemon hands in what it learned, with the time, and takes out what follows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
 
@@ -12,21 +11,18 @@ from agent.health.events import Event
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
-from agent.kubelet.podresources import Holder
-from agent.mps.clients import ClientCaps, ClientSettings, client_settings
+from agent.kubelet.podresources import Holder, pod_names, shown
 from deviceplugin.strategy import AllocationSpec, NodeAccess
-from deviceplugin.view import ResourceView
+from deviceplugin.view import ClientLookup, ResourceView, no_client
 from inventory.devices import Node
 from inventory.ids import DeviceId, GpuUuid, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
 from inventory.layout.entries import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve
 from inventory.layout.layout import Layout, LogicalDevice, Resource, plan
-from inventory.layout.sharing import LayoutSpec, ReplicaPolicy, SharingMode
+from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser
-
-SHOWN_PODS = 8
 
 
 class Choices(Struct, frozen=True):
@@ -37,7 +33,6 @@ class Choices(Struct, frozen=True):
     allocation: AllocationSpec = AllocationSpec()
     replica_policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED
     health: HealthSettings = HealthSettings()
-    mps_root: Path = Path("/var/lib/tessera/mps")
 
 
 class Picture:
@@ -47,11 +42,18 @@ class Picture:
     way. ``advance`` says who is in the way of the rest.
     """
 
-    def __init__(self, name: NodeName, choices: Choices, modes: Mapping[GpuUuid, GpuMode] | None = None) -> None:
+    def __init__(
+        self,
+        name: NodeName,
+        choices: Choices,
+        modes: Mapping[GpuUuid, GpuMode] | None = None,
+        client: ClientLookup = no_client,
+    ) -> None:
         self.node = Node(name=name)
         self.layout = Layout()
         self.access = NodeAccess()
         self.choices = choices
+        self._client = client
         self.health = HealthCore(choices.health)
         self.links = LinkTable.of(self.node)
         self.modes: dict[GpuUuid, GpuMode] = dict(modes or {})
@@ -146,7 +148,7 @@ class Picture:
             return frozenset()
         devices = [device for one in self.advance.blocked if one.when_busy is WhenBusy.DRAIN for device in one.devices]
         held = self._held or {}
-        return frozenset(f"{held[one].namespace}/{held[one].pod}" for one in devices if one in held)
+        return frozenset(pod_names(held[device] for device in devices if device in held))
 
     def percent_largest(self) -> int | None:
         """The largest request for percents that fits one GPU now; None where no GPU is fractional."""
@@ -207,16 +209,15 @@ class Picture:
         """Who holds what must go before the GPU's mode can change."""
         gpu = self.node.gpu(blocked.gpu)
         held = self._held or {}
-        pods = sorted({f"{held[one].namespace}/{held[one].pod}" for one in blocked.devices if one in held})
         wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value
-        shown = ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
+        pods = shown(pod_names(held[device] for device in blocked.devices if device in held))
         name = blocked.gpu if gpu is None else f"GPU {gpu.index} ({gpu.uuid})"
         ends = {
             WhenBusy.REFUSE: "the layout is not applied until they are gone",
             WhenBusy.WAIT: "it waits for them, and no other container gets the GPU",
             WhenBusy.DRAIN: "they are to be evicted",
         }[blocked.when_busy]
-        return f"{self.choices.gpu_layout.source}: {name} is to be {wanted} and is held by {shown}: {ends}"
+        return f"{self.choices.gpu_layout.source}: {name} is to be {wanted} and is held by {pods}: {ends}"
 
     def _view(self, resource: Resource) -> ResourceView:
         return ResourceView(
@@ -228,16 +229,6 @@ class Picture:
             policy=self.choices.replica_policy,
             client=self._client,
         )
-
-    def _client(self, devices: Sequence[LogicalDevice]) -> ClientSettings | None:
-        """The way to the MPS daemon of what a container got, and its caps; None where no daemon shares it."""
-        share = devices[0].share
-        if share is None or not share.sharing.needs_mps:
-            return None
-        caps = ClientCaps(share.memory_mib, share.threads)
-        if share.sharing is SharingMode.FRACTIONAL:
-            caps = ClientCaps(fractions.memory_mib(devices), len(devices))
-        return client_settings(self.choices.mps_root, devices[0].physical_id, caps)
 
     def _unhealthy(self, resource: Resource) -> Iterator[tuple[LogicalDevice, str]]:
         withheld = self.withheld

@@ -23,15 +23,19 @@ class ClientEdits(Protocol):
     def mounts(self) -> tuple[Mount, ...]: ...
 
 
-def _no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all
+ClientLookup = Callable[[Sequence[LogicalDevice]], ClientEdits | None]
+"""What else a container needs that got these devices, all of one physical device; None for nothing."""
+
+
+def no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all
+    """No device is shared by a daemon."""
     return None
 
 
 class ResourceView:
     """One resource, its devices' health, how to answer Allocate, and whom to prefer.
 
-    ``unhealthy`` maps a device to the reason, one short line. ``client`` says what else a container needs that shares
-    what it got, None for nothing. Never mutated: build another one.
+    ``unhealthy`` maps a device to the reason, one short line. Never mutated: build another one.
     """
 
     def __init__(
@@ -43,7 +47,7 @@ class ResourceView:
         access: NodeAccess,
         chooser: Chooser,
         policy: ReplicaPolicy,
-        client: Callable[[Sequence[LogicalDevice]], ClientEdits | None] = _no_client,
+        client: ClientLookup = no_client,
     ) -> None:
         self.resource = resource
         self.unhealthy = unhealthy

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from agent.cluster import gpunode, labels
 from agent.cluster.gpunode import HealthView
-from agent.cluster.labels import VgpuHost
 from agent.cluster.outlet import Follower, NoCluster
 from agent.cluster.publisher import EventType, KubePublisher
 from agent.config.settings import LabelSettings, Settings
-from agent.hardware.vgpu import read_vgpu
+from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
 from agent.picture import Picture

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from agent.hardware.vgpu import VgpuHost
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import ResourceName
 from inventory.layout.layout import Layout, Share, single_strategy_problem
@@ -52,13 +53,6 @@ _EXACT = frozenset(f"{NVIDIA}/{name}" for name in (*_NODE_NAMES, *(f"gpu.{name}"
 _MIG_KEY = re.compile(
     rf"{re.escape(NVIDIA)}/mig-\d+g\.\d+gb[\w.-]*?\.(?:{'|'.join(re.escape(name) for name in _MIG_SUFFIXES)})"
 )
-
-
-class VgpuHost(Struct, frozen=True):
-    """What a virtual GPU's PCI vendor capability tells about the driver on its host."""
-
-    driver_version: str
-    driver_branch: str
 
 
 ANSWERS = ("nvidia.com/mig.config.state",)

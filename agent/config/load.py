@@ -11,11 +11,9 @@ from msgspec import Struct
 from agent.config.lastgood import last_good
 from agent.config.reader import read_tree
 from agent.config.sections import SPECIAL
-from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, Settings
+from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, MigSettings, MpsSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
-from agent.mig.settings import MigSettings
-from agent.mps.settings import MpsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
 from inventory.layout.sharing import LayoutSpec

@@ -6,12 +6,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent.health.settings import HealthSettings
-from agent.mig.settings import MigSettings
-from agent.mps.settings import MpsSettings
-from agent.telemetry.settings import MetricsSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
-from inventory.layout.entries import GpuLayoutSpec
+from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 
 
@@ -87,6 +84,62 @@ class DriverSettings(Struct, frozen=True, kw_only=True):
     cdi_disable_hooks: tuple[str, ...] = ()
 
 
+class MigSettings(Struct, frozen=True, kw_only=True):
+    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: the label is not read.
+
+    ``when_busy`` is for that label: mig-parted's file has no word for it.
+    """
+
+    config_file: Path | None = None
+    when_busy: WhenBusy = WhenBusy.REFUSE
+
+
+class MpsSettings(Struct, frozen=True, kw_only=True):
+    """``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the memory, as tmpfs has."""
+
+    control_program: Path = Path("nvidia-cuda-mps-control")
+    multi_user: bool = False
+    canary: bool = True
+    private_shm: bool = True
+    """A tmpfs for each device; without it daemons and clients meet in the agent's own /dev/shm, which is the host's."""
+    shm_size_mib: int | None = None
+    probe_interval_s: float = 10.0
+
+
+class HostnameLabel(StrEnum):
+    """How dcgm-exporter spells the label with the node's name: up to 4.x with a capital, after it without."""
+
+    CAPITAL = "Hostname"
+    SMALL = "hostname"
+
+
+class XidErrors(StrEnum):
+    """What ``DCGM_FI_DEV_XID_ERRORS`` shows: the last XID of any kind, or that of the worst fault that is open."""
+
+    LAST = "last"
+    WORST = "worst"
+
+
+class MetricsSettings(Struct, frozen=True):
+    """``collectors`` is a file in dcgm-exporter's form; None: the usual fields.
+
+    ``xid_shown_s``: so long after it was seen an XID of no open fault is shown as the last. The windows are those of
+    dcgm-exporter's counts.
+    """
+
+    interval_s: float = 15.0
+    collectors: Path | None = None
+    hostname_label: HostnameLabel = HostnameLabel.CAPITAL
+    xid_errors: XidErrors = XidErrors.LAST
+    xid_shown_s: float = 600.0
+    xid_window_ms: int = 300_000
+    clock_window_ms: int = 300_000
+    pod_uid: bool = False
+    pod_labels: bool = False
+    pod_label_allowlist: tuple[str, ...] = ()
+    """Regular expressions, checked when they were read."""
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The agent's settings. What stands beside the groups is fixed for the life of the process."""
 
@@ -137,6 +190,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         if self.kubelet_socket == "":
             return None
         return Path(self.kubelet_socket) if self.kubelet_socket else self.device_plugins_dir / "kubelet.sock"
+
+    @property
+    def mps_dir(self) -> Path:
+        """Where MPS daemons keep their files; fixed for the life of the process, as ``mps_root`` is."""
+        return self.mps_root or self.state_dir / "mps"
 
     @property
     def process_root(self) -> Path:

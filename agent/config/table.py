@@ -17,8 +17,7 @@ from agent.config.parsers import (
     sifted_xids,
     xids,
 )
-from agent.config.settings import FallbackStrategy, LogFormat, LogLevel
-from agent.telemetry.settings import HostnameLabel, XidErrors
+from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.layout.entries import WhenBusy
 from inventory.layout.sharing import MigStrategy, ReplicaPolicy

@@ -8,7 +8,7 @@ with zeros. The bytes come from a device: none of them is believed.
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.cluster.labels import VgpuHost
+from msgspec import Struct
 
 STATUS = 0x06
 HAS_CAPABILITIES = 0x10
@@ -18,6 +18,13 @@ SIGNATURE = b"VF"
 RECORDS = 5
 TEXT_BYTES = 10
 DRIVER_RECORD = 0
+
+
+class VgpuHost(Struct, frozen=True):
+    """What a virtual GPU's PCI vendor capability tells about the driver on its host."""
+
+    driver_version: str
+    driver_branch: str
 
 
 def read_vgpu(sys_root: Path, bus_id: str) -> VgpuHost | None:

@@ -6,7 +6,7 @@ answer names pods and containers, no UIDs.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import grpc
@@ -28,6 +28,7 @@ SETTLE_S = 0.1
 """From an Allocate until the kubelet lists it: it does so when it has taken our answer."""
 LONGEST_RETRY_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
+SHOWN_PODS = 8
 
 
 class Holder(Struct, frozen=True, order=True):
@@ -37,6 +38,16 @@ class Holder(Struct, frozen=True, order=True):
     pod: str
     container: str
     resource: ResourceName
+
+
+def pod_names(holders: Iterable[Holder]) -> list[str]:
+    """The holders' pods as ``namespace/name``, each once, sorted."""
+    return sorted({f"{holder.namespace}/{holder.pod}" for holder in holders})
+
+
+def shown(pods: Sequence[str]) -> str:
+    """Names of pods for a sentence: the first eight, and how many more."""
+    return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
 
 
 def holders_of(answer: pb.ListPodResourcesResponse, devices: set[DeviceId]) -> dict[DeviceId, Holder]:

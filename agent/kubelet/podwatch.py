@@ -15,10 +15,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.kubelet.podresources import Holder
-from agent.telemetry.owners import ContainerTable, PodContainer
-from agent.telemetry.podlabels import PodIdentity
 from inventory.api import deviceplan
 from inventory.ids import DeviceId, ResourceName
 from kube.backoff import Backoff

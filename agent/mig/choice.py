@@ -7,11 +7,11 @@ line says which GPU it is. Everything else of the configuration is carried out a
 import logging
 from collections.abc import Mapping
 
+from agent.config.settings import MigSettings
 from agent.keeping.files import identity
 from agent.mig import parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
-from agent.mig.settings import MigSettings
 from inventory.devices import Gpu
 from inventory.ids import GpuUuid
 from inventory.layout.entries import GpuMode, Mig

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import grpc
 import grpc.aio
 
-from agent.config.settings import Settings
+from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.kubelet.podresources import PodResources
 from agent.mig.change import Hands
@@ -22,7 +22,6 @@ from agent.mig.hands import NvmlHands, open_by
 from agent.mig.journal import Entry, Journal
 from agent.mig.keeper import MigKeeper
 from agent.mig.outcomes import MigState, MigStatus, Wish
-from agent.mig.settings import MigSettings
 from agent.picture import Picture
 from agent.process.clock import until_poll
 from inventory.devices import Gpu, MigInstance

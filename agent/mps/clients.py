@@ -1,14 +1,15 @@
 """What a container needs to be a client of one device's MPS daemon: environment and mounts of its Allocate answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from agent.mps.paths import CONTAINER_PIPE, CONTAINER_SHM, MEMORY_ENV, PIPE_ENV, THREADS_ENV, device_paths
 from deviceplugin.answer import Mount
-
-FULL_PERCENT = 100
+from inventory.layout import fractions
+from inventory.layout.layout import LogicalDevice
+from inventory.layout.sharing import SharingMode
 
 
 class ClientCaps(Struct, frozen=True):
@@ -45,3 +46,14 @@ def client_settings(root: Path, device: str, caps: ClientCaps | None = None) -> 
         envs=envs,
         mounts=(Mount(CONTAINER_PIPE, str(paths.pipe)), Mount(CONTAINER_SHM, str(paths.shm))),
     )
+
+
+def client_of(root: Path, devices: Sequence[LogicalDevice]) -> ClientSettings | None:
+    """The way to the MPS daemon of what a container got, and its caps; None where no daemon shares it."""
+    share = devices[0].share
+    if share is None or not share.sharing.needs_mps:
+        return None
+    caps = ClientCaps(share.memory_mib, share.threads)
+    if share.sharing is SharingMode.FRACTIONAL:
+        caps = ClientCaps(fractions.memory_mib(devices), len(devices))
+    return client_settings(root, devices[0].physical_id, caps)

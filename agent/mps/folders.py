@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
-from agent.mps.computemode import ComputeMode
+from agent.hardware.computemode import ComputeMode
 from agent.mps.control import MpsError
 from agent.mps.paths import CONTAINER_SHM, DevicePaths, device_paths, root_problem
 

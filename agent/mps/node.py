@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
-from agent.kubelet.podresources import Holder
+from agent.kubelet.podresources import Holder, pod_names, shown
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import daemon_specs
@@ -17,7 +17,6 @@ MIG = "mig"
 """Who withholds what is to be cut anew or reset."""
 MOST_REPLICAS = 100
 """Device ids of one GPU that pods may still hold after it is planned otherwise: a hundred percents, at most."""
-SHOWN_PODS = 8
 
 
 class MpsNode:
@@ -44,7 +43,7 @@ class MpsNode:
         self._daemons = MpsDaemons(
             settings.mps,
             settings.state_dir,
-            picture.choices.mps_root,
+            settings.mps_dir,
             programs(settings.mps, simulated=settings.simulate is not None),
             now,
             self._changed,
@@ -94,11 +93,9 @@ class MpsNode:
 
     def _lost(self, lost: Lost) -> None:
         pods = self._pods_of(lost.spec.device)
-        shown = ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
-        whom = f"its clients in {shown} have lost it" if pods else "no pod was its client"
+        whom = f"its clients in {shown(pods)} have lost it" if pods else "no pod was its client"
         text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being started anew"
         self._warn("MpsDaemonLost", "Restart", text)
 
     def _pods_of(self, device: str) -> list[str]:
-        holders = self._holders().items()
-        return sorted({f"{one.namespace}/{one.pod}" for held, one in holders if physical_id(held) == device})
+        return pod_names(holder for held, holder in self._holders().items() if physical_id(held) == device)

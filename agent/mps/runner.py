@@ -15,14 +15,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from agent.config.settings import MpsSettings
+from agent.hardware.computemode import ComputeMode, ComputeModes
+from agent.hardware.errors import NvmlError
 from agent.mps import folders
-from agent.mps.computemode import ComputeMode, ComputeModes
 from agent.mps.control import Control, MpsError, run
 from agent.mps.core import DaemonCore, DaemonState, Do, Lost, Work
 from agent.mps.folders import SharedMemory
 from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
 from agent.mps.process import DaemonProcess, is_running, spawn
-from agent.mps.settings import MpsSettings
 from agent.mps.specs import DaemonSpec
 from inventory.ids import GpuUuid
 
@@ -177,7 +178,7 @@ class MpsDaemons:
         }
         try:
             proven = await work[do.work](spec)
-        except (MpsError, OSError) as failed:
+        except (MpsError, NvmlError, OSError) as failed:
             level = logging.INFO if do.work is Work.PROBE else logging.WARNING
             log.log(
                 level,
@@ -306,7 +307,7 @@ class MpsDaemons:
         try:
             if mode is not None:
                 await self._modes.exchange(spec.gpu, mode)
-        except MpsError as failed:
+        except NvmlError as failed:
             # In MIG mode, or lost: it has no compute mode to give back.
             log.warning("MPS daemon", extra={"device": device, "failed": "compute mode", "error": str(failed)})
         folders.remove(paths)

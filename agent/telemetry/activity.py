@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from agent.telemetry.owners import PodContainer
+from agent.kubelet.containers import PodContainer
 
 Device = TypeVar("Device", bound=Hashable)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
+from agent.kubelet.containers import PodContainer
 from agent.kubelet.podresources import Holder
-from agent.telemetry.owners import PodContainer
 from inventory.devices import Gpu, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.layout import Layout, LogicalDevice, physical_id

@@ -8,11 +8,10 @@ container, and paths that begin above the reader's own cgroup namespace (``/../.
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
-from agent.telemetry.podlabels import PodIdentity
+from agent.kubelet.containers import PodContainer, PodLookup
 
 _ID = re.compile(r"(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$")
 """``<id>``, ``cri-containerd-<id>.scope``, ``crio-<id>.scope``, ``docker-<id>.scope``, ``libpod-<id>.scope``,
@@ -21,75 +20,6 @@ _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}
 """``pod<uid>`` or ``kubepods-burstable-pod<uid, underlined>.slice``; a static pod's uid is a hash without dashes."""
 _MONITOR = "crio-conmon-"
 LONGEST = 64 << 10
-
-
-class PodContainer(Struct, frozen=True, order=True):
-    """A container of a pod, as metrics name it."""
-
-    namespace: str
-    pod: str
-    container: str
-
-
-class PodLookup(Protocol):
-    """The node's pods as the API server tells them; what was known stays known while it is away."""
-
-    def container(self, container_id: str) -> PodContainer | None:
-        """The pod and container of a container id (64 hexadecimal digits, no ``containerd://``)."""
-
-    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
-        """Uid and labels of a pod that asked for devices."""
-
-
-class NoPods:
-    """Nobody to ask."""
-
-    def container(self, container_id: str) -> PodContainer | None:  # noqa: ARG002 - PodLookup's
-        return None
-
-    def identity(self, namespace: str, pod: str) -> PodIdentity | None:  # noqa: ARG002 - PodLookup's
-        return None
-
-
-class ContainerTable:
-    """A ``PodLookup`` that is told of pods one by one, by uid. Holds the containers of the pods that are there."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, tuple[str, ...]] = {}
-        self._containers: dict[str, PodContainer] = {}
-        self._identities: dict[tuple[str, str], PodIdentity] = {}
-        self._names: dict[str, tuple[str, str]] = {}
-        """Namespace and name by uid, of pods with an identity."""
-
-    def container(self, container_id: str) -> PodContainer | None:
-        return self._containers.get(container_id)
-
-    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
-        return self._identities.get((namespace, pod))
-
-    def describe(self, uid: str, namespace: str, pod: str, identity: PodIdentity) -> None:
-        """The pod is of this name, until it is dropped."""
-        self._names[uid] = (namespace, pod)
-        self._identities[namespace, pod] = identity
-
-    def put(self, uid: str, containers: Iterable[tuple[str, PodContainer]]) -> None:
-        """The pod has these containers, by id, and no others."""
-        self.drop(uid)
-        found = dict(containers)
-        if found:
-            self._ids[uid] = tuple(found)
-            self._containers.update(found)
-
-    def drop(self, uid: str) -> None:
-        for container_id in self._ids.pop(uid, ()):
-            self._containers.pop(container_id, None)
-        name = self._names.pop(uid, None)
-        # Another pod may have the name by now: news of the two may come in either order.
-        if name is not None and self._identities[name].uid == uid:
-            del self._identities[name]
-
-    def __len__(self) -> int:
-        return len(self._containers)
 
 
 class CgroupOwner(Struct, frozen=True):

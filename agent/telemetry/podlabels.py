@@ -9,6 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
+from agent.config.settings import MetricsSettings
+from agent.kubelet.containers import PodIdentity
+
 POD_UID = "pod_uid"
 MOST_LABELS = 16
 """Labels of one pod on its series, in the order of their names; further ones are left out."""
@@ -24,13 +27,6 @@ RESERVED = frozenset(
 """Names that series have already, or that Prometheus gives them."""
 
 
-class PodIdentity(Struct, frozen=True):
-    """What the API server knows of a pod beyond its name."""
-
-    uid: str = ""
-    labels: Mapping[str, str] = {}
-
-
 class PodLabelChoice(Struct, frozen=True):
     """Which of it goes on series. ``allowed``: regular expressions, one of which must be found in a label's name; none
     given, all labels are allowed, as with dcgm-exporter.
@@ -39,6 +35,10 @@ class PodLabelChoice(Struct, frozen=True):
     uid: bool = False
     labels: bool = False
     allowed: tuple[re.Pattern[str], ...] = ()
+
+    @classmethod
+    def of(cls, settings: MetricsSettings) -> "PodLabelChoice":
+        return cls(settings.pod_uid, settings.pod_labels, tuple(map(re.compile, settings.pod_label_allowlist)))
 
     def pairs(self, pod: PodIdentity) -> tuple[tuple[str, str], ...]:
         """Names and values, the uid first, then labels by name; each name once."""

@@ -14,8 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.errors import NvmlError
 from agent.health.faults import FaultKind
+from agent.kubelet.containers import PodContainer, PodLookup
 from agent.kubelet.podresources import Holder
 from agent.picture import Picture
 from agent.telemetry import collectors, healthwatch, usage
@@ -24,11 +26,11 @@ from agent.telemetry.allocation import Place, allocations, tenants
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import CLOCK_EVENT_COUNT, CLOCK_EVENTS, CLOCK_REASONS, ENERGY, HEALTH_STATUS, POWER
-from agent.telemetry.owners import PodContainer, PodLookup, owners_of
+from agent.telemetry.owners import owners_of
+from agent.telemetry.podlabels import PodLabelChoice
 from agent.telemetry.reader import GpuReader
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.series import Recent, Scene, User, write
-from agent.telemetry.settings import MetricsSettings, XidErrors
 from agent.telemetry.shares import Figure
 from agent.telemetry.windows import SlidingCounts, XidMemory
 from inventory.devices import Gpu
@@ -319,7 +321,7 @@ class Sampler:
         )
 
     def _pod_pairs(self, pods: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
-        choice = self.settings.pod_choice
+        choice = PodLabelChoice.of(self.settings)
         if not choice.uid and not choice.labels:
             return {}
         known = {name: self._pods.identity(*name) for name in pods}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
+from agent.kubelet.containers import PodContainer
 from agent.telemetry.activity import Activity
 from agent.telemetry.allocation import NOBODY, Allocation, Place, Tenants, tenants
 from agent.telemetry.collectors import USUAL, Collectors
@@ -25,7 +26,6 @@ from agent.telemetry.fields import (
     XID_ERRORS,
 )
 from agent.telemetry.healthwatch import Finding
-from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.shares import Figure
 from agent.telemetry.usage import FIGURES, Usage

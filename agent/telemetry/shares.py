@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from agent.telemetry.owners import PodContainer
+from agent.kubelet.containers import PodContainer
 from agent.telemetry.readings import ProcessReading
 
 TOLERANCE = 1e-6

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from agent.kubelet.containers import PodContainer
 from agent.telemetry.allocation import NOBODY, Place, Tenants, slices_of
 from agent.telemetry.fields import (
     DEC_UTIL,
@@ -18,7 +19,6 @@ from agent.telemetry.fields import (
     POWER,
     of_instances,
 )
-from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, Split, attribute
 from inventory.devices import Gpu, Node

@@ -12,13 +12,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pynvml
 from msgspec import Struct
 
 from agent.config.settings import Settings
-from agent.hardware.query import text
+from agent.hardware.computemode import ComputeMode, read_compute_modes
 from agent.mps import folders
-from agent.mps.computemode import ComputeMode
 from agent.mps.core import Phase
 from agent.mps.paths import PIPE_ENV, device_paths, root_problem
 from agent.mps.process import is_running
@@ -55,10 +53,6 @@ class Patient(Struct, frozen=True):
     @property
     def simulated(self) -> bool:
         return self.settings.simulate is not None
-
-    @property
-    def mps_root(self) -> Path:
-        return self.settings.mps_root or self.settings.state_dir / "mps"
 
     @property
     def wants_mps(self) -> bool:
@@ -157,7 +151,7 @@ def compute_modes(patient: Patient) -> Iterator[Finding]:
     if patient.simulated:
         return  # their state is the agent's own process's
     exclusive = {state.device for state in patient.report.mps if state.phase is Phase.READY} if patient.report else None
-    for uuid, mode in _modes():
+    for uuid, mode in read_compute_modes():
         if mode == ComputeMode.DEFAULT and exclusive is not None and uuid in exclusive:
             yield Finding(
                 "compute mode", WARNING, f"{uuid}: programs can pass the MPS daemon by", f"nvidia-smi -i {uuid} -c 3"
@@ -170,23 +164,6 @@ def compute_modes(patient: Patient) -> Iterator[Finding]:
                 "one process at most gets the GPU",
                 f"nvidia-smi -i {uuid} -c 0",
             )
-
-
-def _modes() -> list[tuple[str, int]]:
-    """UUID and compute mode of each GPU; none where NVML does not say."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    found = []
-    try:
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(pynvml.NVMLError):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                found.append((text(pynvml.nvmlDeviceGetUUID(handle)), int(pynvml.nvmlDeviceGetComputeMode(handle))))
-    finally:
-        pynvml.nvmlShutdown()
-    return found
 
 
 def mps_programs(patient: Patient) -> Iterator[Finding]:
@@ -209,10 +186,10 @@ def mps_folders(patient: Patient) -> Iterator[Finding]:
     """Whether servers and clients of any user get to their folders."""
     if not patient.wants_mps:
         return
-    problem = root_problem(patient.mps_root)
+    problem = root_problem(patient.settings.mps_dir)
     if problem is not None:
         yield Finding("mps", ERROR, problem, "give a shorter --state-dir, or flags.mpsRoot")
-    closed = folders.closed_folder(patient.mps_root)
+    closed = folders.closed_folder(patient.settings.mps_dir)
     runs = patient.report is not None and bool(patient.report.mps)
     # The state folder is opened by the agent itself, with its first daemon.
     if closed is not None and (runs or closed != patient.settings.state_dir):
@@ -238,8 +215,8 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
         else:
             yield Finding("mps", ERROR, f"{state.name}: {state.reason}", "see the logs below the MPS root")
     known = {state.device for state in states}
-    for device in folders.leftovers(patient.mps_root):
-        paths = device_paths(patient.mps_root, device)
+    for device in folders.leftovers(patient.settings.mps_dir):
+        paths = device_paths(patient.settings.mps_dir, device)
         pid = folders.read_pid(paths)
         alive = pid is not None and is_running(pid, PIPE_ENV, paths.pipe)
         if device not in known:
@@ -261,7 +238,7 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
 
 def _users(patient: Patient, device: str) -> Iterator[Finding]:
     """One server serves one user at a time; others' clients wait without a word of their own."""
-    paths = device_paths(patient.mps_root, device)
+    paths = device_paths(patient.settings.mps_dir, device)
     uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(patient.proc, pid)) is not None}
     waiting = waiting_user(_tail(paths.control_log))
     if uids and waiting is not None and waiting not in uids:

@@ -11,13 +11,13 @@ from typing import Any
 import simulator
 from agent.cluster.outlet import NoOutlet, Outlet
 from agent.config import Settings, load
+from agent.config.settings import MpsSettings
 from agent.daemon import Agent
 from agent.hardware.driver import Discovery
 from agent.health.states import HealthState, Transition
 from agent.kubelet.podresources import Holder
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
-from agent.mps.settings import MpsSettings
 from agent.picture import Picture
 from agent.process.clock import SteadyClock
 from agent.report import NodeReport

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from agent.config.settings import MetricsSettings
 from agent.health.checkpoint import validate as validate_record
 from agent.health.events import ProbeFailed, ProbeReason, XidSeen
 from agent.health.machine import HealthCore
 from agent.health.records import HISTORY_LENGTH, Record
 from agent.health.states import HealthState
+from agent.kubelet.containers import ContainerTable, PodContainer
 from agent.kubelet.plans import Demand, Plans
 from agent.mps.core import LONGEST_PAUSE_S, Phase
 from agent.picture import Choices, Picture
@@ -20,10 +22,8 @@ from agent.telemetry.activity import WARM_S, ActivityLog, Use
 from agent.telemetry.allocation import NOBODY, Place
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import POWER
-from agent.telemetry.owners import NoPods, PodContainer
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.sampler import Pass, Sampler
-from agent.telemetry.settings import MetricsSettings
 from agent.telemetry.shares import Attribution, Figure, Split
 from agent.telemetry.usage import Usage
 from deviceplugin.strategy import NodeAccess
@@ -140,7 +140,7 @@ def unread(one: Sampler) -> None:
     ],
 )
 def test_what_is_wrong_in_a_part_of_the_sampler_is_seen(plant: Callable[[Sampler], None], said: str) -> None:
-    one = Sampler(picture(), dict, NoPods(), Path("/nowhere"), MetricsSettings())
+    one = Sampler(picture(), dict, ContainerTable(), Path("/nowhere"), MetricsSettings())
     one.validate()
     plant(one)
     with pytest.raises(AssertionError, match=said):

@@ -14,10 +14,10 @@ from typing import IO
 
 import pytest
 
+from agent.config.settings import MpsSettings
 from agent.mps.core import Phase
 from agent.mps.paths import DevicePaths, device_paths
 from agent.mps.runner import programs
-from agent.mps.settings import MpsSettings
 from inventory.layout.layout import physical_id
 from tests.e2e.lab import FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by, until
 

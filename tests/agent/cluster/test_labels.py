@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.labels import VgpuHost, family, is_published, label_value, labels
+from agent.cluster.labels import family, is_published, label_value, labels
+from agent.hardware.vgpu import VgpuHost
 from inventory.devices import Clique, Engines, Gpu, MigInstance, Node, unknown_links
 from inventory.ids import GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.entries import Fractional, GpuMode, Mig

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import load
-from agent.mps.settings import MpsSettings
+from agent.config.settings import MpsSettings
 from inventory.layout.sharing import Replication, SharingMode
 
 MPS = "  mps: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}\n"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.labels import VgpuHost
-from agent.hardware.vgpu import read_vgpu, vendor_capabilities, vgpu_host
+from agent.hardware.vgpu import VgpuHost, read_vgpu, vendor_capabilities, vgpu_host
 
 BUS_ID = "0000:07:00.0"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent.kubelet.containers import PodContainer
 from agent.kubelet.plans import BoundPod, Demand
 from agent.kubelet.podresources import Holder
 from agent.kubelet.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
-from agent.telemetry.owners import PodContainer
 from inventory.ids import DeviceId, ResourceName
 from kube.client import Client
 from kube.resources import PODS

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from agent.config.settings import MigSettings
 from agent.mig.choice import PartedChoice
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import PartedEntry, missing, parse, wishes
-from agent.mig.settings import MigSettings
 from inventory.devices import Gpu
 from inventory.ids import GpuUuid
 from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.hardware.computemode import ComputeMode
 from agent.mps import folders
-from agent.mps.computemode import ComputeMode
 from agent.mps.control import MpsError, same_percentage, same_size
 from agent.mps.folders import SharedMemory, leftovers, make, remember_mode, remembered_mode, remove, trim_logs
 from agent.mps.paths import device_paths, root_problem

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.kubelet.containers import PodContainer
 from agent.telemetry.activity import WARM_S, ActivityLog, Use
-from agent.telemetry.owners import PodContainer
 
 A = PodContainer("team", "a", "main")
 

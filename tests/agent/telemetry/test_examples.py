@@ -6,6 +6,7 @@ import pytest
 
 from agent.config import ConfigError, load
 from agent.telemetry.collectors import read
+from agent.telemetry.podlabels import PodLabelChoice
 
 EXAMPLES = Path(__file__).parents[3] / "examples/metrics"
 
@@ -24,7 +25,7 @@ def test_the_config_file_sets_what_it_names() -> None:
     assert (metrics.interval_s, metrics.hostname_label.value) == (30, "hostname")
     assert metrics.collectors == Path("/etc/tessera/counters.csv")
     assert (metrics.xid_errors.value, metrics.pod_uid, metrics.pod_labels) == ("last", True, True)
-    assert [pattern.pattern for pattern in metrics.pod_choice.allowed] == ["^team$", r"^app\."]
+    assert [pattern.pattern for pattern in PodLabelChoice.of(metrics).allowed] == ["^team$", r"^app\."]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("15", 15), ("15s", 15), ("1m30s", 90), ("2.5", 2.5), ("1h", 3600)])

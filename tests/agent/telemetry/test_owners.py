@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.telemetry.owners import CgroupOwner, ContainerTable, NoPods, PodContainer, owners_of, parse
+from agent.kubelet.containers import ContainerTable, PodContainer
+from agent.telemetry.owners import CgroupOwner, owners_of, parse
 
 ID = "8a5c" * 16
 INNER = "b0b1" * 16
@@ -106,4 +107,4 @@ def test_processes_become_pods_by_way_of_their_containers(tmp_path: Path) -> Non
     pods.drop("u2")
     assert owners_of([10, 11], tmp_path, pods) == {}
     assert len(pods) == 1
-    assert owners_of([10], tmp_path, NoPods()) == {}
+    assert owners_of([10], tmp_path, ContainerTable()) == {}

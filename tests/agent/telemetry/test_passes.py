@@ -10,17 +10,16 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.errors import GpuLost
 from agent.health.faults import Fault, FaultKind
 from agent.health.xids import FaultClass
+from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.podresources import Holder
 from agent.picture import Picture
 from agent.telemetry.collectors import parse
-from agent.telemetry.owners import ContainerTable, PodContainer
-from agent.telemetry.podlabels import PodIdentity
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.sampler import Sampler
-from agent.telemetry.settings import MetricsSettings, XidErrors
 from inventory.devices import MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.layout import Layout, plan

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from agent.config import ConfigError, load
-from agent.telemetry.owners import ContainerTable
-from agent.telemetry.podlabels import MOST_LABELS, RESERVED, PodIdentity, PodLabelChoice
+from agent.kubelet.containers import ContainerTable, PodIdentity
+from agent.telemetry.podlabels import MOST_LABELS, RESERVED, PodLabelChoice
 from agent.telemetry.readings import GpuReading
 from agent.telemetry.series import write
 from inventory.ids import GpuUuid
@@ -98,7 +98,7 @@ def test_the_peers_flags_and_variables_ask_for_them() -> None:
     names = {"ENABLE_POD_UID": "true", "ENABLE_POD_LABELS": "true", "POD_LABEL_ALLOWLIST_REGEX": "^team$"}
     by_variable = load(None, {prefix + name: value for name, value in names.items()}, {}).settings.metrics
     assert (by_flag.pod_uid, by_flag.pod_labels, by_flag.pod_label_allowlist) == (False, True, ("^team$", "^app"))
-    assert by_variable.pod_choice == PodLabelChoice(uid=True, labels=True, allowed=(re.compile("^team$"),))
+    assert PodLabelChoice.of(by_variable) == PodLabelChoice(uid=True, labels=True, allowed=(re.compile("^team$"),))
 
 
 def test_what_is_no_regular_expression_is_refused() -> None:

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.hardware import worker
+from agent.kubelet.containers import PodContainer
 from agent.telemetry import sampler
-from agent.telemetry.owners import PodContainer
 from tests.agent.lab import EAGER, GPU, Lab, fleet, laboratory
 from tests.agent.telemetry import dcgm_exporter as peer
 

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
+from agent.kubelet.containers import PodContainer
 from agent.kubelet.podresources import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, Place, allocations, tenants
@@ -18,7 +19,6 @@ from agent.telemetry.collectors import parse
 from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.fields import FIELDS, Kind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
-from agent.telemetry.owners import PodContainer
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
 from inventory.devices import Gpu, MigInstance, Node

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.telemetry.owners import PodContainer
+from agent.kubelet.containers import PodContainer
 from agent.telemetry.readings import ProcessReading
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, attribute, is_active
 

@@ -13,10 +13,10 @@ import pynvml
 import pytest
 
 from agent.config import Settings, load
+from agent.config.settings import MpsSettings
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make, open_up
 from agent.mps.runner import programs
-from agent.mps.settings import MpsSettings
 from agent.report import NodeReport
 from cli.doctor.checks import Patient, examine, waiting_user
 from deviceplugin.manager import ServerStatus

@@ -1,13 +1,13 @@
 """A GPU's compute mode, set and given back through NVML. On threads of their own: a GPU that hangs hangs no other's."""
 
+import contextlib
 from enum import IntEnum
 
 import pynvml
 
-from agent.hardware.errors import NvmlError
-from agent.hardware.query import must
+from agent.hardware.errors import CallFailed, NvmlError
+from agent.hardware.query import must, text
 from agent.hardware.worker import GpuWorker
-from agent.mps.control import MpsError
 
 
 class ComputeMode(IntEnum):
@@ -25,7 +25,7 @@ class ComputeModes:
         self._workers: dict[str, GpuWorker] = {}
 
     async def exchange(self, gpu: str, mode: ComputeMode) -> ComputeMode:
-        """Set a GPU's mode; the one it had. Raises MpsError, one line."""
+        """Set a GPU's mode; the one it had. Raises CallFailed, one line."""
         worker = self._workers.get(gpu) or self._workers.setdefault(gpu, GpuWorker(f"mode-{gpu[-4:]}"))
 
         def exchange() -> int:
@@ -42,4 +42,22 @@ class ComputeModes:
         try:
             return ComputeMode(await worker.call(exchange))
         except (NvmlError, ValueError) as failed:
-            raise MpsError(f"compute mode {mode.name} cannot be set: {failed}") from None
+            raise CallFailed(f"compute mode {mode.name} cannot be set: {failed}") from None
+
+
+def read_compute_modes() -> list[tuple[str, int]]:
+    """UUID and compute mode of each GPU, in a session of its own; none where NVML does not say."""
+    found: list[tuple[str, int]] = []
+    try:
+        must(pynvml.nvmlInit)
+    except NvmlError:
+        return found
+    try:
+        for index in range(must(pynvml.nvmlDeviceGetCount)):
+            with contextlib.suppress(NvmlError):
+                handle = must(pynvml.nvmlDeviceGetHandleByIndex, index)
+                uuid = text(must(pynvml.nvmlDeviceGetUUID, handle))
+                found.append((uuid, int(must(pynvml.nvmlDeviceGetComputeMode, handle))))
+    finally:
+        must(pynvml.nvmlShutdown)
+    return found

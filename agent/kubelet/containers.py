@@ -1,0 +1,72 @@
+"""The node's pods by container id, and what the API server says of each beyond its name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class PodIdentity(Struct, frozen=True):
+    """What the API server knows of a pod beyond its name."""
+
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+
+
+class PodContainer(Struct, frozen=True, order=True):
+    """A container of a pod, as metrics name it."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class PodLookup(Protocol):
+    """The node's pods as the API server tells them; what was known stays known while it is away."""
+
+    def container(self, container_id: str) -> PodContainer | None:
+        """The pod and container of a container id (64 hexadecimal digits, no ``containerd://``)."""
+
+    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
+        """Uid and labels of a pod that asked for devices."""
+
+
+class ContainerTable:
+    """A ``PodLookup`` that is told of pods one by one, by uid. Holds the containers of the pods that are there."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, tuple[str, ...]] = {}
+        self._containers: dict[str, PodContainer] = {}
+        self._identities: dict[tuple[str, str], PodIdentity] = {}
+        self._names: dict[str, tuple[str, str]] = {}
+        """Namespace and name by uid, of pods with an identity."""
+
+    def container(self, container_id: str) -> PodContainer | None:
+        return self._containers.get(container_id)
+
+    def identity(self, namespace: str, pod: str) -> PodIdentity | None:
+        return self._identities.get((namespace, pod))
+
+    def describe(self, uid: str, namespace: str, pod: str, identity: PodIdentity) -> None:
+        """The pod is of this name, until it is dropped."""
+        self._names[uid] = (namespace, pod)
+        self._identities[namespace, pod] = identity
+
+    def put(self, uid: str, containers: Iterable[tuple[str, PodContainer]]) -> None:
+        """The pod has these containers, by id, and no others."""
+        self.drop(uid)
+        found = dict(containers)
+        if found:
+            self._ids[uid] = tuple(found)
+            self._containers.update(found)
+
+    def drop(self, uid: str) -> None:
+        for container_id in self._ids.pop(uid, ()):
+            self._containers.pop(container_id, None)
+        name = self._names.pop(uid, None)
+        # Another pod may have the name by now: news of the two may come in either order.
+        if name is not None and self._identities[name].uid == uid:
+            del self._identities[name]
+
+    def __len__(self) -> int:
+        return len(self._containers)

@@ -5,21 +5,6 @@ import pytest
 from hack.rooms import PACKAGES, PAGE, ROOT, TOP, arrows, circles, needed, parents, picture, reached
 
 OPEN: dict[str, list[set[str]]] = {
-    "agent": [
-        {
-            "cluster",
-            "config",
-            "hardware",
-            "kubelet",
-            "mig",
-            "mps",
-            "picture",
-            "process",
-            "report",
-            "serving",
-            "telemetry",
-        }
-    ],
     "controller": [{"jobs", "pods"}],
     "controller.engine": [{"claims", "cycle"}],
     "controller.engine.queues": [{"clusterqueue", "lanes", "pending"}],

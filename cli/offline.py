@@ -20,7 +20,8 @@ from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
 from controller.simulation.waiting import out_of_reach, why
 from controller.watching.feeds import ORDER
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
+from controller.watching.readers import reader
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource

@@ -3,8 +3,7 @@
 import difflib
 from typing import Any, Final
 
-from controller.config.idlegates import IDLE
-from controller.config.oldgates import GONE
+from controller.config.inertgates import GONE, IDLE
 from controller.config.reader import Found
 from controller.config.settings import Policy
 from controller.engine.model.config import (

@@ -3,11 +3,13 @@
 from typing import Any, TypeVar
 
 from controller.config.decisions import required
-from controller.config.frameworks import KNOWN, MANAGED, POD_BASED
 from controller.config.reader import Found
 from controller.config.settings import (
     JOB,
+    KNOWN_FRAMEWORKS,
+    MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
+    POD_FRAMEWORKS,
     Certificates,
     ClientLimits,
     DeviceClassMapping,
@@ -142,9 +144,9 @@ def _integrations(found: Found) -> Integrations:
     frameworks = []
     for path in found.items("integrations.frameworks"):
         place, name = found.places[path], found.get(path)
-        if name not in KNOWN:
-            raise place.error(f"one of {', '.join(sorted(KNOWN))}")
-        if name not in MANAGED:
+        if name not in KNOWN_FRAMEWORKS:
+            raise place.error(f"one of {', '.join(sorted(KNOWN_FRAMEWORKS))}")
+        if name not in MANAGED_FRAMEWORKS:
             found.note(place, f"{name} is no job kind of this version")
         frameworks.append(name)
     external = found.values("integrations.externalFrameworks")
@@ -158,7 +160,7 @@ def _integrations(found: Found) -> Integrations:
 def _managed_namespaces(found: Found, integrations: Integrations) -> LabelSelector | None:
     path = "managedJobsNamespaceSelector"
     selector: LabelSelector | None = found.get(path)
-    if selector is None or POD_BASED.isdisjoint(integrations.frameworks):
+    if selector is None or POD_FRAMEWORKS.isdisjoint(integrations.frameworks):
         return selector
     for name in ("kube-system", found.get("namespace")):
         if name is not None and selector.matches({NAMESPACE_NAME_LABEL: name}):

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from controller.config.idlegates import IDLE
+from controller.config.inertgates import GONE, IDLE
 from controller.config.keys import KUEUE, OWN, Key
-from controller.config.oldgates import GONE
 
 PAGE = "docs/controller-config.md"
 _MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

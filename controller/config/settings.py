@@ -17,6 +17,32 @@ JOB: Final = "batch/job"
 POD: Final = "pod"
 
 
+POD_FRAMEWORKS: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
+"""Job kinds that are queued pod by pod, by the names that Kueue's configuration gives them."""
+
+KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
+    JOB,
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "kubeflow.org/mxjob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
+    "sparkoperator.k8s.io/sparkapplication",
+    "trainer.kubeflow.org/trainjob",
+    "workload.codeflare.dev/appwrapper",
+}
+"""All that Kueue has."""
+
+MANAGED_FRAMEWORKS: Final = frozenset({JOB, POD})
+"""Those that this version manages."""
+
+
 class Policy(StrEnum):
     """Whose behaviour: Kueue's to the letter, or with every feature beyond it."""
 

@@ -25,8 +25,9 @@ from controller.objects.core import Pod
 from controller.objects.gpunode import DeviceHealth, GpuNode
 from controller.objects.meta import is_true
 from controller.watching.inbox import News
-from controller.watching.kinds import GPU_NODES, PODS, reader
+from controller.watching.kinds import GPU_NODES, PODS
 from controller.watching.ledger import Kept, Ledger
+from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock, sleep

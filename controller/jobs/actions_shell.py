@@ -32,9 +32,8 @@ from controller.jobframework.raw import Json, sequence
 from controller.objects.meta import Condition, Time, epoch_s, with_condition
 from controller.objects.workload import ReclaimablePod, Workload
 from controller.pods.podactions import SetWaitingForPods
-from controller.watching.echoes import Echoes
 from controller.watching.kinds import JOBS, WORKLOADS
-from controller.watching.ledger import Kept
+from controller.watching.ledger import Kept, WrittenVersions
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.events import People
 from controller.writing.workloadwrites import Result, Stamped
@@ -60,7 +59,7 @@ class Hands:
         self._core = core
         self._people = people
         self._clock = clock
-        self._echoes = Echoes()
+        self._echoes = WrittenVersions()
         self.created: Callable[[str, float], None] = _nobody
         """Told of each new Workload: the kind of what it is for, and how long that had been there."""
 

@@ -26,8 +26,8 @@ from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
-from controller.watching.raw import RawWorkloads
-from controller.watching.workqueue import Looks
+from controller.watching.readers import RawWorkloads
+from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Key, Removed
@@ -77,7 +77,7 @@ class JobShell:
         self._kind = KINDS[JOB]
         self._lookups = lookups(feeds, KINDS.values(), self.is_admitted)
         self._has_pods = POD in config.integrations.frameworks
-        self._looks: Looks[JobKey] = Looks("job", self._look)
+        self._looks: WorkQueue[JobKey] = WorkQueue("job", self._look)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         """The same by the owner's name, then its uid: what an earlier job of a name has left."""

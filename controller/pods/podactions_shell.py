@@ -12,8 +12,8 @@ from controller.jobframework.raw import Json
 from controller.jobs.actions_shell import Hands, age_s
 from controller.objects.meta import to_json
 from controller.pods.podactions import DeletePod, PatchPod, PodAction, RefusePod
-from controller.watching.echoes import Echoes
 from controller.watching.kinds import PODS
+from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.events import People
 from controller.writing.workloadwrites import Stamped
@@ -36,7 +36,7 @@ class PodHands:
         self._people = people
         self._clock = clock
         self._room = asyncio.Semaphore(_AT_ONCE)
-        self.echoes = Echoes()
+        self.echoes = WrittenVersions()
         self._said: dict[str, tuple[tuple[str, str, str], ...]] = {}
         """By whom it is about: what was said when it was looked at last."""
 

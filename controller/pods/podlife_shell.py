@@ -30,8 +30,8 @@ from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
 from controller.watching.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
-from controller.watching.raw import RawWorkloads
-from controller.watching.workqueue import Looks
+from controller.watching.readers import RawWorkloads
+from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Key, Removed
@@ -94,7 +94,7 @@ class PodShell:
         self._settings = settings
         self._lookups = lookups
         self.pod_groups: PodGroups | None = None
-        self._looks: Looks[GroupKey] = Looks("pods", self._look)
+        self._looks: WorkQueue[GroupKey] = WorkQueue("pods", self._look)
         self._groups: dict[GroupKey, set[Key]] = {}
         self._of: dict[Key, GroupKey] = {}
         self._soon: set[GroupKey] = set()

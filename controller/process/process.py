@@ -23,8 +23,8 @@ from controller.process.server import Listeners, text, verdict
 from controller.process.term import LEASE, Replica, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS, reader
-from controller.watching.raw import RawWorkloads
+from controller.watching.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS
+from controller.watching.readers import RawWorkloads, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load

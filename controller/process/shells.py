@@ -34,7 +34,7 @@ from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, QUEUED_PODS
-from controller.watching.raw import RawWorkloads
+from controller.watching.readers import RawWorkloads
 from controller.writing.events import People
 from kube.client import Client, Selection
 from kube.clock import Clock

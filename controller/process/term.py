@@ -18,7 +18,7 @@ from controller.process.shells import Reach, Shells, Work
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import WORKLOADS
-from controller.watching.raw import RawWorkloads
+from controller.watching.readers import RawWorkloads
 from controller.writing.events import People
 from controller.writing.pace import Pace
 from kube.backoff import Backoff

@@ -11,7 +11,7 @@ import logging
 import msgspec
 
 from controller.watching.kinds import WORKLOADS
-from controller.watching.ledger import number
+from controller.watching.ledger import version_number
 from kube.client import EVERYTHING, Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
@@ -50,14 +50,14 @@ async def catch_up(
         except KubeError as error:
             log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
             await sleep(clock, _AGAIN_S)
-    seen = number(listing.resource_version)
-    behind = {Key(one.namespace, one.name): number(one.resource_version) for one in listing.items}
+    seen = version_number(listing.resource_version)
+    behind = {Key(one.namespace, one.name): version_number(one.resource_version) for one in listing.items}
     while behind:
         for key, version in list(behind.items()):
             entry = followed.get(key)
-            known = number(entry.resource_version) if entry is not None else 0
+            known = version_number(entry.resource_version) if entry is not None else 0
             # What the watch has passed by may be gone, or be unreadable: it is not waited for.
-            if known >= version or number(followed.resource_version) >= seen:
+            if known >= version or version_number(followed.resource_version) >= seen:
                 del behind[key]
         if behind:
             await asyncio.sleep(_LOOK_S)

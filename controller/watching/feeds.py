@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.watching.inbox import News
-from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
+from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled
+from controller.watching.readers import reader
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Clock, sleep

@@ -1,12 +1,8 @@
-"""The kinds the controller watches and writes: where they live, and how they are read."""
+"""The kinds that the controller watches and writes, and the types that they are read as."""
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
-
-import msgspec
+from typing import Final
 
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
-from controller.objects.decode import decode, read_custom
 from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
@@ -18,10 +14,8 @@ from controller.objects.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+from controller.objects.workload import Workload
 from kube.resources import Resource
-
-T = TypeVar("T")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _VERSION: Final = "v1beta2"
@@ -81,43 +75,3 @@ where pods are placed on nodes.
 
 IF_SERVED: Final = frozenset({GPU_NODES})
 """Kinds that a cluster may do without: there are none while their CRD is not there."""
-
-
-def reader(type_: type[T]) -> Callable[[bytes], T]:
-    """JSON into ``type_``: straight where that works, else field by field. Raises DecodeError with the field's path.
-
-    The straight way is three times as fast and refuses some nulls that the API server reads as absent. A Workload's
-    status is NO_STATUS only where all of its metadata that another may own is read too.
-    """
-    fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_, dec_hook=read_custom)
-
-    def read(raw: bytes) -> T:
-        try:
-            return fast.decode(raw)
-        except (msgspec.MsgspecError, ValueError):
-            return decode(raw, type_)
-
-    return cast("Callable[[bytes], T]", _marking(read)) if type_ is Workload else read
-
-
-def _marking(read: Callable[[bytes], Any]) -> Callable[[bytes], Workload]:
-    def marked(raw: bytes) -> Workload:
-        workload: Workload = read(raw)
-        if workload.status is NO_STATUS and _has_more(raw):
-            return msgspec.structs.replace(workload, status=EMPTY_STATUS)
-        return workload
-
-    return marked
-
-
-_ANY_VERSION: Final = f'"{_GROUP}/v'.encode()
-_THIS_VERSION: Final = f'"{_GROUP}/{_VERSION}"'.encode()
-
-
-def _has_more(raw: bytes) -> bool:
-    """Whether it may have a ``generateName``, or fields whose manager wrote them in another version of the API: there a
-    server before Kubernetes 1.35 compares all of what is put.
-
-    Found in the text: to read them would cost every object memory, and being wrong in this way only costs a patch.
-    """
-    return b'"generateName"' in raw or raw.count(_ANY_VERSION) != raw.count(_THIS_VERSION)

@@ -1,4 +1,4 @@
-"""What is known of each Workload: the newest state, be it told by the watch or written by us; and who is being written.
+"""What is known beyond the watches: Workloads with our own writes in them, and versions of other objects we wrote.
 
 A watch shows our own writes a little later than we know them, and never anything older than what we hold: versions of
 one object only grow.
@@ -11,6 +11,7 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+from kube.reading.reflector import Key
 
 
 @dataclass(slots=True)
@@ -27,7 +28,12 @@ class Kept:
 
 
 class Ledger:
-    """All of them, by ``namespace/name``."""
+    """The newest known state of every Workload, by ``namespace/name``.
+
+    The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
+    ``observe`` for what it reads after a conflict. Of one object (``uid``) the version only grows; ``kept.workload`` is
+    the state of ``kept.version``. Only WorkloadWrites sets ``kept.writing``.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[WorkloadKey, Kept] = {}
@@ -46,7 +52,7 @@ class Ledger:
 
     def observe(self, workload: Workload) -> Kept | None:
         """The watch shows this state. None where we know it, or a newer one, already."""
-        key, version = WorkloadKey(workload.key), number(workload.metadata.resource_version)
+        key, version = WorkloadKey(workload.key), version_number(workload.metadata.resource_version)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
             kept = self._kept[key] = Kept(workload, version)
@@ -59,7 +65,7 @@ class Ledger:
     def wrote(self, key: WorkloadKey, after: Workload, resource_version: str) -> Kept | None:
         """``after`` went in as this version. None where the watch has told of a newer one, or of its end."""
         kept = self._kept.get(key)
-        version = number(resource_version)
+        version = version_number(resource_version)
         if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
@@ -76,6 +82,33 @@ class Ledger:
         return self._kept.pop(key)
 
 
-def number(resource_version: str) -> int:
+class WrittenVersions:
+    """By object, the uid and version of our last write that no watch has shown: an older view decides nothing.
+
+    For jobs and pods, whose writes are patches: unlike of a Workload, the object that came of one is not known.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[Key, tuple[str, int]] = {}
+
+    def wrote(self, key: Key, uid: str, resource_version: str) -> None:
+        self._written[key] = (uid, version_number(resource_version))
+
+    def behind(self, key: Key, uid: str, resource_version: str) -> bool:
+        """Whether this view of the object is older than our own last write to it."""
+        written = self._written.get(key)
+        if written is None:
+            return False
+        if written[0] == uid and version_number(resource_version) < written[1]:
+            return True
+        del self._written[key]
+        return False
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._written.pop(key, None)
+
+
+def version_number(resource_version: str) -> int:
     """Versions of one resource can be compared as numbers (Kubernetes API conventions since 1.35)."""
     return int(resource_version) if resource_version.isdigit() else 0

@@ -1,6 +1,7 @@
-"""Keys that are to be looked at, each by one worker at a time and again after a pause where that failed.
+"""A work queue of keys: each key is reconciled by one worker at a time, and again after a back-off where that failed.
 
-A key that comes while it is looked at is looked at once more afterwards; one that comes twice before is looked at once.
+A key that is put while it is reconciled is reconciled once more afterwards; one that is put twice before is reconciled
+once, as with client-go's work queues.
 """
 
 import asyncio
@@ -19,18 +20,20 @@ _WORKERS: Final = 4
 
 
 class ActionFailedError(Exception):
-    """An action did not go through: look again."""
+    """An action did not go through: the key is reconciled again."""
 
 
-class Looks(Generic[K]):
-    """``look`` may raise ActionFailedError and KubeError; anything else it raises is logged as a bug, and tried again.
+class WorkQueue(Generic[K]):
+    """``reconcile`` may raise ActionFailedError and KubeError; anything else that it raises is logged as a bug, and
+    tried again. ``what`` names the keys in the log. ``run`` until cancelled.
 
-    ``what`` names the keys in the log. ``run`` until cancelled.
+    A key is in ``_waiting`` from ``put`` until a worker takes it, and in ``_busy`` while it is reconciled; it may be in
+    both, and workers take none that is busy. A key has a back-off from its first failure to its next success.
     """
 
-    def __init__(self, what: str, look: Callable[[K], Awaitable[None]]) -> None:
+    def __init__(self, what: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
         self._what = what
-        self._look = look
+        self._reconcile = reconcile
         self._waiting: dict[K, None] = {}
         self._busy: set[K] = set()
         self._ready = asyncio.Event()
@@ -54,12 +57,12 @@ class Looks(Generic[K]):
                 continue
             self._busy.add(key)
             try:
-                await self._look(key)
+                await self._reconcile(key)
             except (ActionFailedError, KubeError) as error:
-                self._again(key, str(error))
+                self._retry_later(key, str(error))
             except Exception:
                 log.exception("%s %s could not be reconciled", self._what, "/".join(key))
-                self._again(key, "a bug")
+                self._retry_later(key, "a bug")
             else:
                 self._backoffs.pop(key, None)
             finally:
@@ -72,7 +75,7 @@ class Looks(Generic[K]):
             del self._waiting[found]
         return found
 
-    def _again(self, key: K, why: str) -> None:
+    def _retry_later(self, key: K, why: str) -> None:
         backoff = self._backoffs.get(key)
         if backoff is None:
             backoff = self._backoffs[key] = Backoff(random=random.random, initial_s=0.1, maximum_s=30.0)

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from controller.config import ControllerConfig, default, load, parse
-from controller.config.idlegates import IDLE
+from controller.config.inertgates import GONE, IDLE
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
-from controller.config.oldgates import GONE
 from controller.config.reference import PAGE, rewritten
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.engine.model.podrequests import RequestRules
@@ -241,7 +240,7 @@ def test_no_gate_is_both_there_and_gone() -> None:
 
 
 def test_a_gate_is_read_somewhere_or_said_to_be_without_effect() -> None:
-    tables = ("gates.py", "oldgates.py", "idlegates.py")
+    tables = ("gates.py", "inertgates.py")
     files = [file for file in (ROOT / "controller").rglob("*.py") if file.name not in tables]
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
     words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

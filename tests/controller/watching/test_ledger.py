@@ -9,15 +9,18 @@ from controller.engine.conditions import status
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
-from controller.watching.kinds import WORKLOADS, reader
-from controller.watching.ledger import Ledger
+from controller.watching.kinds import WORKLOADS
+from controller.watching.ledger import Ledger, WrittenVersions
+from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import SystemClock
+from kube.reading.reflector import Key
 from kube.testing import FakeApiServer, eventually
 from kube.writing.writer import Writer
 
 A = WorkloadKey("ns/a")
+POD = Key("team", "a")
 
 
 def seen(version: int, uid: str = "u") -> Workload:
@@ -89,3 +92,22 @@ async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as
 
 def _json(value: Any) -> bytes:
     return msgspec.json.encode(value)
+
+
+def test_a_view_is_behind_until_it_shows_our_write() -> None:
+    written = WrittenVersions()
+    assert not written.behind(POD, "u", "1")
+    written.wrote(POD, "u", "12")
+    assert written.behind(POD, "u", "9")
+    assert written.behind(POD, "u", "11")
+    assert not written.behind(POD, "u", "12")
+    assert not written.behind(POD, "u", "9"), "the watch never goes back"
+
+
+def test_another_object_of_the_name_is_not_behind() -> None:
+    written = WrittenVersions()
+    written.wrote(POD, "u", "12")
+    assert not written.behind(POD, "v", "3")
+    written.wrote(POD, "v", "20")
+    written.forget(POD)
+    assert not written.behind(POD, "v", "3")

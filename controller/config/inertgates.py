@@ -1,6 +1,8 @@
-"""Gates that Kueue has and nothing here depends on: accepted, and named where they are set to what does not hold.
+"""Gates of Kueue's that may be set and change nothing: ``IDLE`` those that it has, ``GONE`` those that it had.
 
-A test finds those that the code reads: a gate is in this table or read, never both.
+A setting of an idle gate that is not what holds here is named in a warning. A test finds the gates that the code reads:
+each gate is in one of these tables or read, never both. Source of ``GONE``: the lists of removed and graduated gates in
+Kueue's documentation, 0.4 to 0.20.
 """
 
 from collections.abc import Mapping
@@ -52,3 +54,36 @@ IDLE: Final[Mapping[str, str]] = {
     "WorkloadValidationForPodSetMetadata": "what labels and annotations a template may have the schema says",
 }
 """Name -> what holds whatever it is set to."""
+
+_ON: Final = "always on"
+_OFF: Final = "gone"
+
+GONE: Final[Mapping[str, str]] = {
+    "AdmissionCheckValidationRules": _OFF,
+    "ConfigurableResourceTransformations": _ON,
+    "DynamicResourceAllocation": "its successor is KueueDRAIntegration",
+    "ExposeFlavorsInLocalQueue": _OFF,
+    "FlavorFungibilityImplicitPreferenceDefault": "its successor is flavorFungibility.preference of a ClusterQueue",
+    "HierarchicalCohort": _ON,
+    "HierarchicalCohorts": _ON,
+    "KeepQuotaForProvReqRetry": _OFF,
+    "LendingLimit": _ON,
+    "LocalQueueDefaulting": _ON,
+    "ManagedJobsNamespaceSelector": _ON,
+    "MultiKueueAllowInsecureKubeconfigs": _OFF,
+    "MultiKueueBatchJobWithManagedBy": _ON,
+    "MultiplePreemptions": _ON,
+    "ObjectRetentionPolicies": _ON,
+    "PropagateBatchJobLabelsToWorkload": _ON,
+    "ProvisioningACC": _ON,
+    "QueueVisibility": _OFF,
+    "SanitizePodSets": _ON,
+    "SchedulerLongRequeueInterval": _OFF,
+    "SchedulerTimestampPreemptionBuffer": _OFF,
+    "SkipFinalizersForPodsSuspendedByParent": _ON,
+    "TASProfileLeastFreeCapacity": _OFF,
+    "TASProfileMostFreeCapacity": _OFF,
+    "TASSkipRecentlyFailedFlavors": _OFF,
+    "WorkloadResourceRequestsSummary": _ON,
+}
+"""Name -> what holds in its place."""

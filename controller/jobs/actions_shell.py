@@ -31,7 +31,7 @@ from controller.jobframework.kind import JobKind, Patch
 from controller.jobframework.raw import Json, sequence
 from controller.objects.meta import Condition, Time, epoch_s, with_condition
 from controller.objects.workload import ReclaimablePod, Workload
-from controller.pods.podactions import SetWaitingForPods
+from controller.pods.actions import SetWaitingForPods
 from controller.watching.kinds import JOBS, WORKLOADS
 from controller.watching.ledger import Kept, WrittenVersions
 from controller.watching.workqueue import ActionFailedError

@@ -17,10 +17,10 @@ from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
+from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.actions_shell import Hands
-from controller.jobs.batchjob import BatchJob
-from controller.jobs.lookups_shell import job_settings, lookups
 from controller.jobs.reconcile import reconcile
+from controller.jobshell.lookups import job_settings, lookups
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds

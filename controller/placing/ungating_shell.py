@@ -5,7 +5,7 @@
 What is sent takes its place from the moment it is decided, and not only when the watch shows it: otherwise an older
 pod that comes in between would be given the same place. Pods of a Job go as they come: each has its place, and a Job
 that is nearly done has fewer pods than were admitted. Plain pods are not looked at here: see
-``controller.pods.podlife``.
+``controller.pods.reconcile``.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from controller.jobs.reconcile_shell import read_job
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
 from controller.metrics.observing import Counting
-from controller.pods.podlife_shell import read_pod
+from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
 from controller.process.server import Listeners, text, verdict
 from controller.process.term import LEASE, Replica, Term

@@ -20,15 +20,15 @@ from controller.failures.nodefailures_shell import FEATURES, LostNodes
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobs.actions_shell import Hands
-from controller.jobs.lookups_shell import job_settings, lookups
 from controller.jobs.reconcile_shell import KINDS, JobShell
+from controller.jobshell.lookups import job_settings, lookups
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.placing.gateremovals_shell import GateRemovals
 from controller.placing.planresults_shell import GpuPlans
 from controller.placing.ungating_shell import FEATURE, Ungater
-from controller.pods.podactions_shell import PodHands
-from controller.pods.podlife_shell import PodShell
+from controller.pods.actions_shell import PodHands
+from controller.pods.reconcile_shell import PodShell
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds

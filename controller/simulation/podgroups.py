@@ -11,7 +11,8 @@ from controller.engine.claims.runtimes import RUNTIME
 from controller.jobframework.podview import SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations
 from controller.jobframework.settings import JobSettings, Lookups
-from controller.pods import podcompose, podgroup
+from controller.pods import compose as podcompose
+from controller.pods import group as podgroup
 from controller.simulation.documents import Document
 from yamlfile.parsers import Unfit, go_duration
 

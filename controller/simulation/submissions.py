@@ -18,7 +18,7 @@ from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.owners import is_managed
 from controller.jobframework.raw import JobError, labels, shown, strings
 from controller.jobframework.settings import JobSettings, Lookups
-from controller.jobs.batchjob import BatchJob
+from controller.jobkinds.batchjob import BatchJob
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload

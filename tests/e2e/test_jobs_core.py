@@ -16,7 +16,7 @@ from controller.jobframework import names
 from controller.jobframework.actions import ReleaseQuota, StopJob
 from controller.jobframework.kind import Patch
 from controller.jobframework.raw import Json
-from controller.jobs.batchjob import BatchJob
+from controller.jobkinds.batchjob import BatchJob
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries

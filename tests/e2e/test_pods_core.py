@@ -14,7 +14,7 @@ import pytest
 
 from controller.jobframework.podview import POD_INDEX, TERMINATION_TARGET
 from controller.jobframework.raw import Json
-from controller.pods.podactions import DeletePod, PodAction
+from controller.pods.actions import DeletePod, PodAction
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries

@@ -39,7 +39,7 @@ REFUSED = [
     (MEMORY, "deviceplugin.answer", "pynvml"),
     (PURE, "controller.engine.engine", "kube.client"),
     (PURE, "controller.engine.engine", "time"),
-    (ENGINE_ALONE, "controller.engine.cycle.cycle", "controller.jobs.batchjob"),
+    (ENGINE_ALONE, "controller.engine.cycle.cycle", "controller.jobkinds.batchjob"),
     (ENGINE_ALONE, "controller.engine.engine", "controller.simulation.run"),
     (ENGINE_ALONE, "controller.engine.state.intake", "controller.jobframework.podsets"),
     (ENGINE_ROOMS, "controller.engine.model.config", "controller.engine.quota.shares"),

@@ -27,7 +27,7 @@ from controller.jobframework.kind import Patch
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import JobSettings, Lookups, Observed
-from controller.jobs.batchjob import BatchJob
+from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.reconcile import reconcile
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor

@@ -33,8 +33,8 @@ from controller.jobframework.podview import (
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import to_json
-from controller.pods.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
-from controller.pods.podlife import SeenPods, reconcile_pods
+from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
+from controller.pods.reconcile import SeenPods, reconcile_pods
 from tests.controller.jobs.model import ConflictError, InvalidError, lookups
 
 LEVELS = ("rack", "kubernetes.io/hostname")

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from controller.jobframework.actions import StartJob
 from controller.jobframework.kind import Patch
+from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.actions_shell import Hands
-from controller.jobs.batchjob import BatchJob
 from controller.writing.workloadwrites import Stamped, Version
 from kube.reading.reflector import Key
 from kube.writing.writes import Write, Written

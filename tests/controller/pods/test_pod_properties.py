@@ -12,9 +12,9 @@ from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GROUP_TOTAL, INDEX_OFFSET, POD_INDEX, POD_INDEX_LABEL, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
-from controller.pods.podactions import RefusePod
-from controller.pods.podlife import SeenPods, reconcile_pods
-from controller.pods.podroles import role
+from controller.pods.actions import RefusePod
+from controller.pods.reconcile import SeenPods, reconcile_pods
+from controller.pods.roles import role
 from tests.controller.jobs.model import lookups
 from tests.controller.jobs.podworld import PodWorld, member, pod
 from tests.controller.jobs.test_properties import JUNK, paths

@@ -6,8 +6,8 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, RETRIABLE, SERVING, SeenPod
 from controller.jobframework.settings import JobSettings
-from controller.pods.podactions import RefusePod
-from controller.pods.podgroup import Group, excess
+from controller.pods.actions import RefusePod
+from controller.pods.group import Group, excess
 from tests.controller.jobs.model import lookups
 from tests.controller.jobs.podworld import PodWorld, group, member, pod, running_group
 

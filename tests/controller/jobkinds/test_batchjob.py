@@ -23,7 +23,7 @@ from controller.jobframework.topologyrequest import (
     check_groups,
     topology_request,
 )
-from controller.jobs.batchjob import BatchJob
+from controller.jobkinds.batchjob import BatchJob
 from tests.controller.jobs.model import World, job
 
 KIND = BatchJob()

@@ -39,10 +39,11 @@ from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.objects.meta import find_condition, is_true
 from controller.placing.ungating import Place
-from controller.pods import podcompose, podgroup
-from controller.pods.podactions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
-from controller.pods.podgroup import Group
-from controller.pods.podstart import infos_by_set, places, released, role_in, start_patch, unfinalized
+from controller.pods import compose as podcompose
+from controller.pods import group as podgroup
+from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
+from controller.pods.group import Group
+from controller.pods.start import infos_by_set, places, released, role_in, start_patch, unfinalized
 
 _REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
 _EXCESS = "ExcessPodDeleted"

@@ -15,7 +15,7 @@ from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, 
 from controller.jobframework.raw import JobError, Json, sequence, text
 from controller.jobframework.settings import Lookups
 from controller.placing.ungating import Place, PlacedPod, Places, Ranks, places_of, ungated
-from controller.pods.podroles import MAIN, index_label, offset, role
+from controller.pods.roles import MAIN, index_label, offset, role
 
 
 def role_in(pod: SeenPod, *, alone: bool) -> str:

@@ -1,6 +1,6 @@
-"""Plain pods: the pure reconciler's eyes and hands. One pod on its own, or one group, is looked at at a time.
+"""The shell around the pure reconciler of plain pods: one pod on its own, or one group, at a time.
 
-    watch of marked pods, Workloads, PodGroups -> a queue of groups -> controller.pods.podlife -> actions -> API server
+    pods of the queue, Workloads, PodGroups -> a queue of groups -> controller.pods.reconcile -> actions -> API server
 
 Only pods with the label that the admission policy puts on them are followed here.
 """
@@ -20,11 +20,11 @@ from controller.jobframework.settings import JobSettings, Lookups
 from controller.objects.decode import KUEUE
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
-from controller.pods.podactions import PodAction
-from controller.pods.podactions_shell import PodHands
-from controller.pods.podcompose import workload_name
-from controller.pods.podgroup import Group
-from controller.pods.podlife import SeenPods, reconcile_pods
+from controller.pods.actions import PodAction
+from controller.pods.actions_shell import PodHands
+from controller.pods.compose import workload_name
+from controller.pods.group import Group
+from controller.pods.reconcile import SeenPods, reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News

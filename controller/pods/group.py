@@ -13,7 +13,7 @@ from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME, is_object_
 from controller.jobframework.podsets import JobPodSet
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_NAME, GROUP_TOTAL, SERVING, VOLCANO_GROUPS, SeenPod
 from controller.jobframework.raw import JobError, Json, integer, shown
-from controller.pods.podroles import MAIN, MAX_ROLES, by_role, pod_set
+from controller.pods.roles import MAIN, MAX_ROLES, by_role, pod_set
 
 VOLCANO: Final = "scheduling.volcano.sh"
 

@@ -13,7 +13,7 @@ from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape,
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobframework.raw import Json, shown, text
 from controller.jobframework.settings import JobSettings, Lookups
-from controller.pods.podgroup import Group
+from controller.pods.group import Group
 
 FRAMEWORK: Final = "pod"
 

@@ -11,7 +11,7 @@ from controller.jobframework.podview import TERMINATION_TARGET
 from controller.jobframework.raw import Json
 from controller.jobs.actions_shell import Hands, age_s
 from controller.objects.meta import to_json
-from controller.pods.podactions import DeletePod, PatchPod, PodAction, RefusePod
+from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from controller.jobs.actions_shell import Hands
-from controller.pods.podactions import DeletePod, PatchPod
-from controller.pods.podactions_shell import PodHands
+from controller.pods.actions import DeletePod, PatchPod
+from controller.pods.actions_shell import PodHands
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.events import People
 from controller.writing.workloadwrites import Stamped, Version

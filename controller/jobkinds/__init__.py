@@ -1,0 +1,1 @@
+"""Kinds of jobs: one pure module each, and the table that names them all."""

@@ -18,7 +18,7 @@ from controller.engine.conditions.decisions import Decision, Decisions, Event, P
 from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.state.intake import Standing, standing
+from controller.engine.state.intake import WorkloadPhase, standing
 from controller.lifecycle.heldback import gates_of
 from controller.lifecycle.lifecycle import Step
 from controller.lifecycle.lifecycle_shell import Lives
@@ -337,11 +337,11 @@ class Core:
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
             self._watcher.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
         where = standing(workload, self.engine.state.config)
-        if where in (Standing.PENDING, Standing.HELD_BACK):
+        if where in (WorkloadPhase.PENDING, WorkloadPhase.HELD_BACK):
             self.waiting.arrived(workload, now_s)
         else:
             self.waiting.forget(key)
-        if where is Standing.FINISHED:
+        if where is WorkloadPhase.FINISHED:
             self.lives.forget(key)
         else:
             self._look[key] = None

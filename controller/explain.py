@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 
 from controller.core import Core
 from controller.engine.conditions.decisions import Pending
-from controller.engine.conditions.records import Record
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import details, sentence
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import hosts
@@ -165,7 +165,7 @@ def decision_shown(pending: Pending) -> Json:
     }
 
 
-def _record(record: Record) -> Json:
+def _record(record: DecisionRecord) -> Json:
     return {
         "at": record.at_s,
         "clusterQueue": record.cluster_queue,
@@ -177,7 +177,7 @@ def _record(record: Record) -> Json:
     }
 
 
-def _waits(record: Record) -> bool:
+def _waits(record: DecisionRecord) -> bool:
     return record.rule.name not in ("FITS", "PLACED")
 
 

@@ -9,9 +9,9 @@ from controller.config.settings import Policy
 from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
-    Backfill,
-    BeyondPeer,
+    BackfillPolicy,
     EngineConfig,
+    Extensions,
     FairSharing,
     MinimumRuntime,
     QuotaCheckStrategy,
@@ -46,7 +46,7 @@ def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig
         wait_for_pods_ready=None if gates.on("DisableWaitForPodsReady") else _pods_ready(found, newest=newest),
         quota_check_strategy=strategy,
         request_rules=_request_rules(found),
-        beyond=beyond_peer(found, policy),
+        extensions=extensions_of(found, policy),
     )
 
 
@@ -156,14 +156,14 @@ def required(found: Found, section: str, key: str) -> Any:
     return value
 
 
-def beyond_peer(found: Found, policy: Policy) -> BeyondPeer:
+def extensions_of(found: Found, policy: Policy) -> Extensions:
     """Each feature as its key says, else on under ``tessera`` and off under ``kueue``."""
     on = policy is Policy.TESSERA
-    return BeyondPeer(
+    return Extensions(
         reserve_for_preemptor=found.get("tessera.reserveForPreemptor", on),
         no_eviction_cycles=found.get("tessera.noEvictionCycles", on),
         minimum_runtime=_minimum_runtime(found, on=on),
-        backfill=found.get("tessera.backfill", Backfill.CONSERVATIVE if on else Backfill.NONE),
+        backfill=found.get("tessera.backfill", BackfillPolicy.CONSERVATIVE if on else BackfillPolicy.NONE),
         victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
         keep_linked_gpus=found.get("tessera.keepLinkedGpus", on),
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),

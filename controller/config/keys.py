@@ -29,7 +29,7 @@ from controller.config.values import (
     number,
     opaque,
 )
-from controller.engine.model.config import Backfill, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
+from controller.engine.model.config import BackfillPolicy, PreemptionStrategy, QuotaCheckStrategy, VictimOrder
 from yamlfile.parsers import BOOL, PATH, Parser, integer, one_of
 
 API_VERSIONS: Final = ("config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1")
@@ -347,7 +347,7 @@ OWN: Final = (
     ),
     _key(
         "tessera.backfill",
-        one_of(Backfill),
+        one_of(BackfillPolicy),
         "tessera: conservative, kueue: none",
         "a blocked head of a queue keeps a reservation, and others pass it only where they do not delay it",
     ),

@@ -35,11 +35,11 @@ from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload, Place
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotashares import QuotaShares
-from controller.engine.quota.usagehistory import Record as UsageRecord
+from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import Inactive
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState, members
-from controller.engine.state.intake import SLICE_REPLACES, Standing, standing
+from controller.engine.state.intake import SLICE_REPLACES, WorkloadPhase, standing
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
@@ -70,7 +70,7 @@ class Engine:
     def _begin(self, config: EngineConfig, placement: Placement | None) -> None:
         """An engine that knows of nothing yet."""
         self.state = EngineState(config, placement)
-        self.shares = QuotaShares() if self.state.config.beyond.quota_from_capacity else None
+        self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
         assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
@@ -317,7 +317,7 @@ class Engine:
         stranded = {key for held in state.stranded.values() for key in held}
         for key, workload in state.objects.items():
             places = [key in state.cluster.holders, state.queues.get(key) is not None, key in stranded]
-            held_back = key not in state.assumed and standing(workload, state.config) is Standing.HELD_BACK
+            held_back = key not in state.assumed and standing(workload, state.config) is WorkloadPhase.HELD_BACK
             if sum(places) != (0 if held_back or key in state.ended else 1):
                 raise DriftError(f"{key} should be in one place: holding, pending, stranded are {places}")
         known = {*state.cluster.holders, *(pending.key for pending in state.queues), *stranded}

@@ -9,7 +9,7 @@ from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import evicted
-from controller.engine.conditions.records import Record, Rule
+from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.secondpass import placed_holder, with_places
 from controller.engine.flavors.assignment import PodSetChoice
@@ -58,7 +58,7 @@ class Outcomes:
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
-    def _admit(self, entry: Entry, record: Record) -> Admitted:
+    def _admit(self, entry: Entry, record: DecisionRecord) -> Admitted:
         state, incoming = self._state, entry.incoming
         holder, key = _holder(entry, record.at_s), record.workload
         queue = incoming.queue
@@ -82,7 +82,7 @@ class Outcomes:
         state.touch()
         return admitted
 
-    def _second_pass(self, entry: Entry, record: Record) -> Decision:
+    def _second_pass(self, entry: Entry, record: DecisionRecord) -> Decision:
         state, holder = self._state, entry.holder
         if holder is None or holder.info.workload.status.admission is None:
             raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
@@ -108,7 +108,7 @@ class Outcomes:
             gates=state.config.gates,
         )
 
-    def _lost(self, holder: Holder, record: Record) -> Evicted:
+    def _lost(self, holder: Holder, record: DecisionRecord) -> Evicted:
         """It goes: part of its pods have no node any more, and no other takes them."""
         nodes = ", ".join(one.name for one in holder.info.workload.status.unhealthy_nodes)
         message = f"Lost {nodes}; {record.detail}"
@@ -125,7 +125,7 @@ class Outcomes:
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
-    def _evict(self, entry: Entry, record: Record) -> Iterator[Decision]:
+    def _evict(self, entry: Entry, record: DecisionRecord) -> Iterator[Decision]:
         """Those who had been told before are on their way: they are told once."""
         state = self._state
         if entry.rule is Rule.PREEMPTS:
@@ -145,7 +145,7 @@ class Outcomes:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def _wait(self, entry: Entry, record: Record, *, again: bool) -> Decision:
+    def _wait(self, entry: Entry, record: DecisionRecord, *, again: bool) -> Decision:
         """``again``: the same came of it the last time."""
         pending = entry.pending
         if pending is None:
@@ -166,7 +166,7 @@ class Outcomes:
             if holder is not None:
                 state.ended.add(old)
                 state.released(holder)
-                record = Record(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
+                record = DecisionRecord(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
                 yield SliceReplaced(holder=holder, by=by, record=record)
 
     # -- an engine made anew -----------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _held(one: PodSetChoice) -> PodSetRequests:
     return PodSetRequests(name=one.name, count=one.count, requests=requests, flavors=flavors, topology=one.topology)
 
 
-def _eviction(entry: Entry, target: Target, by: Holder, record: Record) -> Evicted:
+def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) -> Evicted:
     migrates = entry.rule is Rule.MIGRATES
     reason = reasons.FLAVOR_MIGRATION if migrates else reasons.PREEMPTED
     rule: PreemptionReason | None = None if migrates else target.reason

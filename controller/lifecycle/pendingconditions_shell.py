@@ -19,7 +19,7 @@ from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.state.activity import local_queue_problem
-from controller.engine.state.intake import Standing, standing
+from controller.engine.state.intake import WorkloadPhase, standing
 from controller.lifecycle.heldback import held_back
 from controller.lifecycle.reports import Reports
 from controller.objects.meta import epoch_s, find_condition, is_true
@@ -144,7 +144,7 @@ class Waiting:
         """It may not queue at all."""
         gates = self._engine.state.config.gates
         held = held_back(workload, gates)
-        if held is None or standing(workload, self._engine.state.config) is not Standing.HELD_BACK:
+        if held is None or standing(workload, self._engine.state.config) is not WorkloadPhase.HELD_BACK:
             return None
         reason = PendingReason(held.reason)
 

@@ -14,7 +14,7 @@ from controller.engine.model.resources import CPU, Amount, ClusterQueueName, Loc
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import sums
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
@@ -237,7 +237,7 @@ def _status(pending: PendingWorkload) -> str:
     return _PARKED if order is not None and order.sleeps(pending) else _ACTIVE
 
 
-def _cohort(node: Node) -> str:
+def _cohort(node: QuotaNode) -> str:
     return node.parent.name if node.parent is not None else ""
 
 

@@ -111,7 +111,7 @@ class Run:
 
     def _settling(self) -> "Settling":
         # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
-        often = len(self.workloads) + 2 if self._config.beyond.no_eviction_cycles else 2
+        often = len(self.workloads) + 2 if self._config.extensions.no_eviction_cycles else 2
         return Settling(often)
 
     def _last_t(self) -> float:

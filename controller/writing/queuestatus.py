@@ -13,7 +13,7 @@ from controller.engine.model.resources import UNLIMITED, ClusterQueueName, Cohor
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import shown, sums
 from controller.engine.quota.shares import share
-from controller.engine.quota.usagehistory import Record as UsageRecord
+from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import local_queue_problem
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity

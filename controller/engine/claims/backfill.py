@@ -24,7 +24,7 @@ from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
 from controller.engine.queues.pending import OrderKey
 from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
 
@@ -179,7 +179,7 @@ class Backfill:
         del self._reservations[one.cluster_queue], self._queue_of[one.key]
         self._trees_of = None
 
-    def _in_tree(self, root: Node) -> list[ClusterQueueName]:
+    def _in_tree(self, root: QuotaNode) -> list[ClusterQueueName]:
         """The ClusterQueues of this tree that have reservations; many are asked about in one cycle."""
         generation = self._cluster.quota.generation
         if self._trees_of != generation:
@@ -192,7 +192,7 @@ class Backfill:
         return self._trees.get(id(root), [])
 
     def _breaks(
-        self, reservation: Reservation, node: Node, incoming: Incoming, assignment: Assignment, now_s: float
+        self, reservation: Reservation, node: QuotaNode, incoming: Incoming, assignment: Assignment, now_s: float
     ) -> bool:
         end_s = would_end_s(incoming.info, now_s)
         if (math.inf if end_s is None else end_s) <= reservation.start_s:
@@ -241,7 +241,7 @@ class Backfill:
             found = self._assigner.assign(incoming)
         return found if found.mode is Mode.FIT else None
 
-    def _gone_by(self, node: Node, now_s: float, at_s: float) -> Sums:
+    def _gone_by(self, node: QuotaNode, now_s: float, at_s: float) -> Sums:
         """What those who leave this tree by then hold now, by ClusterQueue."""
         asked = (self._ends.version, id(node.root()), node.quota_generation(), now_s, at_s)
         if self._left is None or self._left[0] != asked:
@@ -253,7 +253,7 @@ class Backfill:
             self._left = (asked, sums)
         return self._left[1]
 
-    def _leaving(self, node: Node, now_s: float, until_s: float) -> list[tuple[float, Holder]]:
+    def _leaving(self, node: QuotaNode, now_s: float, until_s: float) -> list[tuple[float, Holder]]:
         root, queues = node.root(), self._cluster.queues
         found = [one for one in self._ends.until(until_s, now_s) if queues[one[1].cluster_queue].node.root() is root]
         return sorted((one for one in found if one[0] <= until_s), key=lambda one: (one[0], one[1].key))

@@ -16,7 +16,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import Rule
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.flavors.assignment import Mode
-from controller.engine.model.config import Backfill as BackfillMode
+from controller.engine.model.config import BackfillPolicy
 from controller.engine.model.resources import ClusterQueueName, FlavorName, Usage, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.queues.entry import Entry
@@ -29,12 +29,12 @@ _KEEPS_ITS_CLAIM = (*_STILL_CLAIMED, Rule.PREEMPTS, Rule.FITS_AFTER_PREEMPTION, 
 
 class Beyond:
     def __init__(self, cluster: Cluster, assigner: Assigner) -> None:
-        config = cluster.config.beyond
+        config = cluster.config.extensions
         self._cluster = cluster
         self.asking = False
         """A question is being answered: it leaves no reservation behind."""
         self.claims = Claims(cluster) if config.reserve_for_preemptor else None
-        self.backfill = Backfill(cluster, assigner) if config.backfill is BackfillMode.CONSERVATIVE else None
+        self.backfill = Backfill(cluster, assigner) if config.backfill is BackfillPolicy.CONSERVATIVE else None
         self.is_tried: Callable[[WorkloadKey, ClusterQueueName], bool] = lambda _key, _name: True
         """Whether a workload is tried there: who is held, stopped, or in another queue now has no claim."""
         self.on_freed: Callable[[], None] = lambda: None

@@ -15,7 +15,7 @@ import msgspec
 
 from controller.engine.claims.claimedplaces import Places, kept_places
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.devices.grants import Owner
+from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
 from controller.engine.quota.queuestate import Holder
 
@@ -114,13 +114,13 @@ class Claims:
     def take_places(self, *claims: Claim) -> None:
         for claim in claims:
             for at, (flavor, usage) in enumerate(self._places(claim)):
-                self._cluster.placement.add(flavor, usage, Owner(claim.key, str(at)))
+                self._cluster.placement.add(flavor, usage, GrantOwner(claim.key, str(at)))
 
     def leave_places(self, *claims: Claim) -> None:
         """The reverse of ``take_places``."""
         for claim in claims:
             for at, (flavor, usage) in enumerate(self._places(claim)):
-                self._cluster.placement.remove(flavor, usage, Owner(claim.key, str(at)))
+                self._cluster.placement.remove(flavor, usage, GrantOwner(claim.key, str(at)))
 
     def _places(self, claim: Claim) -> Places:
         if not claim.places:

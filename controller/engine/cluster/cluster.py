@@ -6,8 +6,8 @@ One undo log serves quota, placement and holders, so a try is ``with cluster.tri
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from controller.engine.devices.book import Place
-from controller.engine.devices.grants import Owner
+from controller.engine.devices.book import HeldPlace
+from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import (
@@ -59,7 +59,7 @@ class Cluster:
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
         """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
-        self._places: dict[int, tuple[Holder, Sequence[Place]]] = {}
+        self._places: dict[int, tuple[Holder, Sequence[HeldPlace]]] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -249,12 +249,12 @@ class Cluster:
         flavors = [self.flavors.get(name) for name in names]
         return bool(names) and all(one is not None and one.spec.topology_name is not None for one in flavors)
 
-    def _held(self) -> Iterator[Place]:
+    def _held(self) -> Iterator[HeldPlace]:
         """All places that are held, outside of trials."""
         for holder in self.holders.values():
             yield from self._placed(holder)
 
-    def _placed(self, holder: Holder) -> Sequence[Place]:
+    def _placed(self, holder: Holder) -> Sequence[HeldPlace]:
         """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""
         known = self._places.get(id(holder))
         if known is not None and known[0] is holder:
@@ -263,7 +263,7 @@ class Cluster:
         for pod_set in holder.info.pod_sets:
             flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
             if pod_set.topology is not None and flavor is not None:
-                found.append((flavor, pod_set.topology, Owner(holder.key, pod_set.name)))
+                found.append((flavor, pod_set.topology, GrantOwner(holder.key, pod_set.name)))
         if not found:
             return found
         if len(self._places) >= _REMEMBERED:
@@ -308,7 +308,7 @@ class Cluster:
             observer.added(holder)
 
 
-def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[Place]]) -> Placement:
+def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[HeldPlace]]) -> Placement:
     if not config.gates.on("TopologyAwareScheduling"):
         return Everywhere()
-    return Topologies(undo, config.gates, held=held, packs=config.beyond.keep_linked_gpus)
+    return Topologies(undo, config.gates, held=held, packs=config.extensions.keep_linked_gpus)

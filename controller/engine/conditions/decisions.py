@@ -12,7 +12,7 @@ import msgspec
 from controller.engine.cluster.incoming import PreemptionReason
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.reasons import EventType, PendingReason
-from controller.engine.conditions.records import Record
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.conditions.sentences import sentence
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
@@ -37,7 +37,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     holder: Holder
     """What is charged."""
     checks: tuple[str, ...]
-    record: Record
+    record: DecisionRecord
     gates: FeatureGates
     placed: Admission | None = None
     """Of a second pass: its admission with the places."""
@@ -104,7 +104,7 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
     """For whom: what the preemptor would hold."""
     message: str
     after: Workload
-    record: Record
+    record: DecisionRecord
 
     @property
     def key(self) -> WorkloadKey:
@@ -133,7 +133,7 @@ class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
 
     holder: Holder
     by: WorkloadKey
-    record: Record
+    record: DecisionRecord
 
     @property
     def key(self) -> WorkloadKey:
@@ -151,7 +151,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The workload stays without quota. ``status()`` is what its conditions should say some time soon."""
 
     info: WorkloadInfo
-    record: Record
+    record: DecisionRecord
     gates: FeatureGates
     preemption_gated: bool = False
 
@@ -183,7 +183,7 @@ class NotPlaced(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with quota found no place for its pods; it is tried again by itself."""
 
     holder: Holder
-    record: Record
+    record: DecisionRecord
 
     @property
     def key(self) -> WorkloadKey:

@@ -61,7 +61,7 @@ _CODES: dict[Rule, PendingReason] = {
 }
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One decision about one workload."""
 
     at_s: float

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from controller.engine.conditions.records import Missing, Record, Rule
+from controller.engine.conditions.records import DecisionRecord, Missing, Rule
 from controller.engine.flavors.assignment import FlavorAttempt, Mode, Shortfall
 from controller.engine.model.resources import UNLIMITED, Amount, ResourceName
 from controller.engine.quota.queueusage import quantity_of
@@ -10,7 +10,7 @@ from controller.engine.quota.queueusage import quantity_of
 _SHOWN = 8
 
 
-def sentence(record: Record) -> str:
+def sentence(record: DecisionRecord) -> str:
     """What a condition says: the rule that decided, and the number that would change it."""
     said = _SAYS.get(record.rule)
     if said is not None:
@@ -42,7 +42,7 @@ _SAYS = {
 }
 
 
-def details(record: Record) -> list[str]:
+def details(record: DecisionRecord) -> list[str]:
     """The arithmetic, a line for each flavor tried."""
     if record.assignment is None:
         return [record.detail] if record.detail else []
@@ -86,7 +86,7 @@ def _shortfall(one: Shortfall) -> str:
     )
 
 
-def _no_fit(record: Record) -> Iterator[str]:
+def _no_fit(record: DecisionRecord) -> Iterator[str]:
     """The smallest change that helps, then what else stood in the way."""
     missing = record.missing()
     if missing is not None:
@@ -113,12 +113,12 @@ def _change(missing: Missing) -> str:
     return said[:1].upper() + said[1:]
 
 
-def _count(record: Record) -> str:
+def _count(record: DecisionRecord) -> str:
     number = len(record.targets)
     return "1 workload" if number == 1 else f"{number} workloads"
 
 
-def _names(record: Record) -> str:
+def _names(record: DecisionRecord) -> str:
     return listed(target.holder.key for target in record.targets)
 
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from controller.engine.conditions.records import Record
+from controller.engine.conditions.records import DecisionRecord
 from controller.engine.model.resources import WorkloadKey
 
 
@@ -16,12 +16,12 @@ class Stories:
     def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
         self._workloads = workloads
         self._length = length
-        self._stories: OrderedDict[WorkloadKey, tuple[Record, ...]] = OrderedDict()
+        self._stories: OrderedDict[WorkloadKey, tuple[DecisionRecord, ...]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._stories)
 
-    def tell(self, record: Record) -> Record | None:
+    def tell(self, record: DecisionRecord) -> DecisionRecord | None:
         """What was told last of the workload before this."""
         story = self._stories.get(record.workload)
         if story is None:
@@ -39,11 +39,11 @@ class Stories:
         self._stories[record.workload] = (*story, record)
         return last
 
-    def of(self, workload: WorkloadKey) -> Iterable[Record]:
+    def of(self, workload: WorkloadKey) -> Iterable[DecisionRecord]:
         """Oldest first; nothing for a workload nobody decided on."""
         return self._stories.get(workload, ())
 
-    def last(self, workload: WorkloadKey) -> Record | None:
+    def last(self, workload: WorkloadKey) -> DecisionRecord | None:
         story = self._stories.get(workload)
         return story[-1] if story else None
 

@@ -15,7 +15,7 @@ from controller.engine.cycle import variants
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.cycle.ordering import classical_order, fair_order
 from controller.engine.cycle.secondpass import place_again
-from controller.engine.devices.grants import Owner
+from controller.engine.devices.grants import GrantOwner
 from controller.engine.flavors.assigner import pinned_to
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
@@ -146,7 +146,7 @@ class Cycle:
             moved = entry.moved.get(pod_set.name)
             flavor = self._cluster.on_nodes(pod_set.flavors.values())
             if moved is not None and flavor is not None:
-                self._cluster.placement.add(flavor, moved, Owner(entry.key, f"{pod_set.name} moved"))
+                self._cluster.placement.add(flavor, moved, GrantOwner(entry.key, f"{pod_set.name} moved"))
 
     def _just_placed(self, entry: Entry) -> bool:
         return bool(self._placed) and any(target.holder.key in self._placed for target in entry.targets)
@@ -307,7 +307,7 @@ class Cycle:
         if not _has_places(entry.assignment):
             return
         for at, (flavor, place) in enumerate(self._places(entry.assignment)):
-            self._cluster.placement.add(flavor, place, Owner(entry.key, str(at)))
+            self._cluster.placement.add(flavor, place, GrantOwner(entry.key, str(at)))
 
     def _reserve(self, entry: Entry) -> None:
         """Nobody may be made to go for it now: others must not take what will be its own.

@@ -25,7 +25,7 @@ from controller.engine.preemption.room import room_for
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
-from controller.engine.topology.port import NotPlaced
+from controller.engine.topology.port import NoPlacement
 from controller.objects.core import Namespace
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -147,7 +147,7 @@ class Nominator:
             for target in targets:
                 self._cluster.release(target.holder)
             found = self._cluster.placement.place(room_for(self._cluster, incoming, assignment).places, on_empty=False)
-        if isinstance(found, NotPlaced):
+        if isinstance(found, NoPlacement):
             return assignment, targets
         sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
         return msgspec.structs.replace(assignment, pod_sets=sets), targets

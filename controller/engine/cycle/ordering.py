@@ -12,7 +12,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import Usage
 from controller.engine.queues.entry import Entry
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 
 Rank = tuple[bool | float | str | tuple[float, float], ...]
@@ -51,7 +51,7 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
 
     Trees go one after another, by name; their order means nothing, because they share nothing.
     """
-    trees: dict[Node, list[Entry]] = {}
+    trees: dict[QuotaNode, list[Entry]] = {}
     for entry in entries:
         root = entry.incoming.queue.node.root()
         waiting = trees.get(root)
@@ -74,7 +74,7 @@ class _Bracket:
 
     __slots__ = ("node", "sent", "stamp", "up")
 
-    def __init__(self, node: Node, up: "_Bracket | None") -> None:
+    def __init__(self, node: QuotaNode, up: "_Bracket | None") -> None:
         self.node = node
         self.up = up
         self.stamp = 0
@@ -102,8 +102,8 @@ class _Tournament:
         self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
         self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
         self._by_priority = gates.on("PrioritySortingWithinCohort")
-        self._brackets: dict[Node, _Bracket] = {}
-        queues: dict[Node, list[Entry]] = {}
+        self._brackets: dict[QuotaNode, _Bracket] = {}
+        queues: dict[QuotaNode, list[Entry]] = {}
         for entry in entries:
             queues.setdefault(entry.incoming.queue.node, []).append(entry)
         for node, own in queues.items():
@@ -130,7 +130,7 @@ class _Tournament:
                 self._send(bracket)
                 bracket = bracket.up
 
-    def _bracket(self, node: Node) -> _Bracket:
+    def _bracket(self, node: QuotaNode) -> _Bracket:
         known = self._brackets.get(node)
         if known is None:
             up = None if node.parent is None else self._bracket(node.parent)
@@ -148,7 +148,7 @@ class _Tournament:
             rank = self._rank(best, self._standing(best, bracket.node))
             heappush(up.sent, (rank, bracket.stamp, bracket, best))
 
-    def _standing(self, entry: Entry, node: Node) -> Standing:
+    def _standing(self, entry: Entry, node: QuotaNode) -> Standing:
         """What holds quota already adds nothing."""
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
@@ -171,7 +171,7 @@ class _Tournament:
         )
 
 
-def _borrows(node: Node, usage: Usage) -> bool:
+def _borrows(node: QuotaNode, usage: Usage) -> bool:
     """Whether the usage would take the ClusterQueue beyond its own quota of anything."""
     for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the question
         if node.borrowing_with(fr, amount):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.devices.kinds import Free, Kind, Make
+from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
 from controller.engine.model.resources import Amount, ResourceName
 from controller.objects.gpunode import Device, GpuNode, Offer
@@ -55,7 +55,7 @@ class Pool:
             )
             for unit in units
         )
-        self.kind = Kind.of(makes, links)
+        self.kind = DeviceKind.of(makes, links)
         self._full = tuple(unit.replicas if unit.healthy else 0 for unit in units)
         beside = tuple((offered or {}).get(unit.uuid, unit.replicas) - unit.replicas for unit in units)
         self._beside = beside if any(beside) else ()

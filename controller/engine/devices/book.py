@@ -19,8 +19,8 @@ from controller.engine.devices.board import Board
 from controller.engine.devices.grants import (
     Drift,
     Grant,
+    GrantOwner,
     NodeDevices,
-    Owner,
     PodFacts,
     Set,
     host_of,
@@ -29,7 +29,7 @@ from controller.engine.devices.grants import (
     same_hardware,
 )
 from controller.engine.devices.labels import said
-from controller.engine.devices.mix import Shape
+from controller.engine.devices.mix import DeviceShape
 from controller.engine.devices.rooms import Rooms
 from controller.engine.model.devicerequest import ANY
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -39,7 +39,7 @@ from controller.engine.model.workload import TopologyUsage
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 
-Place = tuple[FlavorName, TopologyUsage, Owner]
+HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
 
 
 class DeviceBook(Rooms):
@@ -52,7 +52,7 @@ class DeviceBook(Rooms):
     def __init__(
         self,
         undo: UndoLog,
-        held: Callable[[], Iterable[Place]] = tuple,
+        held: Callable[[], Iterable[HeldPlace]] = tuple,
         told: Callable[[Sequence[str]], object] = len,
     ) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class DeviceBook(Rooms):
         self._told = told
         self._new: dict[str, None] = {}
         """Nodes whose grants are still to be made of what is held."""
-        self._last: dict[tuple[Owner, str], tuple[Set, ...]] = {}
+        self._last: dict[tuple[GrantOwner, str], tuple[Set, ...]] = {}
         """What was given back last: whoever takes the same place again keeps the devices."""
 
     def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -148,7 +148,7 @@ class DeviceBook(Rooms):
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def plan(self, owner: Owner, host: str) -> tuple[Set, ...]:
+    def plan(self, owner: GrantOwner, host: str) -> tuple[Set, ...]:
         """For each pod its devices; those that no pod is reported to hold yet come first."""
         if self._new and not self._undo.recording:
             self._catch_up()
@@ -172,7 +172,7 @@ class DeviceBook(Rooms):
 
     # -- places ------------------------------------------------------------------------------------------------------
 
-    def add(self, usage: TopologyUsage, owner: Owner, *, assumed: bool = False, empty: bool = False) -> None:
+    def add(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False, empty: bool = False) -> None:
         """Devices for all pods of an assignment, wherever they are known. ``assumed``: for the while of a question."""
         if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
             return
@@ -198,7 +198,7 @@ class DeviceBook(Rooms):
             if not recording and not assumed and granting.is_short(state, state.grants[-1], self.pods):
                 granting.settle(state, self.pods)
 
-    def remove(self, usage: TopologyUsage, owner: Owner, *, assumed: bool = False) -> None:
+    def remove(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False) -> None:
         """The reverse of ``add``."""
         if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
             return
@@ -217,7 +217,7 @@ class DeviceBook(Rooms):
                 self._undo.record(state.put, before)
             state.put((*before[:at], *before[at + 1 :]))
 
-    def complete(self, usage: TopologyUsage, owner: Owner) -> bool:
+    def complete(self, usage: TopologyUsage, owner: GrantOwner) -> bool:
         """Whether each pod of the assignment has its devices, wherever devices are known."""
         for values, pods in usage.domains:
             state = self.node(values[-1])
@@ -249,10 +249,10 @@ class DeviceBook(Rooms):
         for name in state.board.pools:
             size = grant.single_pod.get(name, 0)
             if size > 0:
-                self.mix.note(Shape(name, size, grant.ask), grant.pods)
+                self.mix.note(DeviceShape(name, size, grant.ask), grant.pods)
 
     def _validate_owners(self) -> None:
-        expected: Counter[tuple[str, Owner, int]] = Counter()
+        expected: Counter[tuple[str, GrantOwner, int]] = Counter()
         for _, usage, owner in self._held():
             for values, pods in usage.domains if usage.levels[-1:] == (HOSTNAME_LABEL,) else ():
                 state = self.node(values[-1])

@@ -5,7 +5,7 @@ then the best that is free.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, Owner, PodFacts, Set, chosen, still_free
+from controller.engine.devices.grants import NOBODY, Grant, GrantOwner, NodeDevices, PodFacts, Set, chosen, still_free
 from controller.engine.devices.pods import KnownPods
 
 _Pods = Sequence[tuple[str, PodFacts]]
@@ -76,7 +76,7 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
     state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there.values()})
     state.forget()
     given = Counter(foreign(state, pods))
-    mine: dict[Owner, list[tuple[str, PodFacts]]] = {}
+    mine: dict[GrantOwner, list[tuple[str, PodFacts]]] = {}
     for key in sorted(there):
         mine.setdefault(there[key].owner, []).append((key, there[key]))
     backed = [_holding(state, grant, mine.get(grant.owner, ()), given) for grant in state.grants]

@@ -23,20 +23,20 @@ Set = tuple[str, ...]
 """The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one for each replica it takes."""
 
 
-class Owner(NamedTuple):
+class GrantOwner(NamedTuple):
     """Whose devices they are."""
 
     workload: WorkloadKey
     pod_set: str
 
 
-NOBODY: Final = Owner(WorkloadKey(""), "")
+NOBODY: Final = GrantOwner(WorkloadKey(""), "")
 
 
 class Grant(NamedTuple):
     """``pods`` pods of the owner run on the node; ``sets`` are the devices of as many of them as could be given any."""
 
-    owner: Owner
+    owner: GrantOwner
     pods: int
     single_pod: Mapping[ResourceName, Amount]
     ask: DeviceAsk
@@ -54,7 +54,7 @@ class PodFacts(NamedTuple):
     ``leaving``: it is being deleted. What it holds comes free, whatever its workload has by now.
     """
 
-    owner: Owner
+    owner: GrantOwner
     node: str
     told: Set
     leaving: bool = False
@@ -94,7 +94,7 @@ class NodeDevices:
         self.reports = _reports(given, board)
         """By pod, what it holds."""
         self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
-        self.seen: set[Owner] = set()
+        self.seen: set[GrantOwner] = set()
         """Who has or had a grant here: pods of theirs beyond it are on their way out."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
@@ -150,7 +150,7 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     if not workload or pod_set is None or not node or is_over(pod):
         return None
     told = deviceplan.devices(annotations.get(deviceplan.ANNOTATION, ""))
-    owner = Owner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set)
+    owner = GrantOwner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set)
     return PodFacts(owner, node, told, pod.metadata.deletion_timestamp is not None)
 
 

@@ -35,7 +35,7 @@ class Make(NamedTuple):
     spread: bool = False
 
 
-class Kind:
+class DeviceKind:
     """``free`` is always what is free of those that are good enough, see ``open``.
 
     ``split``: what must lie together of a request for percents; empty where that is all of it.
@@ -53,7 +53,7 @@ class Kind:
         self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}
 
     @classmethod
-    def of(cls, makes: tuple[Make, ...], links: Linkage) -> "Kind":
+    def of(cls, makes: tuple[Make, ...], links: Linkage) -> "DeviceKind":
         """The one that all pools of these units on such boards share."""
         known = links.kinds.get(makes)
         if not isinstance(known, cls):

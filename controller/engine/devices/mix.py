@@ -23,7 +23,7 @@ _PRIOR: Final = tuple((size, DeviceAsk(link=Link.NVLINK) if size > 1 else Device
 _PRIOR_PERCENTS: Final = tuple((size, DeviceAsk()) for size in (50, 100))
 
 
-class Shape(NamedTuple):
+class DeviceShape(NamedTuple):
     """One pod's request for devices of one resource."""
 
     resource: ResourceName
@@ -35,7 +35,7 @@ class Mix:
     """What was asked for of late. Scores are those of the mix at the last ``refresh``, whatever is noted meanwhile."""
 
     def __init__(self) -> None:
-        self._weights: dict[Shape, float] = {}
+        self._weights: dict[DeviceShape, float] = {}
         self._at_s = 0.0
         """The time to which the weights have decayed."""
         self._refreshed_s = float("-inf")
@@ -46,7 +46,7 @@ class Mix:
         self._scores: dict[tuple[object, ResourceName, Free], float] = {}
         self._rises: dict[tuple[object, ResourceName, Free, int, DeviceAsk, int], float] = {}
 
-    def note(self, shape: Shape, pods: int) -> None:
+    def note(self, shape: DeviceShape, pods: int) -> None:
         """So many pods were given room."""
         self._weights[shape] = self._weights.get(shape, 0.0) + pods
         self._fresh = False
@@ -91,7 +91,7 @@ class Mix:
             keep(self._rises, key, known)
         return known
 
-    def shapes(self) -> Mapping[Shape, float]:
+    def shapes(self) -> Mapping[DeviceShape, float]:
         """Weights, for people."""
         return dict(self._weights)
 
@@ -121,5 +121,5 @@ def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
     return tuple(left)
 
 
-def _heaviest(one: tuple[float, Shape]) -> tuple[float, str]:
+def _heaviest(one: tuple[float, DeviceShape]) -> tuple[float, str]:
     return -one[0], str(one[1])

@@ -6,7 +6,7 @@ Nodes are known by the names of their objects; pods that are not bound yet name 
 from collections.abc import Mapping
 from typing import Final
 
-from controller.engine.devices.grants import Owner, PodFacts
+from controller.engine.devices.grants import GrantOwner, PodFacts
 
 _MOST_OVER: Final = 4096
 _NONE: Final[Mapping[str, PodFacts]] = {}
@@ -85,7 +85,7 @@ class KnownPods:
         """By key, the pods of a node."""
         return self._on_node.get(name, _NONE)
 
-    def of(self, name: str, owner: Owner) -> list[tuple[str, PodFacts]]:
+    def of(self, name: str, owner: GrantOwner) -> list[tuple[str, PodFacts]]:
         """Those of the owner on a node, in the order of their keys."""
         there = self._on_node.get(name)
         return [] if there is None else [(key, there[key]) for key in sorted(there) if there[key].owner == owner]

@@ -13,12 +13,12 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Assignment, Bookmark, Mode, PodSetChoice
 from controller.engine.flavors.plan import Answer, Plans, Shortcut
 from controller.engine.flavors.run import Pinned, Run, Setting, free_now
-from controller.engine.flavors.scan import Oracle, Request, Rules, weigh_alone
+from controller.engine.flavors.scan import PreemptionOracle, Request, Rules, weigh_alone
 from controller.engine.model.config import QuotaCheckStrategy
 from controller.engine.model.resources import ResourceName
 from controller.engine.quota.queuestate import QueueState
 
-__all__ = ["FlavorAssigner", "Oracle", "Pinned", "pinned_to"]
+__all__ = ["FlavorAssigner", "Pinned", "pinned_to"]
 
 
 def pinned_to(assignment: Assignment) -> Pinned:
@@ -31,7 +31,7 @@ def pinned_to(assignment: Assignment) -> Pinned:
 class FlavorAssigner:
     """Reads the cluster as it stands at each call, inside trials too. One for the life of the engine."""
 
-    def __init__(self, cluster: Cluster, oracle: Oracle) -> None:
+    def __init__(self, cluster: Cluster, oracle: PreemptionOracle) -> None:
         config = cluster.config
         self._cluster = cluster
         self._plans = Plans(cluster)

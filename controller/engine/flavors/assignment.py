@@ -13,7 +13,7 @@ import msgspec
 
 from controller.engine.model.resources import Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests, TopologyUsage
-from controller.engine.quota.queuestate import Group
+from controller.engine.quota.queuestate import ResourceGroup
 
 
 class Mode(IntEnum):
@@ -145,7 +145,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     tried: tuple[Mapping[ResourceName, int], ...] = ()
     quota_generation: int = -1
     shape: str = ""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResourceGroup, ...] = ()
     cycle: int = -1
     free: tuple[Amount, ...] = ()
 

@@ -23,7 +23,7 @@ from controller.engine.model.honestunits import undeclared
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.cells import Cell
-from controller.engine.quota.queuestate import Group, QueueState
+from controller.engine.quota.queuestate import QueueState, ResourceGroup
 from controller.engine.topology.ask import asks, asks_for_parts
 from controller.engine.topology.nodematch import match_problem
 from controller.objects.pods import NodeSelector
@@ -264,7 +264,7 @@ class Plans:
     def _options(
         self,
         queue: QueueState,
-        group: Group,
+        group: ResourceGroup,
         wanted: tuple[ResourceName, ...],
         pod_sets: list[PodSet],
         takers: list[PodSet],

@@ -15,7 +15,7 @@ from controller.engine.flavors.assignment import (
     PodSetChoice,
 )
 from controller.engine.flavors.plan import PODS, GroupPlan, Plan, SetPlan
-from controller.engine.flavors.scan import Oracle, Request, Rules, scan
+from controller.engine.flavors.scan import PreemptionOracle, Request, Rules, scan
 from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     """What is the same for every call."""
 
     cluster: Cluster
-    oracle: Oracle
+    oracle: PreemptionOracle
     ignores_undeclared: bool
 
 

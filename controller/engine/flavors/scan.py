@@ -23,10 +23,10 @@ _MODES = {
 }
 _POSSIBILITIES = {mode: possibility for possibility, mode in _MODES.items()}
 
-Rank = tuple[int, int, int]
+FlavorRank = tuple[int, int, int]
 
 
-class Oracle(Protocol):
+class PreemptionOracle(Protocol):
     """What preemption could do for one flavor-resource alone, topology left aside."""
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
@@ -48,7 +48,7 @@ class Rules:
             config.fair_sharing is not None and policies.reclaim_within_cohort != "Never"
         )
 
-    def rank(self, mode: Mode, borrow: int) -> Rank:
+    def rank(self, mode: Mode, borrow: int) -> FlavorRank:
         """The larger the better. Whatever the preference, nothing is worse than no fit, then than no candidates."""
         if mode <= Mode.NO_CANDIDATES:
             return (mode, -borrow, 0)
@@ -56,7 +56,7 @@ class Rules:
             return (Mode.PREEMPT, mode, -borrow)
         return (Mode.PREEMPT, -borrow, mode)
 
-    def stand_rank(self, stand: tuple[Mode, int]) -> Rank:
+    def stand_rank(self, stand: tuple[Mode, int]) -> FlavorRank:
         return self.rank(*stand)
 
     def good_enough(self, mode: Mode, borrow: int) -> bool:
@@ -104,7 +104,7 @@ class Request:
         return amount + self.assumed.get(fr, 0) if self.assumed else amount
 
 
-class Found(NamedTuple):
+class ScanResult(NamedTuple):
     """``choices`` is empty where no flavor is better than no fit. ``no_fit_reason``: why those that were tried did not
     fit, also where another was found; NONE where all did.
     """
@@ -129,12 +129,12 @@ class _Best:
     __slots__ = ("attempt", "option", "rank", "stands")
 
     def __init__(self) -> None:
-        self.rank: Rank = (Mode.NO_FIT, 0, 0)
+        self.rank: FlavorRank = (Mode.NO_FIT, 0, 0)
         self.option: FlavorOption | None = None
         self.stands: list[_Stand] = []
 
 
-def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Found:
+def scan(group: GroupPlan, request: Request, rules: Rules, oracle: PreemptionOracle) -> ScanResult:
     """Try the flavors from ``request.start`` on."""
     attempts: list[FlavorAttempt] = []
     best = _Best()
@@ -158,13 +158,13 @@ def scan(group: GroupPlan, request: Request, rules: Rules, oracle: Oracle) -> Fo
         if stop:
             break
     if best.option is None:
-        return Found({}, attempts, least_severe(attempts))
+        return ScanResult({}, attempts, least_severe(attempts))
     place = tried if tried != group.last and rules.fungible else -1
     choices = {
         name: _choice(best.option, mode, borrow, place)
         for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
     }
-    return Found(choices, attempts, least_severe(attempts) if len(attempts) > 1 else NoFitReason.NONE)
+    return ScanResult(choices, attempts, least_severe(attempts) if len(attempts) > 1 else NoFitReason.NONE)
 
 
 def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> FlavorChoice:
@@ -174,7 +174,9 @@ def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> Flavor
     return FlavorChoice(option.name, mode, borrow, tried)
 
 
-def _try(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+def _try(
+    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
+) -> tuple[FlavorAttempt, list[_Stand]]:
     """How the request stands with one flavor, resource by resource in the group's order."""
     if request.kept is not None:
         conflict = _slice_conflict(option, request.kept)
@@ -189,7 +191,9 @@ def _try(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -
     return option.fits, [_FITS] * len(option.cells)
 
 
-def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle) -> tuple[FlavorAttempt, list[_Stand]]:
+def _weigh(
+    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
+) -> tuple[FlavorAttempt, list[_Stand]]:
     """As ``_try``, where the request is not simply within what is free of the queue's own quota.
 
     The oracle is asked last, and not at all where some resource does not fit anyway.
@@ -239,7 +243,7 @@ def _weigh(option: FlavorOption, request: Request, rules: Rules, oracle: Oracle)
 
 
 def weigh_alone(
-    option: FlavorOption, request: Request, rules: Rules, oracle: Oracle
+    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
     """As ``scan``, where this flavor is the only one open and the last of its group."""
     attempt, stands = _weigh(option, request, rules, oracle)

@@ -16,7 +16,7 @@ from controller.engine.flavors.plan import OnNodes, Plan
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.port import NotPlaced, PlacementRequest
+from controller.engine.topology.port import NoPlacement, PlacementRequest
 from controller.objects.workload import PodSet
 
 _replace: Final = msgspec.structs.replace
@@ -72,12 +72,12 @@ def place(
     # Where quota says no, places are of no use: it is enough to know that there are some.
     if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
-        if isinstance(answer, NotPlaced):
+        if isinstance(answer, NoPlacement):
             sets = _downgraded(sets, answer, Mode.PREEMPT)
         elif fits:
             return with_topologies(sets, answer.topologies), NoFitReason.NONE
     answer = cluster.placement.place(wanted, on_empty=True)
-    if isinstance(answer, NotPlaced):
+    if isinstance(answer, NoPlacement):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
     # What is kept for it while nobody can go; with victims it gets the places that they leave.
     return with_topologies(sets, answer.topologies), NoFitReason.NONE
@@ -103,7 +103,7 @@ def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
     return next((one.topology for one in incoming.replaces.info.pod_sets if one.name == name), None)
 
 
-def _downgraded(chosen: Sequence[PodSetChoice], failed: NotPlaced, mode: Mode) -> list[PodSetChoice]:
+def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode) -> list[PodSetChoice]:
     return [_lowered(one, failed.problem, mode) if one.name == failed.pod_set else one for one in chosen]
 
 

@@ -69,7 +69,7 @@ class QuotaCheckStrategy(StrEnum):
     IGNORE_UNDECLARED = "IgnoreUndeclared"
 
 
-class Backfill(StrEnum):
+class BackfillPolicy(StrEnum):
     """Whether a blocked head keeps a reservation that others may pass only without delaying it."""
 
     NONE = "none"
@@ -102,7 +102,7 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
 
 
-class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
+class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue does not have, one field for each feature. All off is Kueue's behaviour."""
 
     reserve_for_preemptor: bool = False
@@ -111,7 +111,7 @@ class BeyondPeer(msgspec.Struct, frozen=True, kw_only=True):
     """No two workloads evict each other without a change from outside."""
     minimum_runtime: MinimumRuntime | None = None
     """None: off, queues' annotations included."""
-    backfill: Backfill = Backfill.NONE
+    backfill: BackfillPolicy = BackfillPolicy.NONE
     victim_order: VictimOrder = VictimOrder.NEWEST
     keep_linked_gpus: bool = False
     """Nodes are chosen so that large blocks of linked GPUs stay whole for those who will ask for them."""
@@ -128,4 +128,4 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_pods_ready: WaitForPodsReady | None = None
     quota_check_strategy: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     request_rules: RequestRules = msgspec.field(default_factory=RequestRules)
-    beyond: BeyondPeer = BeyondPeer()
+    extensions: Extensions = Extensions()

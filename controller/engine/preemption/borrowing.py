@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from controller.engine.model.resources import FlavorResource
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 
-def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
+def within_quota(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
     """Whether nothing of this is used beyond the subtree's own quota."""
     for fr in frs:
         cell = node.cells.get(fr)
@@ -15,7 +15,7 @@ def within_quota(node: Node, frs: tuple[FlavorResource, ...]) -> bool:
     return True
 
 
-def anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
+def anybody_borrows(cohort: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
     """Whether some child uses more of something than is its own: asked whenever something does not fit."""
     for fr in frs:
         cell = cohort.cells.get(fr)
@@ -24,7 +24,7 @@ def anybody_borrows(cohort: Node, frs: tuple[FlavorResource, ...]) -> bool:
     return False
 
 
-def borrowers_below(node: Node, frs: tuple[FlavorResource, ...]) -> Iterator[Node]:
+def borrowers_below(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> Iterator[QuotaNode]:
     """The ClusterQueues of a tree that use more of something than is their own."""
     if anybody_borrows(node, frs):
         for queue in node.queues.values():

@@ -107,7 +107,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
 
     def protected_until_s(self, entry: Entry, kind: Kind, queue: QueueState) -> float:
         """The end of the holder's minimum runtime; minus infinity for one that has none."""
-        minimum = self.cluster.config.beyond.minimum_runtime
+        minimum = self.cluster.config.extensions.minimum_runtime
         if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
             return -math.inf
         minimum_s = minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
@@ -115,7 +115,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
 
     def protection_ends_s(self, queue: QueueState, limits: Limits) -> float:
         """When the first of the queue's holders within the limits has run for its minimum; infinity for none."""
-        minimum, first_s = self.cluster.config.beyond.minimum_runtime, math.inf
+        minimum, first_s = self.cluster.config.extensions.minimum_runtime, math.inf
         if minimum is not None and minimum.protects(queue_s=queue.policies.minimum_runtime_s):
             for rank in chain.from_iterable(self.ranks(queue, limits, evicted=False)):
                 for name in rank.runs_as():
@@ -259,7 +259,7 @@ class Walker:
 
     def _from_chunks(self, rank: Rank, kind: Kind) -> Callable[[Order | None], Iterator[Entry]]:
         search, chunks = self._search, rank.kinds[kind]
-        minimum = search.cluster.config.beyond.minimum_runtime
+        minimum = search.cluster.config.extensions.minimum_runtime
         oldest_s = -math.inf
         if kind.runs_as is not None and minimum is not None:
             # Nobody whose place is before this has run long enough: reservation never comes after admission.

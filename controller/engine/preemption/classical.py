@@ -24,14 +24,14 @@ from controller.engine.preemption.candidates import (
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.trials import fill_back
 from controller.engine.quota.queuestate import QueueState
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 
 class Source(NamedTuple):
     """A ClusterQueue that holds more than its own. ``path``: it and its cohorts below the lowest common ancestor."""
 
     queue: QueueState
-    path: tuple[Node, ...]
+    path: tuple[QuotaNode, ...]
     advantage: bool
 
     def reclaimable(self, frs: tuple[FlavorResource, ...]) -> bool:
@@ -91,7 +91,7 @@ class Classical:
 
     def _find_sources(self) -> Iterator[Source]:
         """Other ClusterQueues that hold more than their own, from the nearest cohort up to the root."""
-        asked: list[Node] = []
+        asked: list[QuotaNode] = []
         advantage, rest = False, self._room.usage
         below = self._incoming.queue.node
         while (parent := below.parent) is not None:
@@ -104,7 +104,9 @@ class Classical:
                 yield Source(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
             below = parent
 
-    def _borrowing_below(self, cohort: Node, without: Node, path: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
+    def _borrowing_below(
+        self, cohort: QuotaNode, without: QuotaNode, path: tuple[QuotaNode, ...]
+    ) -> Iterator[tuple[QuotaNode, ...]]:
         frs = self._search.frs
         if not anybody_borrows(cohort, frs):
             return
@@ -195,7 +197,7 @@ class Classical:
         return ()
 
 
-def _fits_own(node: Node, requests: Usage) -> tuple[bool, Usage]:
+def _fits_own(node: QuotaNode, requests: Usage) -> tuple[bool, Usage]:
     """Whether the requests fit into the subtree's own quota, and what of them is left to ask of its parent."""
     fits, rest = True, {}
     for fr, amount in requests.items():

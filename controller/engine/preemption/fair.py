@@ -16,7 +16,7 @@ from controller.engine.preemption.candidates import Candidate, Search, Walker, l
 from controller.engine.preemption.room import Room
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.preemption.trials import fill_back
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import below_common_ancestor, may_preempt
 
 
@@ -53,18 +53,18 @@ class Fair:
             fill_back(self._cluster, self._targets, self._fits)
             return tuple(self._targets)
 
-    def _borrowers(self) -> Iterator[Node]:
+    def _borrowers(self) -> Iterator[QuotaNode]:
         """The other active ClusterQueues of the tree that borrow anything of what is contested."""
         if self._node.parent is not None:
             for node in borrowers_below(self._node.root(), self._search.frs):
                 if node is not self._node and self._search.is_open(ClusterQueueName(node.name)):
                     yield node
 
-    def _walker(self, node: Node) -> Walker:
+    def _walker(self, node: QuotaNode) -> Walker:
         assert self._reclaim is not None
         return Walker(self._search, self._cluster.queue(ClusterQueueName(node.name)), self._reclaim)
 
-    def _could_fit(self, borrowers: list[Node]) -> bool:
+    def _could_fit(self, borrowers: list[QuotaNode]) -> bool:
         """Whether the contested part would fit if all candidates went: a look at sums, before anybody is tried."""
         with self._cluster.trial():
             if self._reclaim is not None:
@@ -97,7 +97,7 @@ class Fair:
                 return True
         return False
 
-    def _poorer(self, node: Node, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
+    def _poorer(self, node: QuotaNode, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
         """The first candidate of the queue that the first strategy gives up."""
         ours, theirs = below_common_ancestor(self._node, node)
         with_incoming, before = self._shares.of(ours), self._shares.of(theirs)

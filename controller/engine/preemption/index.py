@@ -184,8 +184,8 @@ class HolderIndex:
     def __init__(self, config: EngineConfig) -> None:
         self._by_local_queue = config.admission_fair_sharing is not None and config.gates.on("AdmissionFairSharing")
         self._by_usage = config.fair_sharing is not None
-        self._least_lost = config.beyond.victim_order is VictimOrder.LEAST_LOST
-        self._protects = config.beyond.minimum_runtime is not None
+        self._least_lost = config.extensions.victim_order is VictimOrder.LEAST_LOST
+        self._protects = config.extensions.minimum_runtime is not None
         self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
         self._rank_of: dict[_RankKey, Rank] = {}

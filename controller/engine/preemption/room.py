@@ -9,7 +9,7 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.podrequests import pod_requests, whole_amount
 from controller.engine.model.resources import Amount, FlavorResource
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.topology.ask import asks
 from controller.engine.topology.port import PlacementRequest
 
@@ -21,7 +21,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     drive others from those very nodes.
     """
 
-    node: Node
+    node: QuotaNode
     usage: Mapping[FlavorResource, Amount]
     places: tuple[PlacementRequest, ...] = ()
     nodes_have_room: Callable[[], bool] = lambda: True

@@ -73,7 +73,7 @@ class Preemption:
             self._due[incoming.queue.name] = first_s
 
     def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
-        barred = self.history.barred(incoming) if self._cluster.config.beyond.no_eviction_cycles else ()
+        barred = self.history.barred(incoming) if self._cluster.config.extensions.no_eviction_cycles else ()
         return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open)
 
     def validate(self) -> None:
@@ -105,7 +105,7 @@ class Preemption:
         config = self._cluster.config
         fair = config.fair_sharing
         found = Classical(search, room).targets() if fair is None else Fair(search, room, fair).targets()
-        if not found and config.beyond.minimum_runtime is not None:
+        if not found and config.extensions.minimum_runtime is not None:
             self._note_protection(search)
         return found
 

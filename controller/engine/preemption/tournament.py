@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from controller.engine.preemption.candidates import Candidate, Order
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import Share, share
 
 
@@ -11,15 +11,15 @@ class Shares:
     """Shares of nodes, computed once until something changes below them."""
 
     def __init__(self) -> None:
-        self._known: dict[Node, Share] = {}
+        self._known: dict[QuotaNode, Share] = {}
 
-    def of(self, node: Node) -> Share:
+    def of(self, node: QuotaNode) -> Share:
         known = self._known.get(node)
         if known is None:
             known = self._known[node] = share(node)
         return known
 
-    def changed(self, queue: Node) -> None:
+    def changed(self, queue: QuotaNode) -> None:
         """The usage of this ClusterQueue did."""
         for node in queue.path():
             self._known.pop(node, None)
@@ -33,15 +33,15 @@ class Tournament:
     """
 
     def __init__(
-        self, shares: Shares, preemptor: Node, candidates: Mapping[str, Callable[[], Candidate | None]]
+        self, shares: Shares, preemptor: QuotaNode, candidates: Mapping[str, Callable[[], Candidate | None]]
     ) -> None:
         self._shares = shares
         self._preemptor = preemptor
         self._path = frozenset(preemptor.path())
         self._candidates = candidates
-        self._out: set[Node] = set()
+        self._out: set[QuotaNode] = set()
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[QuotaNode]:
         root = self._preemptor.root()
         if root is self._preemptor:
             while self._next_of(root) is not None:
@@ -52,7 +52,7 @@ class Tournament:
             if node is not None:
                 yield node
 
-    def _descend(self, cohort: Node) -> Node | None:
+    def _descend(self, cohort: QuotaNode) -> QuotaNode | None:
         """The queue whose turn it is; None when a cohort was found to have none left and is out now."""
         queue, cohort_below = self._queue_of(cohort), self._cohort_of(cohort)
         if cohort_below is not None and (
@@ -63,8 +63,8 @@ class Tournament:
             self._out.add(cohort)
         return queue
 
-    def _queue_of(self, cohort: Node) -> Node | None:
-        best: Node | None = None
+    def _queue_of(self, cohort: QuotaNode) -> QuotaNode | None:
+        best: QuotaNode | None = None
         best_order: tuple[tuple[float, float], tuple[object, ...]] | None = None
         for node in cohort.queues.values():
             if node in self._out:
@@ -79,8 +79,8 @@ class Tournament:
                 best, best_order = node, order
         return best
 
-    def _cohort_of(self, cohort: Node) -> Node | None:
-        best: Node | None = None
+    def _cohort_of(self, cohort: QuotaNode) -> QuotaNode | None:
+        best: QuotaNode | None = None
         for _, node in sorted(cohort.cohorts.items()):
             if node in self._out:
                 continue
@@ -90,9 +90,9 @@ class Tournament:
                 best = node
         return best
 
-    def _victim_order(self, node: Node, order: Order) -> tuple[object, ...]:
+    def _victim_order(self, node: QuotaNode, order: Order) -> tuple[object, ...]:
         return (order[0], node is self._preemptor, *order[1:])
 
-    def _next_of(self, node: Node) -> Candidate | None:
+    def _next_of(self, node: QuotaNode) -> Candidate | None:
         candidate = self._candidates.get(node.name)
         return None if candidate is None else candidate()

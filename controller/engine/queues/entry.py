@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller.engine.cluster.incoming import Incoming, Target
-from controller.engine.conditions.records import Record, Rule
+from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.status import waits_for_victims
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.resources import WorkloadKey
@@ -83,8 +83,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
         self.rule = rule
         self.detail = detail
 
-    def record(self, at_s: float) -> Record:
-        return Record(
+    def record(self, at_s: float) -> DecisionRecord:
+        return DecisionRecord(
             at_s=at_s,
             workload=self.incoming.info.key,
             cluster_queue=self.incoming.queue.name,

@@ -14,7 +14,7 @@ from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, W
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
 from controller.engine.quota.queuestate import QueueState
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 
 class QueueDriftError(AssertionError):
@@ -34,7 +34,7 @@ class PendingQueues:
         """Told of every workload that waits no longer, or not as it did."""
         self.on_departed: Callable[[AbstractSet[WorkloadKey]], None] | None = None
         """Told, after their tree was woken, of evicted holders whose leaving was all that woke it."""
-        self._woken: dict[int, tuple[Node, set[WorkloadKey] | None]] = {}
+        self._woken: dict[int, tuple[QuotaNode, set[WorkloadKey] | None]] = {}
         """Roots of the trees that are to be tried again; who has left, where nothing else has happened."""
         self._roomless: set[ClusterQueueName] = set()
         """ClusterQueues in which somebody sleeps whom not quota alone keeps out."""
@@ -319,7 +319,7 @@ class PendingQueues:
                 strict=state.policies.strict_fifo,
                 by_shape=self._cluster.config.gates.on("SchedulingEquivalenceHashing"),
                 usage=self._usage if self._by_usage(state) else None,
-                preemptor_first=self._cluster.config.beyond.reserve_for_preemptor,
+                preemptor_first=self._cluster.config.extensions.reserve_for_preemptor,
             )
         return order
 
@@ -341,7 +341,7 @@ def _alike(known: PendingWorkload, pending: PendingWorkload) -> bool:
     )
 
 
-def _tree(node: Node) -> Iterator[ClusterQueueName]:
+def _tree(node: QuotaNode) -> Iterator[ClusterQueueName]:
     if node.is_queue:
         yield ClusterQueueName(node.name)
     yield from node.queues

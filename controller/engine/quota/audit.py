@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from controller.engine.model.resources import UNLIMITED, Amount, ClusterQueueName, CohortName, FlavorResource
 from controller.engine.quota.cells import INFINITE
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 
 class QuotaDriftError(RuntimeError):
     """Sums and their parts differ: a bug, never a user's mistake."""
 
 
-def drift(queues: Mapping[ClusterQueueName, Node], cohorts: Mapping[CohortName, Node]) -> list[str]:
+def drift(queues: Mapping[ClusterQueueName, QuotaNode], cohorts: Mapping[CohortName, QuotaNode]) -> list[str]:
     """One sentence for each thing that is not what it should be; empty when all is well."""
     nodes = [*queues.values(), *cohorts.values()]
     found = [problem for node in nodes for problem in _links(node, cohorts)]
@@ -24,7 +24,7 @@ def drift(queues: Mapping[ClusterQueueName, Node], cohorts: Mapping[CohortName, 
     return found
 
 
-def _links(node: Node, cohorts: Mapping[CohortName, Node]) -> list[str]:
+def _links(node: QuotaNode, cohorts: Mapping[CohortName, QuotaNode]) -> list[str]:
     found = []
     said = None if node.spec is None else node.spec.parent
     holds = None if node.parent is None else node.parent.name
@@ -45,17 +45,17 @@ def _links(node: Node, cohorts: Mapping[CohortName, Node]) -> list[str]:
     return found
 
 
-def _declared(node: Node) -> frozenset[FlavorResource]:
+def _declared(node: QuotaNode) -> frozenset[FlavorResource]:
     own = frozenset[FlavorResource]() if node.spec is None else frozenset(node.spec.quotas)
     return own.union(*map(_declared, (*node.cohorts.values(), *node.queues.values())))
 
 
-def _borrowers(node: Node, fr: FlavorResource) -> int:
+def _borrowers(node: QuotaNode, fr: FlavorResource) -> int:
     cells = [child.cells.get(fr) for child in (*node.queues.values(), *node.cohorts.values())]
     return sum(1 for cell in cells if cell is not None and cell.usage > cell.subtree_quota)
 
 
-def _subtree(node: Node, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> list[str]:
+def _subtree(node: QuotaNode, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> list[str]:
     """Check a subtree and leave in ``sums`` its quota and usage per flavor-resource, as its parent counts them."""
     found: list[str] = []
     below: dict[FlavorResource, list[tuple[Amount, Amount]]] = {}

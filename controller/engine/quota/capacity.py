@@ -130,10 +130,10 @@ def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
     return shares
 
 
-Owner = TypeVar("Owner", bound=ClusterQueue | Cohort)
+QuotaOwner = TypeVar("QuotaOwner", bound=ClusterQueue | Cohort)
 
 
-def resolved(owner: Owner, capacity: Capacity) -> Owner:
+def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError, then the object counts as is.
 
     A lending limit above the resulting quota is harmless: nobody lends more than there is.

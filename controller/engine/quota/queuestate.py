@@ -15,7 +15,7 @@ from controller.engine.model.resources import (
     WorkloadKey,
 )
 from controller.engine.model.workload import WorkloadInfo
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.objects.queues import (
     BorrowWithinCohortPolicy,
     ClusterQueue,
@@ -88,7 +88,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Group(msgspec.Struct, frozen=True):
+class ResourceGroup(msgspec.Struct, frozen=True):
     """One resource group: its flavors are tried in this order, for all of its resources together."""
 
     resources: tuple[ResourceName, ...]
@@ -125,7 +125,7 @@ class QueueState:
 
     __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")
 
-    def __init__(self, cluster_queue: ClusterQueue, node: Node) -> None:
+    def __init__(self, cluster_queue: ClusterQueue, node: QuotaNode) -> None:
         self.name = ClusterQueueName(cluster_queue.metadata.name)
         self.node = node
         self.holders: dict[WorkloadKey, Holder] = {}
@@ -140,7 +140,7 @@ class QueueState:
         self.object = cluster_queue
         self.policies = Policies.of(cluster_queue)
         self.groups = tuple(
-            Group(
+            ResourceGroup(
                 tuple(ResourceName(name) for name in group.covered_resources),
                 tuple(FlavorName(flavor.name) for flavor in group.flavors),
             )

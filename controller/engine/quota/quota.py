@@ -9,9 +9,9 @@ from controller.engine.model.resources import Amount, ClusterQueueName, CohortNa
 from controller.engine.model.undo import Trial, UndoLog
 from controller.engine.quota.audit import QuotaDriftError, drift
 from controller.engine.quota.cells import NO_QUOTA, Cell
-from controller.engine.quota.quotanode import Node, NodeSpec
+from controller.engine.quota.quotanode import QuotaNode, QuotaNodeSpec
 
-_NOTHING = NodeSpec()
+_NOTHING = QuotaNodeSpec()
 
 
 class UnknownClusterQueueError(LookupError):
@@ -23,8 +23,8 @@ class QuotaTree:
 
     def __init__(self, undo: UndoLog | None = None) -> None:
         self.undo = undo if undo is not None else UndoLog()
-        self.cluster_queues: dict[ClusterQueueName, Node] = {}
-        self.cohorts: dict[CohortName, Node] = {}
+        self.cluster_queues: dict[ClusterQueueName, QuotaNode] = {}
+        self.cohorts: dict[CohortName, QuotaNode] = {}
         self.generation = 0
         """Moves on with every change of shape or quotas, wherever in the forest."""
 
@@ -32,7 +32,7 @@ class QuotaTree:
         """Undo on leaving whatever is done inside the ``with``, unless told to keep it."""
         return self.undo.trial()
 
-    def cluster_queue(self, name: ClusterQueueName) -> Node:
+    def cluster_queue(self, name: ClusterQueueName) -> QuotaNode:
         try:
             return self.cluster_queues[name]
         except KeyError:
@@ -40,11 +40,11 @@ class QuotaTree:
 
     # -- shape -------------------------------------------------------------------------------------------------------
 
-    def set_cluster_queue(self, name: ClusterQueueName, spec: NodeSpec) -> None:
+    def set_cluster_queue(self, name: ClusterQueueName, spec: QuotaNodeSpec) -> None:
         """Add the ClusterQueue or replace what was said of it; its usage stays."""
         node = self.cluster_queues.get(name)
         if node is None:
-            node = self.cluster_queues[name] = Node(name, None, is_queue=True)
+            node = self.cluster_queues[name] = QuotaNode(name, None, is_queue=True)
             self.undo.record(self.remove_cluster_queue, name)
         elif node.spec is not None:
             self.undo.record(self.set_cluster_queue, name, node.spec)
@@ -57,7 +57,7 @@ class QuotaTree:
         self._respecify(node, None)
         del self.cluster_queues[name]
 
-    def set_cohort(self, name: CohortName, spec: NodeSpec) -> None:
+    def set_cohort(self, name: CohortName, spec: QuotaNodeSpec) -> None:
         """Add the Cohort or replace what was said of it. A circle of parents puts the whole tree out of use."""
         node = self._named_cohort(name)
         self.undo.record(self._reset_cohort, name, node.spec)
@@ -82,7 +82,7 @@ class QuotaTree:
         for fr, amount in usage.items():
             (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
 
-    def keep_usage(self, node: Node, usage: Usage) -> None:
+    def keep_usage(self, node: QuotaNode, usage: Usage) -> None:
         """Charge a ClusterQueue's node so that no open trial takes it back."""
         for fr, amount in usage.items():
             (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
@@ -109,7 +109,7 @@ class QuotaTree:
 
     # -- how the shape changes ---------------------------------------------------------------------------------------
 
-    def _respecify(self, node: Node, spec: NodeSpec | None) -> None:
+    def _respecify(self, node: QuotaNode, spec: QuotaNodeSpec | None) -> None:
         """Give the node its new spec and place. None leaves a Cohort implicit and a ClusterQueue without anything."""
         said, says = node.spec or _NOTHING, spec or _NOTHING
         old_parent, old_root = node.parent, node.root()
@@ -128,7 +128,7 @@ class QuotaTree:
         if moves and old_parent is not None:
             self._prune(old_parent)
 
-    def _configure(self, node: Node, said: NodeSpec, says: NodeSpec) -> None:
+    def _configure(self, node: QuotaNode, said: QuotaNodeSpec, says: QuotaNodeSpec) -> None:
         for fr in said.quotas:
             if fr not in says.quotas:
                 node.cells[fr].configure(NO_QUOTA)
@@ -136,7 +136,7 @@ class QuotaTree:
             if said.quotas.get(fr) != quota:
                 self._cell(node, fr).configure(quota)
 
-    def _join(self, node: Node) -> None:
+    def _join(self, node: QuotaNode) -> None:
         """Attach the node where its spec says, unless that place is below the node itself."""
         node.broken = False
         if node.spec is None or node.spec.parent is None:
@@ -154,7 +154,7 @@ class QuotaTree:
             cell.attach(self._cell(parent, fr))
         _grow(node)
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: QuotaNode) -> None:
         parent = node.parent
         if parent is None:
             return
@@ -167,17 +167,17 @@ class QuotaTree:
             del parent.cohorts[CohortName(node.name)]
         _shrink(parent)
 
-    def _named_cohort(self, name: CohortName) -> Node:
+    def _named_cohort(self, name: CohortName) -> QuotaNode:
         node = self.cohorts.get(name)
         if node is None:
-            node = self.cohorts[name] = Node(name, None, is_queue=False)
+            node = self.cohorts[name] = QuotaNode(name, None, is_queue=False)
         return node
 
-    def _prune(self, cohort: Node) -> None:
+    def _prune(self, cohort: QuotaNode) -> None:
         if cohort.spec is None and not cohort.queues and not cohort.cohorts:
             del self.cohorts[CohortName(cohort.name)]
 
-    def _cell(self, node: Node, fr: FlavorResource) -> Cell:
+    def _cell(self, node: QuotaNode, fr: FlavorResource) -> Cell:
         cell = node.cells.get(fr)
         if cell is None:
             cell = node.cells[fr] = Cell()
@@ -187,27 +187,27 @@ class QuotaTree:
 
     # -- undo --------------------------------------------------------------------------------------------------------
 
-    def _reset_cohort(self, name: CohortName, spec: NodeSpec | None) -> None:
+    def _reset_cohort(self, name: CohortName, spec: QuotaNodeSpec | None) -> None:
         if spec is None:
             self.remove_cohort(name)
         else:
             self.set_cohort(name, spec)
 
     def _restore_cluster_queue(
-        self, name: ClusterQueueName, spec: NodeSpec, used: dict[FlavorResource, Amount]
+        self, name: ClusterQueueName, spec: QuotaNodeSpec, used: dict[FlavorResource, Amount]
     ) -> None:
         self.set_cluster_queue(name, spec)
         self.add_usage(name, used)
 
 
-def _grow(node: Node) -> None:
+def _grow(node: QuotaNode) -> None:
     """A node was attached: raise the heights above it."""
     while (parent := node.parent) is not None and parent.height <= node.height:
         parent.height = node.height + 1
         node = parent
 
 
-def _shrink(node: Node | None) -> None:
+def _shrink(node: QuotaNode | None) -> None:
     """A child left: lower the heights from its old parent up, as far as nothing else holds them."""
     while node is not None:
         below = node.height - 1

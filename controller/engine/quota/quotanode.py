@@ -12,7 +12,7 @@ from controller.engine.model.resources import Amount, ClusterQueueName, CohortNa
 from controller.engine.quota.cells import Cell, Quota, bounded
 
 
-class NodeSpec(Struct, frozen=True, kw_only=True):
+class QuotaNodeSpec(Struct, frozen=True, kw_only=True):
     """What a ClusterQueue or Cohort object says. ``parent`` is ``cohortName`` or ``parentName``."""
 
     parent: CohortName | None = None
@@ -30,7 +30,7 @@ class BorrowLevel(NamedTuple):
     below_root: bool
 
 
-class Node:
+class QuotaNode:
     """``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle."""
 
     __slots__ = (
@@ -52,14 +52,14 @@ class Node:
         "spec",
     )
 
-    def __init__(self, name: str, spec: NodeSpec | None, *, is_queue: bool) -> None:
+    def __init__(self, name: str, spec: QuotaNodeSpec | None, *, is_queue: bool) -> None:
         self.name = name
         self.is_queue = is_queue
         self.spec = spec
         """None for a Cohort that only others name."""
-        self.parent: Node | None = None
-        self.cohorts: dict[CohortName, Node] = {}
-        self.queues: dict[ClusterQueueName, Node] = {}
+        self.parent: QuotaNode | None = None
+        self.cohorts: dict[CohortName, QuotaNode] = {}
+        self.queues: dict[ClusterQueueName, QuotaNode] = {}
         self.cells: dict[FlavorResource, Cell] = {}
         self.height = 0
         self.broken = False
@@ -79,14 +79,14 @@ class Node:
     def weight(self) -> float:
         return 1.0 if self.spec is None else self.spec.weight
 
-    def path(self) -> "Iterator[Node]":
+    def path(self) -> "Iterator[QuotaNode]":
         """The node, its parent, and so on to the root."""
-        node: Node | None = self
+        node: QuotaNode | None = self
         while node is not None:
             yield node
             node = node.parent
 
-    def root(self) -> "Node":
+    def root(self) -> "QuotaNode":
         node = self
         while node.parent is not None:
             node = node.parent
@@ -148,7 +148,7 @@ class Node:
         """How far up the tree a ClusterQueue must reach for ``amount``; the whole height where nothing has it."""
         if self.parent is None or not self.borrowing_with(fr, amount):
             return BorrowLevel(0, self.parent is not None)
-        node: Node = self
+        node: QuotaNode = self
         while (parent := node.parent) is not None:
             cell = node.cells.get(fr)
             if cell is not None and cell.local_quota:

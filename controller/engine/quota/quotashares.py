@@ -12,16 +12,16 @@ from controller.objects.core import Node
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
 
 Owner = ClusterQueue | Cohort
-_Key = tuple[type, str]
+_OwnerKey = tuple[type, str]
 
 
 class QuotaShares:
     def __init__(self) -> None:
         self.capacity = Capacity()
-        self.problems: dict[_Key, str] = {}
+        self.problems: dict[_OwnerKey, str] = {}
         """Annotations that cannot be used, by kind and name: their objects' nominal quotas count."""
-        self._given: dict[_Key, Owner] = {}
-        self._users: dict[FlavorName, set[_Key]] = {}
+        self._given: dict[_OwnerKey, Owner] = {}
+        self._users: dict[FlavorName, set[_OwnerKey]] = {}
 
     def through(self, given: Owner) -> Owner:
         """The object with its shares as nominal quotas."""
@@ -60,7 +60,7 @@ class QuotaShares:
         for key in sorted(keys, key=lambda one: (one[0].__name__, one[1])):
             yield resolved(self._given[key], self.capacity)
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: _OwnerKey) -> None:
         self.problems.pop(key, None)
         if self._given.pop(key, None) is not None:
             for users in self._users.values():

@@ -7,12 +7,12 @@ import msgspec
 from controller.engine.model.podrequests import amount_of
 from controller.engine.model.resources import Amount, CohortName, FlavorName, FlavorResource, ResourceName
 from controller.engine.quota.cells import NO_QUOTA, Quota
-from controller.engine.quota.quotanode import NodeSpec
+from controller.engine.quota.quotanode import QuotaNodeSpec
 from controller.objects.quantity import Quantity
 from controller.objects.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
 
 
-def cluster_queue_spec(cluster_queue: ClusterQueue) -> NodeSpec:
+def cluster_queue_spec(cluster_queue: ClusterQueue) -> QuotaNodeSpec:
     """What ``spec`` says; without a cohort there is no parent, and no weight means 1.
 
     A resource that the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, a
@@ -31,14 +31,14 @@ def cluster_queue_spec(cluster_queue: ClusterQueue) -> NodeSpec:
     return msgspec.structs.replace(said, quotas={**covered, **said.quotas})
 
 
-def cohort_spec(cohort: Cohort) -> NodeSpec:
+def cohort_spec(cohort: Cohort) -> QuotaNodeSpec:
     spec = cohort.spec
     return _spec(spec.parent_name, spec.resource_groups, spec.fair_sharing)
 
 
-def _spec(parent: str, groups: Iterable[ResourceGroup], fair_sharing: FairSharing | None) -> NodeSpec:
+def _spec(parent: str, groups: Iterable[ResourceGroup], fair_sharing: FairSharing | None) -> QuotaNodeSpec:
     weight = fair_sharing.weight if fair_sharing is not None else None
-    return NodeSpec(
+    return QuotaNodeSpec(
         parent=CohortName(parent) if parent else None,
         quotas={
             FlavorResource(FlavorName(flavor.name), ResourceName(one.name)): Quota(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller.engine.model.config import PreemptionStrategy
 from controller.engine.model.resources import UNLIMITED, Amount, ResourceName, Usage
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 
 
 class Share(NamedTuple):
@@ -47,7 +47,7 @@ class Share(NamedTuple):
         return (share, self.ratio if math.isinf(share) else 0.0)
 
 
-def share(node: Node, extra: Usage | None = None) -> Share:
+def share(node: QuotaNode, extra: Usage | None = None) -> Share:
     """The node's share now, or with ``extra`` (amounts may be negative) on top of its own usage."""
     borrowed: dict[ResourceName, Amount] = {}
     for fr, cell in node.measured() if node.parent is not None else ():
@@ -71,12 +71,12 @@ def may_preempt(
     return preemptor_with.rank < target_before.rank
 
 
-def below_common_ancestor(preemptor: Node, target: Node) -> tuple[Node, Node]:
+def below_common_ancestor(preemptor: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The two nodes whose shares decide between two ClusterQueues of one tree: just below their lowest common ancestor.
 
     ValueError for nodes of different trees, or when one is an ancestor of the other.
     """
-    below: dict[int, Node] = {}
+    below: dict[int, QuotaNode] = {}
     last = preemptor
     for node in preemptor.path():
         below[id(node)] = last
@@ -92,7 +92,7 @@ def below_common_ancestor(preemptor: Node, target: Node) -> tuple[Node, Node]:
     raise ValueError(f"{preemptor} and {target} do not meet below a common cohort")
 
 
-def _largest(borrowed: Iterable[tuple[ResourceName, Amount]], parent: Node) -> tuple[float, ResourceName | None]:
+def _largest(borrowed: Iterable[tuple[ResourceName, Amount]], parent: QuotaNode) -> tuple[float, ResourceName | None]:
     """The largest ratio; of equal ones the first by name. What nobody lends is left out: no ratio can be formed."""
     lendable = parent.lendable()
     largest, dominant = 0.0, None

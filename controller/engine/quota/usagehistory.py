@@ -24,7 +24,7 @@ Consumed = dict[ResourceName, float]
 _MILLI = 1000.0
 
 
-class Record(msgspec.Struct, frozen=True):
+class UsageRecord(msgspec.Struct, frozen=True):
     """What ``LocalQueue.status.fairSharing.admissionFairSharingStatus`` keeps of a LocalQueue."""
 
     consumed: Mapping[ResourceName, float]
@@ -36,7 +36,7 @@ class UsageHistory:
 
     def __init__(self, config: AdmissionFairSharing | None) -> None:
         self._config = config
-        self._records: dict[LocalQueueKey, Record] = {}
+        self._records: dict[LocalQueueKey, UsageRecord] = {}
         self._penalties: dict[LocalQueueKey, dict[WorkloadKey, Consumed]] = {}
         self._weights: dict[LocalQueueKey, float] = {}
 
@@ -50,14 +50,14 @@ class UsageHistory:
 
     def restore(self, queue: LocalQueueKey, consumed: Mapping[ResourceName, float], at_s: float) -> None:
         """Take up what was written down before a restart."""
-        self._records[queue] = Record(dict(consumed), at_s)
+        self._records[queue] = UsageRecord(dict(consumed), at_s)
 
     def forget(self, queue: LocalQueueKey) -> None:
         """The LocalQueue is gone, and with it what it used."""
         for kept in (self._records, self._penalties, self._weights):
             kept.pop(queue, None)
 
-    def record(self, queue: LocalQueueKey) -> Record | None:
+    def record(self, queue: LocalQueueKey) -> UsageRecord | None:
         return self._records.get(queue)
 
     def due(self, queue: LocalQueueKey, now_s: float) -> bool:
@@ -65,19 +65,19 @@ class UsageHistory:
         record = self._records.get(queue)
         return self._config is not None and (record is None or now_s - record.at_s >= self._config.sampling_interval_s)
 
-    def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> Record:
+    def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> UsageRecord:
         """Let the past decay and add ``running``, what the LocalQueue's admitted workloads hold, since the last sample.
 
         A clock that went back counts as no time at all.
         """
-        record = self._records.get(queue) or Record({}, now_s)
+        record = self._records.get(queue) or UsageRecord({}, now_s)
         share = self._alpha(max(now_s - record.at_s, 0.0))
         units = in_units(running)
         consumed = {
             name: record.consumed.get(name, 0.0) * (1 - share) + units.get(name, 0.0) * share
             for name in {**record.consumed, **units}
         }
-        self._records[queue] = made = Record(consumed, max(now_s, record.at_s))
+        self._records[queue] = made = UsageRecord(consumed, max(now_s, record.at_s))
         return made
 
     def penalise(self, queue: LocalQueueKey, key: WorkloadKey, requests: Mapping[ResourceName, Amount]) -> None:
@@ -92,11 +92,11 @@ class UsageHistory:
         """It was admitted: its penalty becomes part of the past."""
         penalty = self._drop(queue, key)
         if penalty:
-            record = self._records.get(queue) or Record({}, now_s)
+            record = self._records.get(queue) or UsageRecord({}, now_s)
             consumed = {
                 name: record.consumed.get(name, 0.0) + penalty.get(name, 0.0) for name in {**record.consumed, **penalty}
             }
-            self._records[queue] = Record(consumed, record.at_s)
+            self._records[queue] = UsageRecord(consumed, record.at_s)
 
     def pardon(self, queue: LocalQueueKey, key: WorkloadKey) -> None:
         """The reservation came to nothing: rolled back, deleted, or moved to another queue."""

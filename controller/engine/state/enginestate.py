@@ -9,7 +9,7 @@ from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, W
 from controller.engine.preemption import Preemption
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder, QueueState
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.usagehistory import UsageHistory
 from controller.engine.state.activity import Inactive, queue_problems
 from controller.engine.topology.port import Placement
@@ -61,7 +61,7 @@ class EngineState:
     def touch(self) -> None:
         self.changes += 1
 
-    def wake_tree(self, node: Node | None) -> None:
+    def wake_tree(self, node: QuotaNode | None) -> None:
         """Everything below the node's root is tried again."""
         found = None if node is None else next(members(node.root()), None)
         if found is not None:
@@ -132,7 +132,7 @@ class _Answers(dict[ClusterQueueName, bool]):
         return answer
 
 
-def members(node: Node) -> Iterator[ClusterQueueName]:
+def members(node: QuotaNode) -> Iterator[ClusterQueueName]:
     """All ClusterQueues at or below a node."""
     if node.is_queue:
         yield ClusterQueueName(node.name)

@@ -11,7 +11,7 @@ from controller.engine.claims.runtimes import runtime_s
 from controller.engine.conditions import reasons
 from controller.engine.cycle.variants import job_of
 from controller.engine.flavors.plan import ALLOWED_FLAVORS
-from controller.engine.model.config import Backfill, EngineConfig
+from controller.engine.model.config import BackfillPolicy, EngineConfig
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import (
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _NOWHERE = ClusterQueueName("")
 
 
-class Standing(Enum):
+class WorkloadPhase(Enum):
     """Where a workload belongs, by what its object says."""
 
     FINISHED = auto()
@@ -47,18 +47,18 @@ class Standing(Enum):
     """It may not queue: not active, gated, about to be deactivated, or waiting out a back-off."""
 
 
-def standing(workload: Workload, config: EngineConfig) -> Standing:
+def standing(workload: Workload, config: EngineConfig) -> WorkloadPhase:
     conditions = workload.status.conditions
     if is_true(conditions, reasons.FINISHED):
-        return Standing.FINISHED
+        return WorkloadPhase.FINISHED
     if workload.status.admission is not None and is_true(conditions, reasons.QUOTA_RESERVED):
-        return Standing.HOLDS
+        return WorkloadPhase.HOLDS
     gated = config.gates.on("AdmissionGatedBy") and workload.metadata.annotations.get(ADMISSION_GATED_BY)
     requeued = find_condition(conditions, reasons.REQUEUED)
     waits = requeued is not None and requeued.status == "False"
     if waits or gated or not workload.spec.active or is_true(conditions, reasons.DEACTIVATION_TARGET):
-        return Standing.HELD_BACK
-    return Standing.PENDING
+        return WorkloadPhase.HELD_BACK
+    return WorkloadPhase.PENDING
 
 
 def local_queue_of(workload: Workload) -> LocalQueueKey:
@@ -133,7 +133,9 @@ class Shapes:
             local_queue=self._once(local_queue_of(workload)),
             priority=priority,
             queued_at_s=queued_at_s(workload, config),
-            shape=common.shape if config.beyond.backfill is Backfill.NONE else timed(common.shape, runtime_s(workload)),
+            shape=common.shape
+            if config.extensions.backfill is BackfillPolicy.NONE
+            else timed(common.shape, runtime_s(workload)),
         )
         return pending, given
 

@@ -11,7 +11,7 @@ from controller.engine.model.resources import ClusterQueueName, ResourceName, Wo
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState
-from controller.engine.state.intake import Shapes, Standing, holder_of, local_queue_of, replaced_slice, standing
+from controller.engine.state.intake import Shapes, WorkloadPhase, holder_of, local_queue_of, replaced_slice, standing
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 
@@ -29,7 +29,7 @@ class WorkloadEvents:
         """The workload is new or has changed. An echo of what is known changes nothing."""
         state, key = self._state, WorkloadKey(workload.key)
         where = standing(workload, state.config)
-        if where is Standing.FINISHED:
+        if where is WorkloadPhase.FINISHED:
             self.remove(key, now_s)
             return
         known = state.objects.get(key)
@@ -41,15 +41,15 @@ class WorkloadEvents:
             workload = msgspec.structs.replace(workload, spec=known.spec)
         state.objects[key] = workload
         if key in state.assumed:
-            if where is Standing.PENDING:
+            if where is WorkloadPhase.PENDING:
                 # The object as it was before the admission that is being written.
                 return
             del state.assumed[key]
-        if where is not Standing.HOLDS:
+        if where is not WorkloadPhase.HOLDS:
             state.ended.discard(key)
-        if where is Standing.HOLDS:
+        if where is WorkloadPhase.HOLDS:
             self._hold(key, workload, now_s)
-        elif where is Standing.PENDING:
+        elif where is WorkloadPhase.PENDING:
             self._queue(key, workload, now_s)
         else:
             self._release(key, now_s)
@@ -59,7 +59,7 @@ class WorkloadEvents:
         """Finished, or gone."""
         state = self._state
         known = state.objects.pop(key, None)
-        if known is not None and state.config.beyond.no_eviction_cycles:
+        if known is not None and state.config.extensions.no_eviction_cycles:
             self._outside(known)
             state.preemption.history.forget(key)
         state.assumed.pop(key, None)
@@ -188,7 +188,7 @@ class WorkloadEvents:
 
     def _note_outside(self, workload: Workload) -> None:
         """A new workload or a changed spec may let others evict each other again."""
-        if self._state.config.beyond.no_eviction_cycles:
+        if self._state.config.extensions.no_eviction_cycles:
             self._outside(workload)
 
     def _outside(self, workload: Workload) -> None:

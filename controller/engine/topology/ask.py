@@ -37,7 +37,7 @@ class Filter(NamedTuple):
         return sum(weight for weight, term in self.preferred if _matches(term, node))
 
 
-class Shape(NamedTuple):
+class RequestShape(NamedTuple):
     """What counts depend on: requests that agree in it share one set of counts."""
 
     each: Each
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 class Ask(NamedTuple):
     """``pods`` pods at ``level``. ``required``: in one domain of it; ``free``: anywhere; else as low as can be."""
 
-    shape: Shape
+    shape: RequestShape
     pods: int
     level: int
     required: bool

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
-from controller.engine.topology.search import Search, Take
+from controller.engine.topology.domainsearch import DomainSearch, Take
 
 _MAX_STEPS: Final = 20_000
 """Beyond this the knapsack would take seconds: best fit decides."""
@@ -46,7 +46,7 @@ class Balanced:
     def run(self) -> list[Take] | None:
         """Leaves with their pods; None where balance is out of reach."""
         ask, shape = self._ask, self._ask.shape
-        best: tuple[int, int, _Trial] | None = None
+        best: tuple[int, int, _BalancedTrial] | None = None
         for siblings in self._sibling_sets():
             found = self._threshold(siblings, 0 if best is None else best[0])
             if found is not None and (best is None or (found[0], -found[1]) > (best[0], -best[1])):
@@ -69,10 +69,10 @@ class Balanced:
             return [self._tree.at_level[0]]
         return [self._tree.children[domain] for domain in self._tree.at_level[self._ask.level - 1]]
 
-    def _threshold(self, siblings: list[int], least: int) -> "tuple[int, int, _Trial] | None":
+    def _threshold(self, siblings: list[int], least: int) -> "tuple[int, int, _BalancedTrial] | None":
         """Threshold, number of domains, and what is left of the siblings; None if they cannot hold everything."""
         ask = self._ask
-        trial = _Trial(self._counts, ask, siblings)
+        trial = _BalancedTrial(self._counts, ask, siblings)
         lower = siblings
         if ask.level < ask.shape.slice_level:
             lower = [child for domain in siblings for child in self._tree.children[domain]]
@@ -94,13 +94,13 @@ class Balanced:
         if pruned is None and lowered < threshold and lowered > 0 and lowered >= least:
             # The leader takes room on a domain that just held the threshold.
             threshold = lowered
-            trial = _Trial(self._counts, ask, siblings)
+            trial = _BalancedTrial(self._counts, ask, siblings)
             trial.prune(threshold)
             pruned = trial.greedy(siblings)
         return None if pruned is None else (threshold, pruned.domains, trial)
 
 
-class _Trial:
+class _BalancedTrial:
     """One set of siblings with what is below them, pruned."""
 
     def __init__(self, counts: Counts, ask: Ask, siblings: list[int]) -> None:
@@ -244,4 +244,4 @@ class _Trial:
             counts.pods[domain], counts.slices[domain] = one.pods, one.slices
             counts.pods_with[domain], counts.slices_with[domain] = one.pods_with, one.slices_with
             counts.leaders[domain] = one.leaders
-        return Search(counts, self._ask, least=False).descend(level, takes, pooled=False)
+        return DomainSearch(counts, self._ask, least=False).descend(level, takes, pooled=False)

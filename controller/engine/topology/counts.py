@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from controller.engine.model.devicerequest import ANY
-from controller.engine.topology.ask import Each, Shape
+from controller.engine.topology.ask import Each, RequestShape
 from controller.engine.topology.tree import Path, Tree
-from controller.engine.topology.usage import Sums
+from controller.engine.topology.usage import DomainTotals
 
 SCALE: Final = 1 << 32
 """Ranks put slices above pods: no domain holds as many pods."""
@@ -46,7 +46,7 @@ class Counts:
         "tree",
     )
 
-    def __init__(self, tree: Tree, shape: Shape) -> None:
+    def __init__(self, tree: Tree, shape: RequestShape) -> None:
         self.tree = tree
         self.shape = shape
         self.pods: list[int] = []
@@ -374,7 +374,7 @@ def _first(ranked: Ranked) -> int:
     return ranked[0]
 
 
-def _fitting(each: Each, free: Sums, used: Sums) -> int:
+def _fitting(each: Each, free: DomainTotals, used: DomainTotals) -> int:
     """Whole pods in what is free; none where some resource is overdrawn."""
     fewest = -1
     for name, amount in each:

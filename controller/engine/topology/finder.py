@@ -10,7 +10,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import (
     Ask,
-    Shape,
+    RequestShape,
     asks_for_devices,
     each_of,
     filter_of,
@@ -20,9 +20,9 @@ from controller.engine.topology.ask import (
 )
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
+from controller.engine.topology.domainsearch import DomainSearch, Shortage, Take
 from controller.engine.topology.port import PlacementRequest
-from controller.engine.topology.search import Search, Shortage, Take
-from controller.engine.topology.sentences import shortage_sentence
+from controller.engine.topology.shortages import shortage_sentence
 from controller.engine.topology.tree import Tree
 from controller.objects.workload import PodSetTopologyRequest, SliceConstraint
 
@@ -50,7 +50,7 @@ class Finder:
     def __init__(self, tree: Tree, gates: FeatureGates) -> None:
         self.tree = tree
         self._gates = gates
-        self._counts: OrderedDict[Shape, Counts] = OrderedDict()
+        self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
         self._known: dict[tuple[int, int, int, bool], _Known] = {}
         self._empty: dict[int, tuple[Ask, tuple[int, int, int], list[Take] | Shortage]] = {}
         """By the ask's identity: what an empty cluster answered, and at which state of its journal."""
@@ -160,7 +160,7 @@ class Finder:
         inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth
         if isinstance(inner, str):
             return inner
-        shape = Shape(
+        shape = RequestShape(
             each=each_of(workers.single_pod),
             leader=each_of(leader.single_pod) if leader is not None else (),
             filter=filter_of(workers.pod_set.template.spec, tree.tolerations, preferences=self._preferences),
@@ -205,7 +205,7 @@ class Finder:
             above, size = level, layer.size
         return tuple(sizes)
 
-    def _counts_of(self, shape: Shape) -> Counts:
+    def _counts_of(self, shape: RequestShape) -> Counts:
         counts = self._counts.get(shape)
         if counts is None:
             counts = Counts(self.tree, shape)
@@ -217,8 +217,8 @@ class Finder:
             self._counts.move_to_end(shape)
         return counts.sync()
 
-    def _search(self, counts: Counts, ask: Ask) -> Search:
-        return Search(counts, ask, least=ask.free and self._mixed)
+    def _search(self, counts: Counts, ask: Ask) -> DomainSearch:
+        return DomainSearch(counts, ask, least=ask.free and self._mixed)
 
     def _run(self, counts: Counts, ask: Ask) -> list[Take] | Shortage:
         if self._balanced and not ask.required and not ask.free:
@@ -261,11 +261,11 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
     )
 
 
-def _wishes(shape: Shape) -> bool:
+def _wishes(shape: RequestShape) -> bool:
     return any(one is not None and one.wished for one in (shape.devices, shape.led))
 
 
-def _strict(shape: Shape) -> Shape:
+def _strict(shape: RequestShape) -> RequestShape:
     """As if what is wished for were required."""
     return shape._replace(
         devices=shape.devices.strict() if shape.devices is not None else None,

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from controller.engine.devices.book import DeviceBook, Place
-from controller.engine.devices.grants import NOBODY, Drift, Owner
+from controller.engine.devices.book import DeviceBook, HeldPlace
+from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.slices import Makeable, could_be_made
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.gates import FeatureGates
@@ -26,16 +26,16 @@ from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
 from controller.engine.topology.nodes import NodeBook, NodeFacts, of_queue, placed_here
-from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest, no_topology
+from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
-from controller.engine.topology.usage import Sums, UsageBook
+from controller.engine.topology.usage import DomainTotals, UsageBook
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 
-Group = list[PlacementRequest]
+PlacedTogether = list[PlacementRequest]
 
 _LEADER_AND_WORKERS: Final = 2
 
@@ -51,7 +51,7 @@ class Topologies:
         undo: UndoLog,
         gates: FeatureGates,
         *,
-        held: Callable[[], Iterable[Place]] = tuple,
+        held: Callable[[], Iterable[HeldPlace]] = tuple,
         packs: bool = False,
     ) -> None:
         """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together."""
@@ -133,7 +133,7 @@ class Topologies:
         return self._refresh((name,)) | (self._touch((name,)) if known else frozenset())
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
-        return self.devices.plan(Owner(owner, pod_set), node)
+        return self.devices.plan(GrantOwner(owner, pod_set), node)
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         self.devices.begin(now_s, anew=anew)
@@ -184,23 +184,23 @@ class Topologies:
         missing = unknown_level(pod_set.topology_request or NO_REQUEST, finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """Pod sets in their order, each beside those before it; those of one group together."""
         book = self._assumed if on_empty else self._used
-        charged: list[Place] = []
+        charged: list[HeldPlace] = []
         placed: dict[str, TopologyUsage] = {}
         moved: dict[str, TopologyUsage] = {}
         groups = list(_groups(requests))
         try:
             for at, group in enumerate(groups):
                 found = self._place(group, on_empty=on_empty)
-                if isinstance(found, NotPlaced):
+                if isinstance(found, NoPlacement):
                     return found
                 for name, whole, new in found:
                     placed[name], moved[name] = whole, new
                 if at < len(groups) - 1:
                     for _, _, new in found:
-                        owner = Owner(_ASSUMED, str(len(charged)))
+                        owner = GrantOwner(_ASSUMED, str(len(charged)))
                         book.change(group[0].flavor, new, 1)
                         self.devices.add(new, owner, assumed=True, empty=on_empty)
                         charged.append((group[0].flavor, new, owner))
@@ -225,7 +225,7 @@ class Topologies:
         return lambda: isinstance(self.place(requests, on_empty=False), Placed)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
-        wanted: dict[tuple[FlavorName, int], Sums] = {}
+        wanted: dict[tuple[FlavorName, int], DomainTotals] = {}
         for flavor, usage in places:
             finder = self._finders.get(flavor)
             if finder is None:
@@ -243,7 +243,7 @@ class Topologies:
         return all(usage.devices is None for _, usage in places) or self._devices_fit(places)
 
     def _devices_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
-        owners = [(usage, Owner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
+        owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
         try:
             for usage, owner in owners:
                 self.devices.add(usage, owner, assumed=True)
@@ -252,14 +252,14 @@ class Topologies:
             for usage, owner in owners:
                 self.devices.remove(usage, owner, assumed=True)
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
         self._used.change(flavor, usage, 1)
         self._undo.record(self._used.change, flavor, usage, -1)
         if self.devices.nodes:
             self.devices.add(usage, owner)
             self._touch_beside(usage)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
         self._used.change(flavor, usage, -1)
         self._undo.record(self._used.change, flavor, usage, 1)
         if self.devices.nodes:
@@ -284,14 +284,16 @@ class Topologies:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _place(self, group: Group, *, on_empty: bool) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NotPlaced:
+    def _place(
+        self, group: PlacedTogether, *, on_empty: bool
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
         """For each pod set its name, all its places, and what of them is new."""
         finder = self._finders.get(group[0].flavor)
         if finder is None:
-            return NotPlaced(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
+            return NoPlacement(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
         problem = _no_group(group)
         if problem is not None:
-            return NotPlaced(group[0].pod_set.name, problem)
+            return NoPlacement(group[0].pod_set.name, problem)
         if any(request.lost is not None for request in group):
             return self._replace(finder, group)
         workers, leader = _roles(group)
@@ -299,7 +301,7 @@ class Topologies:
             # It has finished: the workers are all there is to place.
             found = finder.find(workers, None, empty=on_empty)
             if isinstance(found, str):
-                return NotPlaced(workers.pod_set.name, found)
+                return NoPlacement(workers.pod_set.name, found)
             none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
             whole = found[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
@@ -309,20 +311,22 @@ class Topologies:
                 finder, workers, leader, lambda usage, sign: book.change(flavor, usage, sign), empty=on_empty
             )
             if isinstance(resized, str):
-                return NotPlaced(group[0].pod_set.name, resized)
+                return NoPlacement(group[0].pod_set.name, resized)
             if resized is not None:
                 return [(one.name, one.whole, one.whole) for one in resized]
         found = finder.find(workers, leader, empty=on_empty)
         if isinstance(found, str):
-            return NotPlaced(group[0].pod_set.name, found)
+            return NoPlacement(group[0].pod_set.name, found)
         return [(name, usage, usage) for name, usage in found.items()]
 
-    def _replace(self, finder: Finder, group: Group) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NotPlaced:
+    def _replace(
+        self, finder: Finder, group: PlacedTogether
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
         """Each pod set by itself: only what was lost moves."""
         if len(group) > 1 and all(map(_is_lost, group)):
             found = finder.find(*_roles(group), empty=False)
             if isinstance(found, str):
-                return NotPlaced(group[0].pod_set.name, found)
+                return NoPlacement(group[0].pod_set.name, found)
             return [(name, usage, usage) for name, usage in found.items()]
         made: list[tuple[str, TopologyUsage, TopologyUsage]] = []
         try:
@@ -335,7 +339,7 @@ class Topologies:
                     continue
                 one = replace(finder, request, request.previous, request.lost)
                 if isinstance(one, str):
-                    return NotPlaced(request.pod_set.name, one)
+                    return NoPlacement(request.pod_set.name, one)
                 self._used.change(request.flavor, one.moved, 1)
                 made.append((request.pod_set.name, one.whole, one.moved))
         finally:
@@ -343,7 +347,7 @@ class Topologies:
                 self._used.change(group[0].flavor, moved, -1)
         return made
 
-    def _free(self, flavor: FlavorName, leaf: int, wanted: Sums) -> bool:
+    def _free(self, flavor: FlavorName, leaf: int, wanted: DomainTotals) -> bool:
         tree = self._finders[flavor].tree
         free, used = tree.free[leaf], tree.used[leaf]
         return all(free.get(name, 0) - used.get(name, 0) >= amount for name, amount in wanted.items())
@@ -410,9 +414,9 @@ def _wish(pod_set: PodSet) -> str:
     return "parts of GPUs" if asks_for_parts(pod_set) else "certain GPUs"
 
 
-def _groups(requests: Sequence[PlacementRequest]) -> Iterator[Group]:
+def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
     """Requests by flavor and pod set group, in the order of each one's first."""
-    found: dict[object, Group] = {}
+    found: dict[object, PlacedTogether] = {}
     for at, request in enumerate(requests):
         asked = request.pod_set.topology_request
         name = asked.pod_set_group_name if asked is not None else None
@@ -426,7 +430,7 @@ def _is_lost(request: PlacementRequest) -> bool:
     return not (stays or request.stays or request.beside)
 
 
-def _no_group(group: Group) -> str | None:
+def _no_group(group: PlacedTogether) -> str | None:
     """Two pod sets lead and follow; what else shares a group's name has no meaning, and must not run without places."""
     if len(group) == 1:
         return None
@@ -437,7 +441,7 @@ def _no_group(group: Group) -> str | None:
     return f"a pod set group is two pod sets, one of them with one pod: found {len(group)} with {listed} pods"
 
 
-def _roles(group: Group) -> tuple[PlacementRequest, PlacementRequest | None]:
+def _roles(group: PlacedTogether) -> tuple[PlacementRequest, PlacementRequest | None]:
     """Workers and their leader: of two pod sets the smaller leads, the second of equals."""
     if len(group) == 1:
         return group[0], None

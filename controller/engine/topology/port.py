@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from controller.engine.devices.grants import NOBODY, Drift, Owner
+from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.slices import Makeable
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
@@ -47,7 +47,7 @@ class Placed(msgspec.Struct, frozen=True):
     moved: Mapping[str, TopologyUsage] = {}
 
 
-class NotPlaced(msgspec.Struct, frozen=True):
+class NoPlacement(msgspec.Struct, frozen=True):
     """``pod_set`` found no room; ``problem`` says what was looked for, what is free and the largest block there is."""
 
     pod_set: str
@@ -92,7 +92,7 @@ class Placement(Protocol):
     def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
         """Why this flavor cannot take the set at all (it asks for a level that the topology lacks, ...), else None."""
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """All or nothing. ``on_empty``: as if nothing that may be preempted were running."""
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
@@ -119,9 +119,9 @@ class Placement(Protocol):
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
         """Where a layout could make a MIG instance of that name that is not there."""
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None: ...
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
@@ -179,7 +179,7 @@ class Everywhere:
                 return no_topology(flavor)
         return None
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:  # noqa: ARG002
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
         return Placed({})
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
@@ -206,10 +206,10 @@ class Everywhere:
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
         return iter(())
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
         """Nothing is counted."""
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
         """Nothing is counted."""
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:

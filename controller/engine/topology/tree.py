@@ -12,7 +12,7 @@ from controller.engine.devices.book import DeviceBook
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import NodeFacts
-from controller.engine.topology.usage import Key, Sums, UsageBook
+from controller.engine.topology.usage import DomainKey, DomainTotals, UsageBook
 from controller.objects.pods import Toleration
 
 Path = tuple[str, ...]
@@ -67,9 +67,9 @@ class Tree:
         """In the order of their paths."""
         self.at_level: list[list[int]] = [[] for _ in self.levels]
         """In the order of their paths."""
-        self.free: list[Sums] = []
-        self.used: list[Sums] = []
-        self.assumed: list[Sums] = []
+        self.free: list[DomainTotals] = []
+        self.used: list[DomainTotals] = []
+        self.assumed: list[DomainTotals] = []
         """What counts even on an empty cluster: the pod sets of one workload that were placed just now."""
         self.nodes: list[dict[str, NodeFacts]] = []
         self.stamps: list[int] = []
@@ -90,7 +90,7 @@ class Tree:
         self._labels = dict(labels)
         self._book = book
         self._assumed = assumed
-        self._keys: list[Key | None] = []
+        self._keys: list[DomainKey | None] = []
         self._by_path: dict[Path, int] = {}
         self._leaves: dict[Path, int] = {}
         self._namesakes: dict[Path, list[int]] = {}
@@ -228,8 +228,8 @@ class Tree:
         self.touch_assumed(leaf)
 
 
-def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> Sums:
-    total: Sums = {}
+def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> DomainTotals:
+    total: DomainTotals = {}
     for one in many:
         for name, amount in one.items():
             total[name] = total.get(name, 0) + amount

@@ -12,15 +12,15 @@ from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
 
-Key = tuple[str, tuple[str, ...]]
+DomainKey = tuple[str, tuple[str, ...]]
 """Flavor ("" where all flavors share the domain) and the domain's values."""
 
-Charge = tuple[Key, tuple[tuple[ResourceName, Amount], ...]]
+Charge = tuple[DomainKey, tuple[tuple[ResourceName, Amount], ...]]
 """What is taken in one domain."""
 
-Sums = dict[ResourceName, Amount]
+DomainTotals = dict[ResourceName, Amount]
 Watcher = Callable[[int], None]
-Wire = tuple[Sums, tuple[tuple[ResourceName, Amount], ...], tuple[tuple[Watcher, int], ...]]
+Wire = tuple[DomainTotals, tuple[tuple[ResourceName, Amount], ...], tuple[tuple[Watcher, int], ...]]
 
 _SMALL: Final = 4
 _KNOWN: Final = 16_384
@@ -31,24 +31,24 @@ class UsageBook:
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
-        self._sums: dict[Key, Sums] = {}
-        self._watchers: dict[Key, tuple[tuple[Watcher, int], ...]] = {}
+        self._sums: dict[DomainKey, DomainTotals] = {}
+        self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
         self._known: dict[int, tuple[TopologyUsage, FlavorName, list[Charge]]] = {}
         self._wired: dict[int, tuple[TopologyUsage, FlavorName, list[Wire]]] = {}
         """Charges led to where they are counted, as long as nobody begins or ceases to watch."""
 
-    def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> Key:
+    def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> DomainKey:
         if levels and levels[-1] == HOSTNAME_LABEL:
             return "" if self._shared else flavor, values[-1:]
         return flavor, values
 
-    def watch(self, key: Key, told: Watcher, leaf: int) -> Sums:
+    def watch(self, key: DomainKey, told: Watcher, leaf: int) -> DomainTotals:
         """The sums of a domain; ``told(leaf)`` is called after each change."""
         self._wired.clear()
         self._watchers[key] = (*self._watchers.get(key, ()), (told, leaf))
         return self._sums.setdefault(key, {})
 
-    def unwatch(self, key: Key, told: Watcher, leaf: int) -> None:
+    def unwatch(self, key: DomainKey, told: Watcher, leaf: int) -> None:
         self._wired.clear()
         left = tuple(one for one in self._watchers.get(key, ()) if one != (told, leaf))
         if left:
@@ -126,6 +126,6 @@ class UsageBook:
             self._known[id(usage)] = (usage, flavor, charges)
         return charges
 
-    def totals(self) -> dict[Key, Sums]:
+    def totals(self) -> dict[DomainKey, DomainTotals]:
         """For checks: every domain on which something is taken."""
         return {key: dict(sums) for key, sums in self._sums.items() if sums}

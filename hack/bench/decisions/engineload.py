@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from controller.engine.engine import Engine
-from controller.engine.model.config import Backfill as BackfillMode
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import BackfillPolicy as BackfillMode
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.objects.core import Namespace
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
@@ -24,7 +24,7 @@ CLASSES: Final = (("small", 0.7, 1, 50), ("medium", 0.2, 5, 100), ("large", 0.1,
 POLICIES: Final = {
     "kueue": EngineConfig(),
     "tessera": EngineConfig(
-        beyond=BeyondPeer(
+        extensions=Extensions(
             reserve_for_preemptor=True,
             no_eviction_cycles=True,
             minimum_runtime=MinimumRuntime(),

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.devices.grants import Owner
+from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
 from controller.engine.model.gates import FeatureGates
@@ -65,7 +65,7 @@ class Fleet:
             self.topologies.set_gpu_node(gpu_node(host, _wiring(at)))
         self.gpus = GPUS * len(self.hosts)
         self._prefers = prefers
-        self._running: list[tuple[Owner, TopologyUsage]] = []
+        self._running: list[tuple[GrantOwner, TopologyUsage]] = []
         self._wanted = {gpus: request(1, gpus, Link.NVLINK if gpus > 1 else "") for gpus, _ in SIZES}
         self.allocated = 0
         self._came = 0
@@ -77,7 +77,7 @@ class Fleet:
         found = self._place(gpus)
         if found is None:
             return False
-        owner = Owner(WorkloadKey(f"w/{self._came}"), "main")
+        owner = GrantOwner(WorkloadKey(f"w/{self._came}"), "main")
         self.topologies.add(FLAVOR, found, owner)
         self._running.append((owner, found))
         self.allocated += gpus

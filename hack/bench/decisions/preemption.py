@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
 from controller.engine.preemption import Preemption
@@ -95,13 +95,13 @@ def scenes() -> dict[str, Callable[[int], Callable[[], int]]]:
     plain = EngineConfig()
     fair = EngineConfig(fair_sharing=FairSharing())
     ours = EngineConfig(
-        beyond=BeyondPeer(
+        extensions=Extensions(
             no_eviction_cycles=True,
             minimum_runtime=MinimumRuntime(default_s=600.0),
             victim_order=VictimOrder.LEAST_LOST,
         )
     )
-    young = EngineConfig(beyond=BeyondPeer(minimum_runtime=MinimumRuntime(default_s=1e9)))
+    young = EngineConfig(extensions=Extensions(minimum_runtime=MinimumRuntime(default_s=1e9)))
     return {
         "own queue, by priority": lambda n: scene(n, plain, policy=EVERYBODY, ask=8, own=True),
         "own queue, equal priority, all older": lambda n: scene(n, plain, policy=EQUALS, ask=8, own=True, priority=0),

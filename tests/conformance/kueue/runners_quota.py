@@ -12,7 +12,7 @@ from controller.engine.model.resources import (
     ResourceName,
 )
 from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.quotaspec import cluster_queue_spec, cohort_spec
 from controller.engine.quota.shares import share
 from controller.objects.decode import decode
@@ -101,7 +101,9 @@ def dominant_resource_share(case: Case) -> Difference | None:
     tree = tree_of(case)
     charge(tree, case.input["clusterQueueUsage"])
     extra = amounts_of(case.input.get("extraUsage"))
-    nodes: list[tuple[str, str, Node]] = [("ClusterQueue", str(n), node) for n, node in tree.cluster_queues.items()]
+    nodes: list[tuple[str, str, QuotaNode]] = [
+        ("ClusterQueue", str(n), node) for n, node in tree.cluster_queues.items()
+    ]
     nodes += [("Cohort", str(name), node) for name, node in tree.cohorts.items()]
     found = {}
     for kind, name, node in nodes:

@@ -12,7 +12,7 @@ from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
 from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest
+from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
 from controller.engine.topology.replacement import stays
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
@@ -91,7 +91,7 @@ def find_assignments(case: Case) -> Difference | None:
     found = topologies.place(requests, on_empty=False)
     topologies.validate_trees()
     wanted = case.expect["wantPodSets"]
-    if isinstance(found, NotPlaced):
+    if isinstance(found, NoPlacement):
         # The sets that were placed before the one that failed are not told: all or nothing.
         failing = [one["podSetName"] for one in wanted if one.get("failureReason")]
         return None if found.pod_set in failing and found.problem else Difference("failing", failing, found)

@@ -10,8 +10,8 @@ from controller.config.settings import Address
 from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
-    Backfill,
-    BeyondPeer,
+    BackfillPolicy,
+    Extensions,
     FairSharing,
     MinimumRuntime,
     PreemptionStrategy,
@@ -22,11 +22,11 @@ from controller.engine.model.resources import ResourceName
 from controller.objects.quantity import Quantity
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
-ALL_ON = BeyondPeer(
+ALL_ON = Extensions(
     reserve_for_preemptor=True,
     no_eviction_cycles=True,
     minimum_runtime=MinimumRuntime(),
-    backfill=Backfill.CONSERVATIVE,
+    backfill=BackfillPolicy.CONSERVATIVE,
     victim_order=VictimOrder.LEAST_LOST,
     keep_linked_gpus=True,
     quota_from_capacity=True,
@@ -45,15 +45,15 @@ def v1(text: str = "") -> ControllerConfig:
 
 
 def test_a_file_of_kueues_means_kueue_and_no_file_means_tessera() -> None:
-    assert (v2().policy, v2().engine.beyond) == (Policy.KUEUE, BeyondPeer())
-    assert (default().policy, default().engine.beyond) == (Policy.TESSERA, ALL_ON)
+    assert (v2().policy, v2().engine.extensions) == (Policy.KUEUE, Extensions())
+    assert (default().policy, default().engine.extensions) == (Policy.TESSERA, ALL_ON)
     assert load(None) == default() or load(None).policy is Policy.TESSERA
 
 
 def test_the_policy_turns_everything_on_or_off() -> None:
-    assert v2("tessera: {}").engine.beyond == ALL_ON
-    assert v2("tessera: {policy: tessera}").engine.beyond == ALL_ON
-    assert v1("tessera: {policy: kueue}").engine.beyond == BeyondPeer()
+    assert v2("tessera: {}").engine.extensions == ALL_ON
+    assert v2("tessera: {policy: tessera}").engine.extensions == ALL_ON
+    assert v1("tessera: {policy: kueue}").engine.extensions == Extensions()
 
 
 @pytest.mark.parametrize("policy", ["kueue", "tessera"])
@@ -70,17 +70,17 @@ def test_the_policy_turns_everything_on_or_off() -> None:
     ],
 )
 def test_a_key_that_is_given_wins_over_the_policy(policy: str, key: str, on: str, off: str) -> None:
-    turned_on = v2(f"tessera: {{policy: {policy}, {key}: {on}}}").engine.beyond
-    turned_off = v2(f"tessera: {{policy: {policy}, {key}: {off}}}").engine.beyond
+    turned_on = v2(f"tessera: {{policy: {policy}, {key}: {on}}}").engine.extensions
+    turned_off = v2(f"tessera: {{policy: {policy}, {key}: {off}}}").engine.extensions
     differing = [name for name in ALL_ON.__struct_fields__ if getattr(turned_on, name) != getattr(turned_off, name)]
     assert len(differing) == 1
     assert getattr(turned_on, differing[0]) == getattr(ALL_ON, differing[0])
-    assert getattr(turned_off, differing[0]) == getattr(BeyondPeer(), differing[0])
+    assert getattr(turned_off, differing[0]) == getattr(Extensions(), differing[0])
 
 
 def test_a_minimum_runtime_is_on_once_it_is_given() -> None:
     section = "minimumRuntimeBeforePreemption: {default: 10m, byPriorityClass: {high: 1h}}"
-    found = v2(f"tessera: {{policy: kueue, {section}}}").engine.beyond.minimum_runtime
+    found = v2(f"tessera: {{policy: kueue, {section}}}").engine.extensions.minimum_runtime
     assert found == MinimumRuntime(default_s=600, by_priority_class={"high": 3600})
     assert [found.of("high"), found.of("low"), found.of("high", queue_s=5)] == [3600, 600, 5]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.devices.grants import NOBODY, Owner
+from controller.engine.devices.grants import NOBODY, GrantOwner
 from controller.engine.flavors.assigner import FlavorAssigner, Pinned
 from controller.engine.flavors.assignment import Assignment, Bookmark, Possibility
 from controller.engine.model.config import EngineConfig
@@ -20,7 +20,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.port import Everywhere, NotPlaced, Placed, Placement, PlacementRequest
+from controller.engine.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
 from controller.objects.workload import PodSet, Workload
@@ -55,13 +55,13 @@ class Slots(Everywhere):
             return f"flavor {flavor.metadata.name} names no topology"
         return None
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         left = {name: slots - (0 if on_empty else self.taken[name]) for name, slots in self.slots.items()}
         found = {}
         for one in requests:
             left[one.flavor] -= one.count
             if left[one.flavor] < 0:
-                return NotPlaced(one.pod_set.name, "no room")
+                return NoPlacement(one.pod_set.name, "no room")
             domains = (Domain(("rack",), one.count),)
             found[one.pod_set.name] = TopologyUsage(levels=("rack",), domains=domains, single_pod=one.single_pod)
         return Placed(found)
@@ -72,10 +72,10 @@ class Slots(Everywhere):
             wanted[flavor] += sum(one.pods for one in usage.domains)
         return all(wanted[flavor] <= slots for flavor, slots in self.slots.items())
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:  # noqa: ARG002
         self.taken[flavor] += sum(one.pods for one in usage.domains)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:  # noqa: ARG002
         self.taken[flavor] -= sum(one.pods for one in usage.domains)
 
 

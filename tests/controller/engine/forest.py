@@ -19,7 +19,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import NodeSpec
+from controller.engine.quota.quotanode import QuotaNodeSpec
 
 FRS = tuple(
     FlavorResource(FlavorName(flavor), ResourceName(resource))
@@ -41,10 +41,10 @@ def spec(
     borrow: int | None = None,
     lend: int | None = None,
     weight: float = 1.0,
-) -> NodeSpec:
+) -> QuotaNodeSpec:
     """A node with a quota on one flavor-resource."""
     quotas = {} if nominal is None else {GPU: Quota(nominal, borrow, lend)}
-    return NodeSpec(parent=None if parent is None else CohortName(parent), quotas=quotas, weight=weight)
+    return QuotaNodeSpec(parent=None if parent is None else CohortName(parent), quotas=quotas, weight=weight)
 
 
 small = st.integers(0, 12)
@@ -53,7 +53,7 @@ quotas = st.dictionaries(
     st.sampled_from(FRS), st.builds(Quota, small | st.just(UNLIMITED), limits, limits), max_size=len(FRS)
 )
 weights = st.sampled_from((0.0, 0.1, 0.99, 1.0, 2.0, 300.0))
-specs = st.builds(NodeSpec, parent=st.none() | st.sampled_from(COHORTS), quotas=quotas, weight=weights)
+specs = st.builds(QuotaNodeSpec, parent=st.none() | st.sampled_from(COHORTS), quotas=quotas, weight=weights)
 usages = st.dictionaries(st.sampled_from(FRS), st.integers(0, 20), max_size=len(FRS))
 
 
@@ -61,11 +61,11 @@ usages = st.dictionaries(st.sampled_from(FRS), st.integers(0, 20), max_size=len(
 class Model:
     """What a tree was told."""
 
-    queues: dict[ClusterQueueName, NodeSpec] = field(default_factory=dict)
-    cohorts: dict[CohortName, NodeSpec] = field(default_factory=dict)
+    queues: dict[ClusterQueueName, QuotaNodeSpec] = field(default_factory=dict)
+    cohorts: dict[CohortName, QuotaNodeSpec] = field(default_factory=dict)
     charged: dict[ClusterQueueName, dict[FlavorResource, int]] = field(default_factory=dict)
 
-    def path(self, start: NodeSpec) -> list[CohortName] | None:
+    def path(self, start: QuotaNodeSpec) -> list[CohortName] | None:
         """The cohorts above, nearest first; None where they form a circle."""
         found: list[CohortName] = []
         parent = start.parent
@@ -76,7 +76,7 @@ class Model:
             parent = self.cohorts[parent].parent if parent in self.cohorts else None
         return found
 
-    def quota(self, spec_: NodeSpec | None, fr: FlavorResource) -> Quota:
+    def quota(self, spec_: QuotaNodeSpec | None, fr: FlavorResource) -> Quota:
         return Quota(0) if spec_ is None else spec_.quotas.get(fr, Quota(0))
 
     def sums(self, name: str, fr: FlavorResource, *, is_queue: bool) -> tuple[float, float, float]:
@@ -141,7 +141,7 @@ class UnlimitedKeptError(Exception):
 Step = Callable[[QuotaTree, Model], None]
 
 
-def _set_queue(name: ClusterQueueName, spec_: NodeSpec) -> Step:
+def _set_queue(name: ClusterQueueName, spec_: QuotaNodeSpec) -> Step:
     def step(tree: QuotaTree, model: Model) -> None:
         tree.set_cluster_queue(name, spec_)
         model.queues[name] = spec_
@@ -149,7 +149,7 @@ def _set_queue(name: ClusterQueueName, spec_: NodeSpec) -> Step:
     return step
 
 
-def _set_cohort(name: CohortName, spec_: NodeSpec) -> Step:
+def _set_cohort(name: CohortName, spec_: QuotaNodeSpec) -> Step:
     def step(tree: QuotaTree, model: Model) -> None:
         tree.set_cohort(name, spec_)
         model.cohorts[name] = spec_

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.engine.cluster.cluster import DriftError
-from controller.engine.model.config import AdmissionFairSharing, BeyondPeer, EngineConfig, MinimumRuntime
+from controller.engine.model.config import AdmissionFairSharing, EngineConfig, Extensions, MinimumRuntime
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.state.activity import local_queue_problem
 from controller.objects.decode import KUEUE, decode_object
@@ -355,7 +355,7 @@ def test_untried_flavors_keep_a_run_from_being_settled() -> None:
 
 
 def test_the_end_of_a_minimum_runtime_is_a_time_to_wake_at() -> None:
-    it = World(EngineConfig(beyond=BeyondPeer(minimum_runtime=MinimumRuntime(default_s=600.0))))
+    it = World(EngineConfig(extensions=Extensions(minimum_runtime=MinimumRuntime(default_s=600.0))))
     lower = {"withinClusterQueue": "LowerPriority"}
     it.put(flavor(), cluster_queue("a", 4, preemption=lower), local_queue("a"), workload("low", "a", 4))
     it.settle()

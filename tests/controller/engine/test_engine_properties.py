@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from controller.engine.claims.runtimes import RUNTIME
 from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.engine import Engine
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing
 from controller.engine.model.resources import Amount, FlavorResource, WorkloadKey
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
 from tests.controller.engine.contention import PREEMPTING, QUEUES
@@ -151,7 +151,7 @@ def over(engine: Engine) -> dict[tuple[str, FlavorResource], Amount]:
     cluster = engine.state.cluster
     found: dict[tuple[str, FlavorResource], Amount] = {}
 
-    def visit(node: Node) -> dict[FlavorResource, tuple[Amount, Amount]]:
+    def visit(node: QuotaNode) -> dict[FlavorResource, tuple[Amount, Amount]]:
         """Quota and usage of the subtree; nothing here lends with a limit."""
         sums: dict[FlavorResource, tuple[Amount, Amount]] = {}
         if node.is_queue:
@@ -217,8 +217,8 @@ def test_every_workload_is_in_one_place_and_every_run_without_events_settles(
 def test_a_world_whose_jobs_obey_settles_where_nobody_may_evict_in_circles(
     given: list[KubernetesObject], history: list[Act], fair: bool
 ) -> None:
-    beyond = BeyondPeer(no_eviction_cycles=True)
-    run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=beyond), given)
+    beyond = Extensions(no_eviction_cycles=True)
+    run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=beyond), given)
     for act in history:
         act(run)
     for _ in range(100):

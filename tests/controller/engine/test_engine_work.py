@@ -12,7 +12,14 @@ import pytest
 
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
-from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import (
+    BackfillPolicy,
+    EngineConfig,
+    Extensions,
+    FairSharing,
+    MinimumRuntime,
+    VictimOrder,
+)
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.workload import Workload
 from tests.controller.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
@@ -25,11 +32,11 @@ CONFIGS = {
     "kueue": EngineConfig(),
     "fair sharing": EngineConfig(fair_sharing=FairSharing()),
     "tessera": EngineConfig(
-        beyond=BeyondPeer(
+        extensions=Extensions(
             reserve_for_preemptor=True,
             no_eviction_cycles=True,
             minimum_runtime=MinimumRuntime(),
-            backfill=Backfill.CONSERVATIVE,
+            backfill=BackfillPolicy.CONSERVATIVE,
             victim_order=VictimOrder.LEAST_LOST,
         )
     ),

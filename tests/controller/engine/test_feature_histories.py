@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.conditions.decisions import Admitted, Evicted, SliceReplaced
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing
 from controller.engine.model.encoding import decode as decode_places
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.podrequests import RequestRules, Transformation
@@ -236,7 +236,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
         gates=FeatureGates({**GATES, "TASFailedNodeReplacementFailFast": draw(st.booleans())}),
         fair_sharing=draw(st.sampled_from((None, FairSharing()))),
         request_rules=RequestRules(transformations=[doubled]),
-        beyond=BeyondPeer(reserve_for_preemptor=draw(st.booleans())),
+        extensions=Extensions(reserve_for_preemptor=draw(st.booleans())),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig, FairSharing, VictimOrder
+from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, VictimOrder
 from tests.controller.engine.contention import (
     HOST,
     Arrival,
@@ -20,20 +20,20 @@ from tests.controller.engine.contention import (
 )
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
-CLAIMS = BeyondPeer(reserve_for_preemptor=True)
+CLAIMS = Extensions(reserve_for_preemptor=True)
 # Without the bars against eviction cycles: these are history, which a fresh engine does not have.
-OURS = BeyondPeer(
+OURS = Extensions(
     reserve_for_preemptor=True,
-    backfill=Backfill.CONSERVATIVE,
+    backfill=BackfillPolicy.CONSERVATIVE,
     victim_order=VictimOrder.LEAST_LOST,
     quota_from_capacity=True,
 )
 CONFIGS = {
     "peer": EngineConfig(),
     "peer, fair sharing": EngineConfig(fair_sharing=FairSharing()),
-    "claims": EngineConfig(beyond=CLAIMS),
-    "claims, fair sharing": EngineConfig(fair_sharing=FairSharing(), beyond=CLAIMS),
-    "ours": EngineConfig(beyond=OURS),
+    "claims": EngineConfig(extensions=CLAIMS),
+    "claims, fair sharing": EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS),
+    "ours": EngineConfig(extensions=OURS),
 }
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
@@ -57,7 +57,7 @@ def test_who_waits_for_nodes_would_wait_in_a_controller_that_starts_now(story: S
 
 
 def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_claims() -> None:
-    world = World(EngineConfig(beyond=CLAIMS))
+    world = World(EngineConfig(extensions=CLAIMS))
     world.put(flavor(), cluster_queue("a", 4, preemption=WITHIN, queueingStrategy="StrictFIFO"), local_queue("a"))
     world.put(workload("low", "a", 4))
     world.settle()
@@ -71,7 +71,7 @@ def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_claims() -> N
 
 
 def test_a_claim_ends_when_one_of_its_owners_shape_was_refused_in_its_stead() -> None:
-    world = World(EngineConfig(beyond=CLAIMS))
+    world = World(EngineConfig(extensions=CLAIMS))
     reclaiming = {"reclaimWithinCohort": "Any"}
     world.put(flavor(), local_queue("a"), local_queue("b"))
     world.put(cluster_queue("a", 2, cohort="all", preemption=reclaiming), cluster_queue("b", 0, cohort="all"))
@@ -89,7 +89,7 @@ def test_a_claim_ends_when_one_of_its_owners_shape_was_refused_in_its_stead() ->
 
 
 def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_claimed() -> None:
-    world = World(EngineConfig(fair_sharing=FairSharing(), beyond=CLAIMS))
+    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS))
     world.put(flavor(), local_queue("b"), local_queue("c"))
     world.put(cluster_queue("b", 3, cohort="one", preemption=WITHIN, queueingStrategy="StrictFIFO"))
     world.put(cluster_queue("c", 4, cohort="one", borrow=2, preemption=WITHIN))

@@ -8,7 +8,7 @@ import pytest
 from controller.config.settings import OnGpuFailure
 from controller.engine.cluster.cluster import DriftError
 from controller.engine.engine import Engine
-from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig
+from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions
 from controller.engine.model.resources import (
     ClusterQueueName,
     FlavorName,
@@ -226,7 +226,7 @@ def test_work_in_a_queue_that_nobody_asks_is_seen() -> None:
 
 
 def test_a_reservation_that_is_looked_for_elsewhere_is_seen() -> None:
-    engine = busy(EngineConfig(beyond=BeyondPeer(backfill=Backfill.CONSERVATIVE)))
+    engine = busy(EngineConfig(extensions=Extensions(backfill=BackfillPolicy.CONSERVATIVE)))
     backfill = engine.beyond.backfill
     assert backfill is not None
     engine.beyond.validate()

@@ -7,18 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.cycle.cycle import Cycle
-from controller.engine.model.config import Backfill, BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import (
+    BackfillPolicy,
+    EngineConfig,
+    Extensions,
+    FairSharing,
+    MinimumRuntime,
+    VictimOrder,
+)
 from controller.engine.model.resources import FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.queues.entry import Entry
 from controller.objects.meta import KubernetesObject
 from tests.controller.engine.test_engine_properties import Act, begun, histories, setups
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
-EVERYTHING = BeyondPeer(
+EVERYTHING = Extensions(
     reserve_for_preemptor=True,
     no_eviction_cycles=True,
     minimum_runtime=MinimumRuntime(),
-    backfill=Backfill.CONSERVATIVE,
+    backfill=BackfillPolicy.CONSERVATIVE,
     victim_order=VictimOrder.LEAST_LOST,
     quota_from_capacity=True,
 )
@@ -27,7 +34,7 @@ BORROWING = {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "Low
 
 
 def world_with(*objects: KubernetesObject, on: bool = True, **beyond: object) -> World:
-    world = World(EngineConfig(beyond=BeyondPeer(**beyond) if on else BeyondPeer()))  # type: ignore[arg-type]
+    world = World(EngineConfig(extensions=Extensions(**beyond) if on else Extensions()))  # type: ignore[arg-type]
     world.put(flavor(), *objects)
     return world
 
@@ -95,9 +102,12 @@ def test_a_claim_does_not_keep_a_queue_from_its_own_quota() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backfill", "running"), [(Backfill.CONSERVATIVE, {"r", "short"}), (Backfill.NONE, {"r", "short", "long"})]
+    ("backfill", "running"),
+    [(BackfillPolicy.CONSERVATIVE, {"r", "short"}), (BackfillPolicy.NONE, {"r", "short", "long"})],
 )
-def test_a_blocked_head_is_passed_only_by_those_who_do_not_delay_it(backfill: Backfill, running: set[str]) -> None:
+def test_a_blocked_head_is_passed_only_by_those_who_do_not_delay_it(
+    backfill: BackfillPolicy, running: set[str]
+) -> None:
     world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=backfill)
     world.put(workload("r", "a", 4, annotations=runs(100)))
     world.settle()
@@ -106,14 +116,14 @@ def test_a_blocked_head_is_passed_only_by_those_who_do_not_delay_it(backfill: Ba
     world.put(workload("long", "a", 2, annotations=runs(1000)), workload("short", "a", 2, annotations=runs(50)))
     world.settle()
     assert world.running() == running
-    if backfill is Backfill.CONSERVATIVE:
+    if backfill is BackfillPolicy.CONSERVATIVE:
         told = world.engine.stories.last(WorkloadKey("ns/long"))
         assert told is not None
         assert "ns/head" in told.detail
 
 
 def test_the_head_starts_when_it_was_promised_and_those_held_back_follow() -> None:
-    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=Backfill.CONSERVATIVE)
+    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
     world.put(workload("r", "a", 4, annotations=runs(100)))
     world.settle()
     world.put(workload("head", "a", 8, priority=1), workload("long", "a", 2, annotations=runs(1000)))
@@ -130,7 +140,7 @@ def test_the_head_starts_when_it_was_promised_and_those_held_back_follow() -> No
 def test_who_has_gone_by_the_promised_time_is_nobody_who_may_be_made_to_go() -> None:
     """The head may evict one of two that run, and that is not enough: it is promised the time when both have ended."""
     queue = cluster_queue("a", 4, preemption=WITHIN)
-    world = world_with(queue, local_queue("a"), backfill=Backfill.CONSERVATIVE)
+    world = world_with(queue, local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
     world.put(workload("low", "a", 3, annotations=runs(10)), workload("high", "a", 1, priority=9, annotations=runs(20)))
     world.settle()
     world.put(workload("head", "a", 4, priority=5))
@@ -142,7 +152,7 @@ def test_who_has_gone_by_the_promised_time_is_nobody_who_may_be_made_to_go() -> 
 
 
 def test_a_head_that_goes_away_holds_nobody_back() -> None:
-    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=Backfill.CONSERVATIVE)
+    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
     world.put(workload("r", "a", 4, annotations=runs(100)))
     world.settle()
     world.put(workload("head", "a", 8, priority=1), workload("long", "a", 2, annotations=runs(1000)))
@@ -153,7 +163,7 @@ def test_a_head_that_goes_away_holds_nobody_back() -> None:
 
 
 def test_asking_why_changes_nothing() -> None:
-    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=Backfill.CONSERVATIVE)
+    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
     world.put(workload("r", "a", 4, annotations=runs(100)), workload("late", "a", 8, created_s=9))
     world.settle()
     world.put(workload("early", "a", 8, created_s=1))
@@ -170,7 +180,7 @@ def test_asking_why_changes_nothing() -> None:
 def test_with_everything_on_nothing_is_lost_and_every_world_settles(
     given: list[KubernetesObject], history: list[Act], fair: bool
 ) -> None:
-    run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=EVERYTHING), given)
+    run = begun(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=EVERYTHING), given)
     for act in history:
         act(run)
     for _ in range(100):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.engine.claims.claimedplaces import kept_places
 from controller.engine.conditions import status
 from controller.engine.conditions.reasons import PendingReason
-from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.config import EngineConfig, Extensions
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
 from controller.engine.quota.queuestate import Holder
@@ -24,7 +24,7 @@ from tests.controller.engine.world import World, cluster_queue, flavor, local_qu
 
 def world_of(hosts: Mapping[str, int], *, reserve: bool) -> World:
     """Two queues without a cohort over the same nodes: quota is never short."""
-    world = World(EngineConfig(beyond=BeyondPeer(reserve_for_preemptor=reserve)))
+    world = World(EngineConfig(extensions=Extensions(reserve_for_preemptor=reserve)))
     world.put(topology(), flavor("default", topologyName="dc"))
     for name in ("q", "other"):
         world.put(cluster_queue(name, 100, preemption=LOWER), local_queue(name))

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from controller.engine.claims.verdicts import Verdicts
 from controller.engine.cycle.nomination import Nominator
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder
 from tests.controller.engine.contention import Story, full_nodes, full_queues
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
-CLAIMS = BeyondPeer(reserve_for_preemptor=True)
+CLAIMS = Extensions(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
@@ -30,11 +30,11 @@ def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fa
         return stands
 
     with patch.object(Verdicts, "recall", noting):
-        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, beyond=CLAIMS))
+        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=CLAIMS))
 
 
 def two_queues() -> World:
-    world = World(EngineConfig(beyond=CLAIMS))
+    world = World(EngineConfig(extensions=CLAIMS))
     world.put(flavor())
     for name in ("a", "b"):
         world.put(cluster_queue(name, 4, preemption=WITHIN), local_queue(name))
@@ -70,7 +70,7 @@ def test_a_preemptor_is_not_tried_while_its_victims_are_still_there() -> None:
 
 
 def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last() -> None:
-    world = World(EngineConfig(beyond=CLAIMS))
+    world = World(EngineConfig(extensions=CLAIMS))
     world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
     world.put(*(workload(f"low-{number}", "a", 2) for number in range(3)))
     world.settle()
@@ -87,7 +87,7 @@ def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last
 
 
 def test_a_preemptor_is_tried_anew_when_somebody_else_has_left_with_a_victim() -> None:
-    world = World(EngineConfig(beyond=CLAIMS))
+    world = World(EngineConfig(extensions=CLAIMS))
     world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
     world.put(*(workload(f"low-{number}", "a", 2) for number in range(2)), workload("equal", "a", 2, priority=1))
     world.settle()

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.engine.conditions.reasons import PendingReason
-from controller.engine.conditions.records import Record, Rule
+from controller.engine.conditions.records import DecisionRecord, Rule
 from controller.engine.conditions.sentences import details, listed, sentence
 from controller.engine.conditions.stories import Stories
 from controller.engine.flavors.assignment import Assignment, FlavorAttempt, Mode, NoFitReason, PodSetChoice, Shortfall
@@ -19,10 +19,10 @@ def attempt(name: str, *shortfalls: Shortfall, problem: str = "") -> FlavorAttem
 
 def record(
     *attempts: FlavorAttempt, rule: Rule = Rule.NO_FIT, why: NoFitReason = NoFitReason.WaitingForQuota
-) -> Record:
+) -> DecisionRecord:
     pod_set = PodSetChoice(name="main", count=2, requests={GPU: 8, CPU: 1500}, attempts=attempts)
     made = Assignment(pod_sets=(pod_set,), mode=Mode.NO_FIT, usage={}, no_fit_reason=why)
-    return Record(
+    return DecisionRecord(
         at_s=1.0,
         workload=WorkloadKey("ns/w"),
         cluster_queue=ClusterQueueName("q"),
@@ -105,7 +105,9 @@ def test_a_story_tells_changes_and_forgets_the_quietest() -> None:
         stories.tell(record(rule=rule))
     assert [one.rule for one in stories.of(first.workload)] == [Rule.PREEMPTS, Rule.FITS]
     for name in ("ns/x", "ns/y"):
-        other = Record(at_s=2.0, workload=WorkloadKey(name), cluster_queue=ClusterQueueName("q"), rule=Rule.FITS)
+        other = DecisionRecord(
+            at_s=2.0, workload=WorkloadKey(name), cluster_queue=ClusterQueueName("q"), rule=Rule.FITS
+        )
         stories.tell(other)
     assert stories.of(first.workload) == ()
     assert len(stories) == 2

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from controller.engine.devices.book import DeviceBook
-from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.config import EngineConfig, Extensions
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.encoding import decode as decode_places
 from controller.engine.model.resources import WorkloadKey
@@ -86,7 +86,7 @@ def world_of(
     boards: Iterable[GpuNode], *, nodes: Mapping[str, int] | None = None, packs: bool = False, **queue: Any
 ) -> World:
     """All nodes in one rack, beside those of ``nodes`` of which no GpuNode is told."""
-    world = World(EngineConfig(beyond=BeyondPeer(keep_linked_gpus=packs)))
+    world = World(EngineConfig(extensions=Extensions(keep_linked_gpus=packs)))
     made: list[Node] = [node(f"b/r/{name}", gpus) for name, gpus in (nodes or {}).items()]
     told = list(boards)
     made += [node(f"b/r/{one.metadata.name}", len(one.status.devices)) for one in told]

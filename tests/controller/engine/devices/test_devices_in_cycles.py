@@ -8,7 +8,7 @@ import pytest
 from controller.engine.conditions.sentences import details
 from controller.engine.devices.board import Board
 from controller.engine.devices.grants import chosen
-from controller.engine.devices.mix import Mix, Shape
+from controller.engine.devices.mix import DeviceShape, Mix
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node, Pod
@@ -348,11 +348,11 @@ def test_free_devices_are_measured_by_what_was_asked_of_late() -> None:
 def test_what_is_asked_for_fades_and_what_is_asked_of_late_counts() -> None:
     mix = Mix()
     pool = Board(gpu_node("a", 4, pairs)).pools[ResourceName("gpu")]
-    four = Shape(ResourceName("gpu"), 4, DeviceAsk(link=Link.NVLINK))
+    four = DeviceShape(ResourceName("gpu"), 4, DeviceAsk(link=Link.NVLINK))
     mix.note(four, 1000)
     mix.refresh(1.0)
     assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) > 3.9
-    mix.note(Shape(ResourceName("gpu"), 1, DeviceAsk()), 1)
+    mix.note(DeviceShape(ResourceName("gpu"), 1, DeviceAsk()), 1)
     mix.refresh(1.0 + 20 * 3600.0)
     assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) < 2.1
 

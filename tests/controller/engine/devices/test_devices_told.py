@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from controller.engine.devices.grants import Owner
+from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
@@ -132,7 +132,7 @@ def test_what_somebody_holds_is_no_longer_promised_to_a_pod_on_its_way() -> None
 def tried(world: World, name: str) -> tuple[tuple[str, ...], ...]:
     """The device that a workload of one pod would have on node ``a``."""
     place = TopologyUsage(levels=(HOST,), domains=(Domain(("a",), 1),), single_pod={ResourceName("gpu"): 1})
-    owner = Owner(WorkloadKey(f"ns/{name}"), "main")
+    owner = GrantOwner(WorkloadKey(f"ns/{name}"), "main")
     with world.engine.state.cluster.trial():
         book(world).add(place, owner)
         return book(world).plan(owner, "a")

@@ -6,7 +6,7 @@ from typing import Any
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
-from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.config import EngineConfig, Extensions
 from controller.engine.model.resources import (
     ClusterQueueName,
     FlavorName,
@@ -39,7 +39,7 @@ class Lab:
 
     @classmethod
     def with_(cls, **beyond: Any) -> "Lab":
-        return cls(EngineConfig(beyond=BeyondPeer(**beyond)))
+        return cls(EngineConfig(extensions=Extensions(**beyond)))
 
     def queue(
         self,

@@ -9,7 +9,7 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.model.config import EngineConfig, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, FlavorResource
 from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.quotanode import Node
+from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import below_common_ancestor, may_preempt, share
 from tests.controller.engine.preemption.lab import FLAVOR, Lab
 
@@ -48,10 +48,10 @@ class Model:
         own = holder.cluster_queue == self.incoming.queue.name
         return (not holder.evicted, own, holder.priority, -holder.reserved_at_s, holder.uid)
 
-    def over(self, node: Node) -> bool:
+    def over(self, node: QuotaNode) -> bool:
         return node.usage(self.fr) > node.quota(self.fr)
 
-    def holders(self, node: Node, policy: Any) -> list[Holder]:
+    def holders(self, node: QuotaNode, policy: Any) -> list[Holder]:
         held = self.cluster.queue(ClusterQueueName(node.name)).holders.values()
         return [holder for holder in held if self.allowed(holder, policy)]
 
@@ -74,7 +74,7 @@ class Model:
 
     def classical(self) -> Found:
         others = list(self.other_queues())
-        candidates: list[tuple[int, Holder, list[Node]]] = [
+        candidates: list[tuple[int, Holder, list[QuotaNode]]] = [
             (0 if advantage else 1, holder, path)
             for advantage, path in others
             for holder in self.holders(path[0], self.policies.reclaim_within_cohort)
@@ -113,7 +113,7 @@ class Model:
             and (threshold is None or holder.priority <= threshold)
         )
 
-    def other_queues(self) -> Iterator[tuple[bool, list[Node]]]:
+    def other_queues(self) -> Iterator[tuple[bool, list[QuotaNode]]]:
         if self.policies.reclaim_within_cohort in (None, "Never"):
             return
         rest, below, advantage = self.amount, self.node, False
@@ -130,7 +130,7 @@ class Model:
 
     def fair(self) -> Found:
         strategies = self.config.fair_sharing.strategies if self.config.fair_sharing else ()
-        queues: dict[Node, list[Holder]] = {self.node: self.holders(self.node, self.policies.within_cluster_queue)}
+        queues: dict[QuotaNode, list[Holder]] = {self.node: self.holders(self.node, self.policies.within_cluster_queue)}
         if self.node.parent is not None and self.policies.reclaim_within_cohort is not None:
             for path in paths(self.node.root(), None):
                 if path[0] is not self.node and path[0].borrowed(self.fr):
@@ -140,7 +140,7 @@ class Model:
         self.quota.add_usage(self.incoming.queue.name, {self.fr: self.amount})
         within = self.config.gates.on("FairSharingPreemptWithinNominal") and not self.over(self.node)
         victims: list[tuple[Holder, str]] = []
-        retry: dict[Node, list[Holder]] = {}
+        retry: dict[QuotaNode, list[Holder]] = {}
         if self.first(queues, victims, retry, strategies[0], within=within) or (
             len(strategies) > 1 and self.second(retry, victims, strategies[1])
         ):
@@ -149,14 +149,14 @@ class Model:
 
     def first(
         self,
-        queues: dict[Node, list[Holder]],
+        queues: dict[QuotaNode, list[Holder]],
         victims: list[tuple[Holder, str]],
-        retry: dict[Node, list[Holder]],
+        retry: dict[QuotaNode, list[Holder]],
         strategy: PreemptionStrategy,
         *,
         within: bool,
     ) -> bool:
-        out: set[Node] = set()
+        out: set[QuotaNode] = set()
         while (node := self.turn(queues, out)) is not None:
             if node is self.node or within:
                 reason = "InClusterQueue" if node is self.node else "InCohortReclamation"
@@ -178,9 +178,9 @@ class Model:
         return False
 
     def second(
-        self, retry: dict[Node, list[Holder]], victims: list[tuple[Holder, str]], strategy: PreemptionStrategy
+        self, retry: dict[QuotaNode, list[Holder]], victims: list[tuple[Holder, str]], strategy: PreemptionStrategy
     ) -> bool:
-        out: set[Node] = set()
+        out: set[QuotaNode] = set()
         while (node := self.turn(retry, out)) is not None:
             ours, theirs = below_common_ancestor(self.node, node)
             before = share(theirs)
@@ -201,7 +201,7 @@ class Model:
             self.quota.remove_usage(self.incoming.queue.name, {self.fr: self.amount})
             return self.fits()
 
-    def turn(self, queues: dict[Node, list[Holder]], out: set[Node]) -> Node | None:
+    def turn(self, queues: dict[QuotaNode, list[Holder]], out: set[QuotaNode]) -> QuotaNode | None:
         """The queue that gives next. ``out`` keeps who was found to have nothing to give."""
         root = self.node.root()
         if root is self.node:
@@ -226,7 +226,7 @@ class Model:
                 return node
         return None
 
-    def gives_first(self, one: Node, other: Node, queues: dict[Node, list[Holder]]) -> Node:
+    def gives_first(self, one: QuotaNode, other: QuotaNode, queues: dict[QuotaNode, list[Holder]]) -> QuotaNode:
         ranks = share(one).rank, share(other).rank
         if ranks[0] != ranks[1]:
             return one if ranks[0] > ranks[1] else other
@@ -237,7 +237,7 @@ class Model:
         return min(one, other, key=lambda node: self.order(queues[node][0]))
 
 
-def paths(cohort: Node, without: Node | None) -> Iterator[list[Node]]:
+def paths(cohort: QuotaNode, without: QuotaNode | None) -> Iterator[list[QuotaNode]]:
     """Each ClusterQueue below the cohort with the cohorts between the two, but for one child's."""
     for queue in cohort.queues.values():
         if queue is not without:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, MinimumRuntime, VictimOrder
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.model.resources import CPU, FlavorName, FlavorResource, ResourceName
 from controller.engine.preemption.index import is_gpu, lost_weight
 from tests.controller.engine.preemption.lab import GPU, NOW_S, Lab, reasons
@@ -93,7 +93,7 @@ def test_it_is_told_for_those_in_other_queues_too() -> None:
 @pytest.mark.parametrize("fair", [None, FairSharing()])
 def test_the_least_lost_gpu_time_goes_first_among_equals(fair: FairSharing | None) -> None:
     def victims(order: VictimOrder, amount: int, priority_of_small: int = 0) -> set[str]:
-        lab = Lab(EngineConfig(fair_sharing=fair, beyond=BeyondPeer(victim_order=order)))
+        lab = Lab(EngineConfig(fair_sharing=fair, extensions=Extensions(victim_order=order)))
         lab.queue("a", 13, preemption=LOWER)
         lab.hold("large-new", "a", 8, ran_s=100.0)
         lab.hold("small-old", "a", 1, ran_s=700.0, priority=priority_of_small)

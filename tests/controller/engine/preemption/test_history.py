@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
-from controller.engine.model.config import BeyondPeer, EngineConfig, FairSharing, PreemptionStrategy
+from controller.engine.model.config import EngineConfig, Extensions, FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, WorkloadKey
 from tests.controller.engine.preemption.lab import FLAVOR, Lab
 from tests.controller.engine.preemption.test_preemption_properties import labs
@@ -79,7 +79,7 @@ def runs(draw: st.DrawFn) -> Engine:
             [None, FairSharing(), *(FairSharing(strategies=(strategy,)) for strategy in PreemptionStrategy)]
         )
     )
-    lab, incoming = draw(labs(EngineConfig(fair_sharing=fair, beyond=BeyondPeer(no_eviction_cycles=True))))
+    lab, incoming = draw(labs(EngineConfig(fair_sharing=fair, extensions=Extensions(no_eviction_cycles=True))))
     lab.remove([holder.key for holder in lab.cluster.holders.values() if holder.evicted])
     queues = sorted(lab.cluster.queues)
     pending = [incoming]
@@ -104,7 +104,7 @@ def test_every_run_settles_and_of_two_workloads_one_at_most_evicts_the_other(eng
 
 def circle(*, rule: bool) -> Engine:
     """One of ``a`` wants all 4 GPUs, of which ``b``, weighing nothing, owns 1; ``b`` has workloads of 1 and 3."""
-    lab = Lab(EngineConfig(fair_sharing=FairSharing(), beyond=BeyondPeer(no_eviction_cycles=rule)))
+    lab = Lab(EngineConfig(fair_sharing=FairSharing(), extensions=Extensions(no_eviction_cycles=rule)))
     lab.cohort("all", 2)
     lab.queue("a", 1, "all", preemption=RECLAIM)
     lab.queue("b", 1, "all", preemption=RECLAIM, weight="0")
@@ -125,7 +125,7 @@ def test_with_the_rule_they_settle() -> None:
 
 
 def by_priority(*, rule: bool = True) -> Lab:
-    lab = Lab(EngineConfig(beyond=BeyondPeer(no_eviction_cycles=rule)))
+    lab = Lab(EngineConfig(extensions=Extensions(no_eviction_cycles=rule)))
     lab.queue("a", 2, "all", preemption={"withinClusterQueue": "LowerPriority", **RECLAIM})
     lab.queue("b", 0, "all", preemption={"withinClusterQueue": "LowerPriority"})
     return lab

@@ -7,7 +7,7 @@ import msgspec
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import PreemptionReason, Target
-from controller.engine.devices.grants import NOBODY, Owner
+from controller.engine.devices.grants import NOBODY, GrantOwner
 from controller.engine.flavors.assignment import Possibility
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.encoding import Domain
@@ -15,7 +15,7 @@ from controller.engine.model.resources import Amount, ClusterQueueName, FlavorNa
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption import Preemption, Victims, fits_without
 from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.port import Everywhere, NotPlaced, Placed, PlacementRequest
+from controller.engine.topology.port import Everywhere, NoPlacement, Placed, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor
@@ -106,14 +106,14 @@ class Nodes(Everywhere):
     def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return True
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NotPlaced:  # noqa: ARG002
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
         needed = sum(request.count * request.single_pod[GPU] for request in requests)
-        return Placed({}) if max(self.free.values()) >= needed else NotPlaced("main", "no node has room")
+        return Placed({}) if max(self.free.values()) >= needed else NoPlacement("main", "no node has room")
 
-    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:  # noqa: ARG002
         self._change(flavor, usage, -1)
 
-    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: Owner = NOBODY) -> None:  # noqa: ARG002
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:  # noqa: ARG002
         self._change(flavor, usage, 1)
 
     def _change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.flavors.assignment import Bookmark
-from controller.engine.model.config import AdmissionFairSharing, Backfill, BeyondPeer, EngineConfig
+from controller.engine.model.config import AdmissionFairSharing, BackfillPolicy, EngineConfig, Extensions
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
@@ -317,7 +317,7 @@ def test_shapes_tell_apart_what_may_fare_differently_and_share_what_is_equal() -
     assert one.info.workload.spec.pod_sets is same.info.workload.spec.pod_sets
     assert same.info.workload.metadata.name == "same"
     others = [put(given("other", 3), plain), put(given("high", 2, priority=1), plain)]
-    timed = EngineConfig(beyond=BeyondPeer(backfill=Backfill.CONSERVATIVE))
+    timed = EngineConfig(extensions=Extensions(backfill=BackfillPolicy.CONSERVATIVE))
     others += [put(given("short", 2), timed), put(given("long", 2, "2h"), timed)]
     assert len({one.shape, *(other.shape for other in others)}) == 5
 

@@ -6,11 +6,11 @@ from controller.engine.model.resources import UNLIMITED, CohortName
 from controller.engine.quota.audit import QuotaDriftError
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree, UnknownClusterQueueError
-from controller.engine.quota.quotanode import BorrowLevel, NodeSpec
+from controller.engine.quota.quotanode import BorrowLevel, QuotaNodeSpec
 from tests.controller.engine.forest import FRS, GPU, queue, spec
 
 
-def tree_of(queues: dict[str, NodeSpec], cohorts: dict[str, NodeSpec] | None = None) -> QuotaTree:
+def tree_of(queues: dict[str, QuotaNodeSpec], cohorts: dict[str, QuotaNodeSpec] | None = None) -> QuotaTree:
     tree = QuotaTree()
     for name, given in queues.items():
         tree.set_cluster_queue(queue(name), given)
@@ -111,7 +111,7 @@ def test_what_is_kept_outlives_the_trial_around_it_and_nothing_else_does() -> No
 
 
 def test_a_request_fits_when_each_of_its_parts_does() -> None:
-    tree = tree_of({"a": NodeSpec(quotas={FRS[0]: Quota(4), FRS[2]: Quota(1000)})})
+    tree = tree_of({"a": QuotaNodeSpec(quotas={FRS[0]: Quota(4), FRS[2]: Quota(1000)})})
     a = tree.cluster_queue(queue("a"))
     assert a.fits({FRS[0]: 4, FRS[2]: 1000})
     assert not a.fits({FRS[0]: 4, FRS[2]: 1001})
@@ -192,7 +192,7 @@ def test_usage_moves_with_its_queue() -> None:
 
 
 def test_giving_back_more_than_was_charged_is_refused_and_changes_nothing() -> None:
-    tree = tree_of({"a": NodeSpec(quotas={FRS[0]: Quota(4), FRS[2]: Quota(4)})})
+    tree = tree_of({"a": QuotaNodeSpec(quotas={FRS[0]: Quota(4), FRS[2]: Quota(4)})})
     tree.add_usage(queue("a"), {FRS[0]: 1})
     with pytest.raises(QuotaDriftError, match="given back"):
         tree.remove_usage(queue("a"), {FRS[0]: 1, FRS[2]: 1})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.engine.model.resources import UNLIMITED, ClusterQueueName, FlavorResource
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import Node, NodeSpec
+from controller.engine.quota.quotanode import QuotaNode, QuotaNodeSpec
 from tests.controller.engine.forest import (
     COHORTS,
     FRS,
@@ -56,7 +56,7 @@ def test_answers_equal_those_recomputed_from_what_objects_say(history: list[Step
             _same(node, model, fr)
 
 
-def _same(node: Node, model: Model, fr: FlavorResource) -> None:
+def _same(node: QuotaNode, model: Model, fr: FlavorResource) -> None:
     try:
         total, _, used = model.sums(node.name, fr, is_queue=node.is_queue)
         available = model.available(node.name, fr, is_queue=node.is_queue)
@@ -157,6 +157,6 @@ def test_a_trees_generation_moves_with_its_limits(history: list[Step], step: Ste
 @pytest.mark.parametrize("fr", FRS)
 def test_a_node_that_never_heard_of_a_flavor_uses_what_its_cohort_has(fr: FlavorResource) -> None:
     tree = QuotaTree()
-    tree.set_cluster_queue(QUEUES[0], NodeSpec(parent=COHORTS[0]))
-    tree.set_cohort(COHORTS[0], NodeSpec(quotas={fr: Quota(7)}))
+    tree.set_cluster_queue(QUEUES[0], QuotaNodeSpec(parent=COHORTS[0]))
+    tree.set_cohort(COHORTS[0], QuotaNodeSpec(quotas={fr: Quota(7)}))
     assert tree.cluster_queue(QUEUES[0]).available(fr) == 7

@@ -4,7 +4,7 @@ from typing import Any
 
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.engine import Engine
-from controller.engine.model.config import BeyondPeer, EngineConfig
+from controller.engine.model.config import EngineConfig, Extensions
 from controller.objects.core import Namespace, Node
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
@@ -49,7 +49,7 @@ AROUND: tuple[KubernetesObject, ...] = (
 
 
 def engine_with(*objects: KubernetesObject, on: bool = True) -> Engine:
-    engine = Engine(EngineConfig(beyond=BeyondPeer(quota_from_capacity=on)))
+    engine = Engine(EngineConfig(extensions=Extensions(quota_from_capacity=on)))
     for one in (*AROUND, *objects):
         engine.put(one, NOW_S)
     return engine

@@ -18,7 +18,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import Node, NodeSpec
+from controller.engine.quota.quotanode import QuotaNode, QuotaNodeSpec
 from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt, share
 from tests.controller.engine.forest import FRS, GPU, Model, Step, histories, picture, queue, spec, usages
 
@@ -42,7 +42,7 @@ def path_shares(
     *,
     added: Mapping[FlavorResource, int],
     removed: Mapping[FlavorResource, int] | None = None,
-) -> list[tuple[Node, Share]]:
+) -> list[tuple[QuotaNode, Share]]:
     """Shares from the ClusterQueue up to its root, as they would be with usage added to it and removed from it."""
     with tree.trial():
         tree.remove_usage(name, removed or {})
@@ -75,8 +75,8 @@ def test_of_equal_ratios_the_first_resource_by_name_dominates() -> None:
     names = [ResourceName(name) for name in ("memory", "cpu")]
     frs = [FlavorResource(FlavorName("f"), name) for name in names]
     tree = QuotaTree()
-    tree.set_cluster_queue(queue("a"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(0) for fr in frs}))
-    tree.set_cluster_queue(queue("b"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(10) for fr in frs}))
+    tree.set_cluster_queue(queue("a"), QuotaNodeSpec(parent=CohortName("c"), quotas={fr: Quota(0) for fr in frs}))
+    tree.set_cluster_queue(queue("b"), QuotaNodeSpec(parent=CohortName("c"), quotas={fr: Quota(10) for fr in frs}))
     tree.add_usage(queue("a"), dict.fromkeys(frs, 3))
     assert share(tree.cluster_queue(queue("a"))).dominant == "cpu"
 
@@ -84,8 +84,8 @@ def test_of_equal_ratios_the_first_resource_by_name_dominates() -> None:
 def test_what_a_queue_has_no_quota_on_at_all_is_not_part_of_its_share() -> None:
     fr = FlavorResource(FlavorName("f"), ResourceName("cpu"))
     tree = QuotaTree()
-    tree.set_cluster_queue(queue("a"), NodeSpec(parent=CohortName("c")))
-    tree.set_cluster_queue(queue("b"), NodeSpec(parent=CohortName("c"), quotas={fr: Quota(10)}))
+    tree.set_cluster_queue(queue("a"), QuotaNodeSpec(parent=CohortName("c")))
+    tree.set_cluster_queue(queue("b"), QuotaNodeSpec(parent=CohortName("c"), quotas={fr: Quota(10)}))
     tree.add_usage(queue("a"), {fr: 3})
     assert not share(tree.cluster_queue(queue("a")), {fr: 1}).borrowing
 

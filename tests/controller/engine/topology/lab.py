@@ -9,7 +9,7 @@ from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import NotPlaced, Placed, PlacementRequest
+from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor, Topology
@@ -100,7 +100,7 @@ class Lab:
     def place(self, *requests: PlacementRequest, empty: bool = False) -> dict[str, dict[str, int]] | str:
         """Pods by host for each pod set, or why there is no place."""
         found = self.topologies.place(requests, on_empty=empty)
-        if isinstance(found, NotPlaced):
+        if isinstance(found, NoPlacement):
             return found.problem
         return {name: shown(one) for name, one in found.topologies.items()}
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.engine.model.resources import FlavorName
-from controller.engine.topology.port import NotPlaced
+from controller.engine.topology.port import NoPlacement
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from tests.controller.engine.topology.lab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
@@ -338,7 +338,7 @@ def test_without_hosts_among_the_levels_a_rack_is_the_sum_of_its_nodes_and_usage
     lab.topology(BLOCK, RACK)
     assert lab.main(ask(3, required=RACK)) == {"b/r1": 3}
     found = lab.topologies.place((ask(3, required=RACK),), on_empty=False)
-    assert not isinstance(found, NotPlaced)
+    assert not isinstance(found, NoPlacement)
     lab.topologies.add(FLAVOR, found.topologies["main"])
     assert lab.main(ask(2, required=RACK)) is None
 

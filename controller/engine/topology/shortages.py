@@ -5,7 +5,7 @@ from typing import Final
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.topology.ask import Ask
 from controller.engine.topology.counts import Counts
-from controller.engine.topology.search import Shortage
+from controller.engine.topology.domainsearch import Shortage
 from inventory.layout.entries import PERCENT_RESOURCE
 
 _LINKED: Final = {

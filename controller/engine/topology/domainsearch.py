@@ -36,7 +36,7 @@ class Shortage(NamedTuple):
     """The leader finds no room."""
 
 
-class Search:
+class DomainSearch:
     """One request on counts that are up to date. ``least``: fullest first."""
 
     def __init__(self, counts: Counts, ask: Ask, *, least: bool) -> None:

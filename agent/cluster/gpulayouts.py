@@ -1,68 +1,24 @@
-"""GpuLayout objects: their shape at the API server, and which of them a node goes by.
+"""GpuLayout objects: how they are read, and which of them a node goes by.
 
     GpuLayout JSON -> read() -> Found; Found, ..., the node's labels -> choose() -> Chosen
 
-The CRD is generated from ``GpuLayoutSpec`` here by ``python -m hack.crds``. What the schema cannot say (``gpus`` is a
-list or a section) and what only a node knows is the agent's to check: one bad GpuLayout leaves the last good one.
+Its fields are declared in ``inventory.api.gpulayout``. What their schema cannot say (``gpus`` is a list or a section)
+and what only a node knows is the agent's to check: one bad GpuLayout leaves the last good one.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from agent.config.layoutsection import parse_layout
-from inventory.layout.entries import MAX_MPS_CLIENTS
+from inventory.api.gpulayout import KIND, PLURAL
+from inventory.api.names import GROUP, VERSION
 from inventory.layout.entries import GpuLayoutSpec as Layout
 from kube.resources import Resource
 from yamlfile import ConfigError
 
-GPU_LAYOUTS = Resource("tessera.dev", "v1alpha1", "gpulayouts", "GpuLayout")
-
-Name = Annotated[str, Meta(max_length=63)]
-Quantity = Annotated[str, Meta(max_length=24, description="Memory, such as 40Gi.")]
-
-
-class Client(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One MPS client's share of a GPU."""
-
-    memory: Quantity = ""
-    threads: Annotated[int, Meta(ge=1, le=100, description="Active thread percentage.")] | None = None
-    resource: Annotated[str, Meta(max_length=63, description="Its name; unequal clients have one each.")] = ""
-
-
-class Entry(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Some GPUs, and what becomes of them."""
-
-    mode: Annotated[str, Meta(max_length=16, description="whole, timeSlicing, mps, mig or fractional.")]
-    gpus: Annotated[
-        Any,
-        Meta(
-            description="Indexes and UUIDs, [0, GPU-...], or a section with product, any or both: {any: 2}.",
-            extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
-        ),
-    ]
-    replicas: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    clients: Annotated[
-        tuple[Client, ...], Meta(max_length=MAX_MPS_CLIENTS, description="mode mps: shares by size.")
-    ] = ()
-    granularity: Annotated[int, Meta(ge=1, le=100, description="mode fractional: a divisor of 100.")] | None = None
-    placement: Annotated[str, Meta(max_length=16, description="mode fractional: packed or spread.")] = ""
-    profiles: Annotated[tuple[Name, ...], Meta(max_length=16, description="mode mig: what the GPU is cut into.")] = ()
-    sharing: Annotated[str, Meta(max_length=16, description="mode mig with replicas: timeSlicing or mps.")] = ""
-    rename: bool | None = None
-    resource: Annotated[str, Meta(max_length=63, description="The resource's name in place of the usual one.")] = ""
-    when_busy: Annotated[str, Meta(max_length=16, description="refuse, wait or drain.")] = ""
-
-
-class Spec(Struct, frozen=True, rename="camel"):
-    """How the GPUs of the nodes that carry the labels are to be cut and shared."""
-
-    layout: Annotated[tuple[Entry, ...], Meta(max_length=64, description="GPUs that no entry names stay whole.")]
-    node_selector: Annotated[
-        dict[str, Name], Meta(description="Labels that a node must carry; none: every node with GPUs.")
-    ] = {}
+GPU_LAYOUTS = Resource(GROUP, VERSION, PLURAL, KIND)
 
 
 class Found(Struct, frozen=True):

@@ -3,18 +3,39 @@
     Node, Layout, health, holders -> build() -> GpuNode -> owned_by(), observed() -> publisher
 
 One object for each node, cluster-scoped, named as the node, owned by it. The agent writes all of it; ``status`` says
-what is, nobody writes what should be (a GpuLayout does that). The CRD is generated from these structs by
-``python -m hack.crds``: the bounds in the annotations are those of the schema.
+what is, a GpuLayout what should be. The status is declared in ``inventory.api.gpunode``.
 """
 
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from inventory.api.gpunode import (
+    KIND,
+    MAX_GPUS,
+    MAX_HOLDERS,
+    MAX_INSTANCES,
+    MAX_PROBLEMS,
+    MAX_TEXT,
+    PLURAL,
+    Device,
+    Driver,
+    GpuNodeStatus,
+    Health,
+    HolderEntry,
+    Instance,
+    LinkEntry,
+    Mig,
+    Offer,
+    Placement,
+    ResourceEntry,
+    Summary,
+)
+from inventory.api.names import GROUP, VERSION
 from inventory.devices import Gpu, MigInstance, MigProfile, Node
 from inventory.ids import DeviceId
 from inventory.layout import layout as layout_model
@@ -25,19 +46,7 @@ from inventory.layout.sharing import SharingMode
 from kube.objects import ObjectMeta, OwnerReference
 from kube.resources import NODES, Resource
 
-GPU_NODES = Resource("tessera.dev", "v1alpha1", "gpunodes", "GpuNode")
-
-MAX_GPUS = 64
-MAX_INSTANCES = 16
-MAX_HOLDERS = 4096
-MAX_PROBLEMS = 64
-MAX_TEXT = 512
-
-Word = Annotated[str, Meta(max_length=253)]
-Text = Annotated[str, Meta(max_length=MAX_TEXT)]
-Count = Annotated[int, Meta(ge=0)]
-Starts = Annotated[tuple[Count, ...], Meta(max_length=32)]
-Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+GPU_NODES = Resource(GROUP, VERSION, PLURAL, KIND)
 
 
 class HealthView(Struct, frozen=True):
@@ -59,157 +68,6 @@ class HolderView(Protocol):
     def container(self) -> str: ...
 
 
-class Health(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A device's state in the agent's health machine. Healthy and Suspect devices are handed out."""
-
-    state: Annotated[str, Meta(max_length=32, description="Healthy, Suspect, Unhealthy or Probation.")]
-    reasons: Annotated[tuple[Text, ...], Meta(max_length=32, description="The open faults.")] = ()
-    since: Annotated[Time | None, Meta(description="When the state last changed.")] = None
-
-
-Enforced = Annotated[
-    str,
-    Meta(
-        max_length=32,
-        description="What keeps the containers on one device apart: hardware; daemon; daemon, by client; or nobody.",
-    ),
-]
-
-
-class Offer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Under which resource a device is advertised, how often, and what keeps those who share it apart."""
-
-    resource: Word
-    replicas: Annotated[int, Meta(ge=1, description="Devices that it is; of a fractional GPU its percents.")] = 1
-    enforcement: Enforced = ""
-    granularity: Annotated[int, Meta(ge=1, description="A request is a multiple of this.")] = 1
-    spread: Annotated[bool, Meta(description="Of a fractional GPU: the emptiest is given first, not the fullest.")] = (
-        False
-    )
-    memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
-        msgspec.field(name="memoryMiB", default=None)
-    )
-    threads: Annotated[Count | None, Meta(description="Percentage of threads that one device's container may use.")] = (
-        None
-    )
-
-
-class Instance(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A MIG instance that exists."""
-
-    uuid: Word
-    profile: Annotated[str, Meta(max_length=63, description="The profile, as nvidia-smi spells it: 3g.40gb.")]
-    gi: Annotated[int, Meta(ge=0, description="Id of the GPU instance.")]
-    ci: Annotated[int, Meta(ge=0, description="Id of the compute instance.")]
-    memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(name="memoryMiB")
-    start: Annotated[Count | None, Meta(description="First memory slice of the GPU instance.")] = None
-    size: Annotated[Count | None, Meta(description="Memory slices of the GPU instance.")] = None
-    offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
-    health: Annotated[Health | None, Meta(description="Only where it differs from the GPU's.")] = None
-
-
-class Placement(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A GPU instance profile of this GPU, and where it may start."""
-
-    profile: Annotated[str, Meta(max_length=63)]
-    profile_id: Annotated[int, Meta(ge=0, description="NVML's id, as nvidia-smi mig -lgip shows it.")]
-    slices: Annotated[int, Meta(ge=0, description="Compute slices.")]
-    size: Annotated[int, Meta(ge=0, description="Memory slices.")]
-    starts: Annotated[Starts, Meta(description="Memory slices it may start at.")] = ()
-    free: Annotated[
-        Starts | None, Meta(description="Those that are free now; absent where the driver does not tell placements.")
-    ] = None
-
-
-class Mig(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """MIG on one GPU that is capable of it."""
-
-    enabled: bool
-    placements: Annotated[tuple[Placement, ...], Meta(max_length=32)] = ()
-    instances: Annotated[tuple[Instance, ...], Meta(max_length=MAX_INSTANCES)] = ()
-
-
-class Device(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One physical GPU."""
-
-    uuid: Word
-    index: Annotated[int, Meta(ge=0, description="NVML's index.")]
-    product: Word
-    memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(name="memoryMiB")
-    pci_bus_id: Word
-    minor: Annotated[Count | None, Meta(description="The N of /dev/nvidiaN; absent where it could not be asked.")] = (
-        None
-    )
-    numa_node: Count | None = None
-    serial: Word | None = None
-    compute_capability: Annotated[str, Meta(max_length=16)] = ""
-    clique: Annotated[str, Meta(max_length=253, description="NVLink fabric: cluster UUID, a dot, clique id.")] = ""
-    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = ""
-    offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
-    mig: Annotated[Mig | None, Meta(description="Absent where the GPU cannot do MIG.")] = None
-    health: Health | None = None
-
-
-class LinkEntry(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What connects two GPUs. Pairs of which nothing is known are left out."""
-
-    a: Annotated[int, Meta(ge=0, description="Index of one GPU, the smaller.")]
-    b: Annotated[int, Meta(ge=0, description="Index of the other GPU.")]
-    pcie: Annotated[str, Meta(max_length=8, description="Nearest common ancestor: PSB, PIX, PXB, PHB, NODE, SYS.")] = ""
-    nvlinks: Annotated[int, Meta(ge=0, description="Active direct NVLinks.")] = 0
-    nvswitch: Annotated[int, Meta(ge=0, description="NVLinks that both have into NVSwitches.")] = 0
-
-
-class ResourceEntry(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An extended resource that the node advertises."""
-
-    name: Word
-    devices: Annotated[int, Meta(ge=0, description="Devices advertised, replicas counted.")]
-    sharing: Annotated[str, Meta(max_length=32, description="none, time-slicing, mps or fractional.")] = "none"
-    enforcement: Enforced = ""
-    fail_requests_greater_than_one: bool = False
-
-
-class HolderEntry(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A container that holds a device, as the kubelet says."""
-
-    device: Annotated[str, Meta(max_length=253, description="A UUID, or a replica of one: UUID::n.")]
-    namespace: Word
-    pod: Word
-    container: Word
-
-
-class Driver(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Versions of the driver and of the newest CUDA it supports."""
-
-    version: Word = ""
-    cuda: Annotated[str, Meta(max_length=32)] = ""
-
-
-class Summary(Struct, frozen=True, rename="camel"):
-    """The node in a line, for kubectl get."""
-
-    gpus: Count
-    healthy: Annotated[int, Meta(ge=0, description="GPUs that are handed out.")]
-    product: Annotated[str, Meta(max_length=MAX_TEXT)]
-
-
-class GpuNodeStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the agent found."""
-
-    summary: Summary
-    observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None
-    driver: Driver = Driver()
-    devices: Annotated[tuple[Device, ...], Meta(max_length=MAX_GPUS)] = ()
-    links: Annotated[tuple[LinkEntry, ...], Meta(max_length=MAX_GPUS * (MAX_GPUS - 1) // 2)] = ()
-    resources: Annotated[tuple[ResourceEntry, ...], Meta(max_length=64)] = ()
-    holders: Annotated[tuple[HolderEntry, ...], Meta(max_length=MAX_HOLDERS)] = ()
-    problems: Annotated[
-        tuple[Text, ...],
-        Meta(max_length=MAX_PROBLEMS, description="What was asked for and could not be, one line each."),
-    ] = ()
-
-
 class GpuNode(Struct, frozen=True, rename="camel"):
     """One node's GPUs."""
 
@@ -217,9 +75,6 @@ class GpuNode(Struct, frozen=True, rename="camel"):
     status: GpuNodeStatus
     api_version: str = GPU_NODES.api_version
     kind: str = GPU_NODES.kind
-
-
-HANDED_OUT = ("Healthy", "Suspect")
 
 
 def build(
@@ -239,7 +94,7 @@ def build(
     offers = _offers(layout)
     modes = device_modes(node, layout)
     devices = tuple(_device(gpu, offers, views, modes[gpu.uuid]) for gpu in node.gpus[:MAX_GPUS])
-    healthy = sum(device.health is None or device.health.state in HANDED_OUT for device in devices)
+    healthy = sum(device.healthy for device in devices)
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"
     status = GpuNodeStatus(
         summary=Summary(gpus=len(devices), healthy=healthy, product=_products(node)),
@@ -273,12 +128,12 @@ def owned_by(gpunode: GpuNode, node_uid: str) -> GpuNode:
 
 def observed(gpunode: GpuNode, at_s: float) -> GpuNode:
     """The object with the wall second of its last change."""
-    return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, observed_at=rfc3339(at_s)))
+    return msgspec.structs.replace(gpunode, status=msgspec.structs.replace(gpunode.status, observed_at=moment(at_s)))
 
 
-def rfc3339(wall_s: float) -> str:
-    """A time as the API writes it, to the second, in UTC."""
-    return dt.datetime.fromtimestamp(int(wall_s), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def moment(wall_s: float) -> dt.datetime:
+    """A time as the API has it: to the second, in UTC."""
+    return dt.datetime.fromtimestamp(int(wall_s), dt.UTC)
 
 
 def _offers(layout: Layout) -> dict[str, tuple[Offer, ...]]:
@@ -336,7 +191,7 @@ def _health(view: HealthView | None) -> Health | None:
     return Health(
         state=view.state,
         reasons=tuple(reason[:MAX_TEXT] for reason in view.reasons[:32]),
-        since=None if view.since_s is None else rfc3339(view.since_s),
+        since=None if view.since_s is None else moment(view.since_s),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agent.cluster.gpunode import Device, GpuNodeStatus
+from inventory.api.gpunode import Device, GpuNodeStatus
 from inventory.devices import Gpu, MigInstance, MigProfile, Node, unknown_links
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.change import in_the_way, wanted_modes

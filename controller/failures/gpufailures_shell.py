@@ -22,13 +22,14 @@ from controller.failures.gpufailurerecord_shell import FailureRecord
 from controller.failures.gpufailures import Action, GpuFailures, Victim
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
-from controller.objects.gpunode import DeviceHealth, GpuNode
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import is_true
 from controller.watching.inbox import News
 from controller.watching.kinds import GPU_NODES, PODS
 from controller.watching.ledger import Kept, Ledger
 from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from inventory.api.gpunode import Health
 from kube.client import Client
 from kube.clock import Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -251,7 +252,7 @@ def failed(node: GpuNode) -> dict[str, str]:
     return found
 
 
-def _why(health: DeviceHealth | None) -> str:
+def _why(health: Health | None) -> str:
     return "" if health is None else ", ".join(health.reasons) or health.state
 
 

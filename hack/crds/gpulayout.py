@@ -1,11 +1,12 @@
-"""The CRD of GpuLayout, from agent/cluster/gpulayouts.py."""
+"""The CRD of GpuLayout, from inventory/api/gpulayout.py."""
 
-from agent.cluster.gpulayouts import GPU_LAYOUTS, Spec
+from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.config.layoutsection import KEYS
 from hack.crds.gpunode import Schema, own_crd, structural
+from inventory.api.gpulayout import SpecFields
 from inventory.layout.entries import FractionPlacement, LayoutMode, WhenBusy
 
-SOURCE = "agent/cluster/gpulayouts.py"
+SOURCE = "inventory/api/gpulayout.py"
 
 _CLIENTS = "has(self.clients) && size(self.clients) > 0"
 _FIRST = "self.clients[0]"
@@ -44,7 +45,7 @@ def _only_with(key: str) -> tuple[str, str]:
 
 def gpulayout_crd() -> Schema:
     """The CustomResourceDefinition of GpuLayout."""
-    spec = structural(Spec)
+    spec = structural(SpecFields)
     entry = spec["properties"]["layout"]["items"]
     entry["properties"]["mode"]["enum"] = [mode.value for mode in LayoutMode]
     entry["properties"]["whenBusy"]["enum"] = [word.value for word in WhenBusy]

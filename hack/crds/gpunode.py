@@ -1,4 +1,4 @@
-"""The CRD of GpuNode, from agent/cluster/gpunode.py.
+"""The CRD of GpuNode, from inventory/api/gpunode.py.
 
 msgspec's JSON schema becomes a structural OpenAPI v3 schema: references are put in place, ``null`` is left out (an
 optional field is one that is not required), defaults and titles go.
@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from agent.cluster.gpunode import GPU_NODES, GpuNodeStatus
+from agent.cluster.gpunode import GPU_NODES
+from inventory.api.gpunode import GpuNodeStatus
 from kube.resources import Resource
 
-SOURCE = "agent/cluster/gpunode.py"
+SOURCE = "inventory/api/gpunode.py"
 Schema = dict[str, Any]
 
 

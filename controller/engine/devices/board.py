@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
 from controller.engine.model.resources import Amount, ResourceName
-from controller.objects.gpunode import Device, GpuNode, Offer
+from controller.objects.gpunode import GpuNode
+from inventory.api.gpunode import Device, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.links import Link as Pair
 from inventory.links import PcieLevel

@@ -10,8 +10,8 @@ from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, ResourceName, WorkloadKey
 from controller.objects.core import Pod
-from controller.objects.gpunode import GpuNodeStatus
 from inventory.api import deviceplan
+from inventory.api.gpunode import GpuNodeStatus
 
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"

@@ -36,11 +36,12 @@ from controller.engine.topology.placement import Topologies
 from controller.engine.topology.port import Placed, PlacementRequest
 from controller.objects.core import Node
 from controller.objects.decode import decode
-from controller.objects.gpunode import Device, GpuNode, GpuNodeStatus, LinkEntry, Offer
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ClusterQueue, ResourceFlavor, Topology
 from controller.objects.workload import PodSet, Workload
 from hack.bench.table import Row, show
+from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
 
 LEVELS: Final = ("dc/zone", "dc/block", "dc/rack", "dc/switch", HOSTNAME_LABEL)
 FANS: Final = (2, 5, 10, 4, 25)
@@ -110,9 +111,16 @@ def gpu_node(host: str, nvlinks: Callable[[int, int], int]) -> GpuNode:
     return GpuNode(
         metadata=ObjectMeta(name=host),
         status=GpuNodeStatus(
+            summary=Summary(gpus=GPUS, healthy=GPUS, product="P"),
             devices=tuple(
                 Device(
-                    uuid=f"{host}-{at}", index=at, product="P", memory_mib=81920, numa_node=at // half, offers=OFFERS
+                    uuid=f"{host}-{at}",
+                    index=at,
+                    product="P",
+                    memory_mib=81920,
+                    pci_bus_id="",
+                    numa_node=at // half,
+                    offers=OFFERS,
                 )
                 for at in range(GPUS)
             ),

@@ -5,10 +5,10 @@ from controller.engine.model.resources import WorkloadKey
 from controller.explain import explained
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
-from controller.objects.gpunode import read_gpu_node
 from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
 from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
 from tests.controller.engine.world import World
+from tests.support.gpunodes import observed
 
 
 def drifted() -> World:
@@ -50,7 +50,7 @@ def test_who_waits_for_a_slice_is_told_where_a_layout_could_make_one() -> None:
     }
     world = known()
     world.put(queue_of("default", covered=name), percents_of("a"))
-    world.put(read_gpu_node({"metadata": {"name": "a"}, "status": {"devices": [device]}}))
+    world.put(observed("a", devices=[device]))
     world.put(asking("w", 1, resource=name))
     world.settle()
     found = explained(world.engine, world.workloads[WorkloadKey("ns/w")], world.now_s)

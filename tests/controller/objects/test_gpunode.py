@@ -19,6 +19,7 @@ from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from inventory.links import Link, PcieLevel
 from tests.controller.engine.devices.boards import gpu_node
+from tests.support.gpunodes import full_status, observed
 
 GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig-3g.40gb")
 
@@ -27,7 +28,7 @@ def test_a_suspect_gpu_is_given_to_containers_and_one_on_probation_is_not() -> N
     """As the agent does it."""
     for state, room in (("Healthy", 1), ("Suspect", 1), ("Probation", 0), ("Unhealthy", 0), ("unheard of", 0)):
         device = {"uuid": "g", "index": 0, "offers": [{"resource": GPU}], "health": {"state": state}}
-        board = Board(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": [device]}}))
+        board = Board(observed("n", devices=[device]))
         assert board.ceilings == {GPU: room}, state
 
 
@@ -107,21 +108,19 @@ def test_what_the_agent_writes_is_read() -> None:
 )
 def test_what_cannot_be_is_refused_in_a_line_with_its_place(change: dict[str, Any], said: str) -> None:
     with pytest.raises(DecodeError) as refused:
-        read_gpu_node({"metadata": {"name": "n"}, **change})
+        read_gpu_node({"metadata": {"name": "n"}, **change, "status": full_status(change.get("status", {}))})
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_links_and_holders_of_what_is_not_there_say_nothing() -> None:
-    given_ = {
-        "metadata": {"name": "n"},
-        "status": {
-            "devices": [{"uuid": "a", "index": 3, "offers": [{"resource": GPU}]}],
-            "links": [{"a": 3, "b": 3, "nvlinks": 9}, {"a": 3, "b": 7, "pcie": "WORMHOLE"}],
-            "holders": [{"device": "z::1", "namespace": "n", "pod": "p"}],
-        },
-    }
-    board = Board(read_gpu_node(given_))
+    found = observed(
+        "n",
+        devices=[{"uuid": "a", "index": 3, "offers": [{"resource": GPU}]}],
+        links=[{"a": 3, "b": 3, "nvlinks": 9}, {"a": 3, "b": 7, "pcie": "WORMHOLE"}],
+        holders=[{"device": "z::1", "namespace": "n", "pod": "p"}],
+    )
+    board = Board(found)
     assert board.links.count == 1
     assert board.pools[GPU].free({}) == (1,)
 

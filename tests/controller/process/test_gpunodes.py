@@ -8,6 +8,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, PODS, TOPOLOGIES
 from kube.testing import eventually
 from tests.controller.process.stage import Stage, stage
+from tests.support.gpunodes import full_status
 
 GPU = "nvidia.com/gpu"
 
@@ -34,7 +35,7 @@ def gpu_node(name: str, *states: str, holders: Any = ()) -> dict[str, Any]:
         }
         for i, state in enumerate(states)
     ]
-    status = {"devices": devices, "holders": [*holders], "observedAt": "2026-01-01T00:00:00Z"}
+    status = full_status({"devices": devices, "holders": [*holders], "observedAt": "2026-01-01T00:00:00Z"})
     return {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": name}, "status": status}
 
 

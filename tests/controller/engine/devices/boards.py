@@ -13,13 +13,14 @@ from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
-from controller.objects.gpunode import GpuNode, read_gpu_node
+from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from simulator.boards.wiring import DGX1_LINKS
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.gpunodes import observed
 
 PRODUCT = "NVIDIA A100-SXM4-80GB"
 Links = Callable[[int, int], int]
@@ -77,9 +78,7 @@ def gpu_node(  # noqa: PLR0913
         for pod, indexes in (holders or {}).items()
         for index in indexes
     ]
-    return read_gpu_node(
-        {"metadata": {"name": name}, "status": {"devices": devices, "links": entries, "holders": held}}
-    )
+    return observed(name, devices=devices, links=entries, holders=held)
 
 
 def world_of(

@@ -15,7 +15,7 @@ from controller.engine.devices.slices import Makeable, could_be_made
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName
 from controller.engine.model.undo import UndoLog
-from controller.objects.gpunode import GpuNode, read_gpu_node
+from tests.support.gpunodes import observed
 
 SLICE = ResourceName("mig-1g")
 SHARED = ResourceName("shared")
@@ -39,10 +39,7 @@ def gpu(index: int, *offers: dict[str, Any], health: str = "Healthy", **told: An
 
 
 def board_of(*devices: dict[str, Any], links: list[dict[str, Any]] | None = None) -> Board:
-    found: GpuNode = read_gpu_node(
-        {"metadata": {"name": "n"}, "status": {"devices": list(devices), "links": links or []}}
-    )
-    return Board(found)
+    return Board(observed("n", devices=list(devices), links=links or []))
 
 
 def free(board: Board, resource: ResourceName, taken: dict[str, int] | None = None) -> Free:
@@ -91,7 +88,7 @@ def test_where_a_slice_could_be_made_is_known_though_nobody_makes_it() -> None:
     ]
     book = DeviceBook(UndoLog())
     holders = [{"device": "g2", "namespace": "ns", "pod": "p", "container": "c"}]
-    book.set_gpu_node(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": gpus, "holders": holders}}))
+    book.set_gpu_node(observed("n", devices=gpus, holders=holders))
     assert list(could_be_made(book, profile)) == [Makeable("n", 0, (2, 4), True), Makeable("n", 3, (0,), False)]
     assert list(could_be_made(book, ResourceName("nvidia.com/gpu"))) == []
 
@@ -141,7 +138,7 @@ def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceBook:
         for at, kind in enumerate(kinds)
     ]
     book = DeviceBook(UndoLog())
-    book.set_gpu_node(read_gpu_node({"metadata": {"name": "n"}, "status": {"devices": gpus, "links": links}}))
+    book.set_gpu_node(observed("n", devices=gpus, links=links))
     return book
 
 

@@ -13,13 +13,14 @@ from controller.engine.model.podrequests import RequestRules, Transformation
 from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode, decode_object
-from controller.objects.gpunode import GpuNode, read_gpu_node
+from controller.objects.gpunode import GpuNode
 from controller.objects.quantity import parse_quantity
 from inventory.api.deviceplan import written
 from tests.controller.engine.devices.boards import hosts, plan, pod_of, settled
 from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
 from tests.controller.engine.world import World, flavor, local_queue
+from tests.support.gpunodes import observed
 
 PERCENT, GPU = "tessera.dev/gpu-percent", "nvidia.com/gpu"
 
@@ -54,7 +55,7 @@ def fractional(
         for uuid, count in percents.items()
         for n in range(count)
     ]
-    return read_gpu_node({"metadata": {"name": name}, "status": {"devices": devices, "holders": entries}})
+    return observed(name, devices=devices, holders=entries)
 
 
 def test_two_halves_of_two_gpus_are_no_room_for_sixty() -> None:

@@ -1,0 +1,58 @@
+"""The GpuLayout, ``tessera.dev/v1alpha1``: how the GPUs of some nodes are to be cut and shared, as people write it.
+
+``python -m hack.crds`` prints the CRD from these structs. The agent reads the same fields with the reader of its
+config file, which says more than a schema can: ``inventory.layout.entries`` is what comes out.
+"""
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from inventory.layout.entries import MAX_MPS_CLIENTS
+
+KIND: Final = "GpuLayout"
+PLURAL: Final = "gpulayouts"
+
+Name = Annotated[str, Meta(max_length=63)]
+Quantity = Annotated[str, Meta(max_length=24, description="Memory, such as 40Gi.")]
+
+
+class ClientFields(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One MPS client's share of a GPU."""
+
+    memory: Quantity = ""
+    threads: Annotated[int, Meta(ge=1, le=100, description="Active thread percentage.")] | None = None
+    resource: Annotated[str, Meta(max_length=63, description="Its name; unequal clients have one each.")] = ""
+
+
+class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Some GPUs, and what becomes of them."""
+
+    mode: Annotated[str, Meta(max_length=16, description="whole, timeSlicing, mps, mig or fractional.")]
+    gpus: Annotated[
+        Any,
+        Meta(
+            description="Indexes and UUIDs, [0, GPU-...], or a section with product, any or both: {any: 2}.",
+            extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+        ),
+    ]
+    replicas: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    clients: Annotated[
+        tuple[ClientFields, ...], Meta(max_length=MAX_MPS_CLIENTS, description="mode mps: shares by size.")
+    ] = ()
+    granularity: Annotated[int, Meta(ge=1, le=100, description="mode fractional: a divisor of 100.")] | None = None
+    placement: Annotated[str, Meta(max_length=16, description="mode fractional: packed or spread.")] = ""
+    profiles: Annotated[tuple[Name, ...], Meta(max_length=16, description="mode mig: what the GPU is cut into.")] = ()
+    sharing: Annotated[str, Meta(max_length=16, description="mode mig with replicas: timeSlicing or mps.")] = ""
+    rename: bool | None = None
+    resource: Annotated[str, Meta(max_length=63, description="The resource's name in place of the usual one.")] = ""
+    when_busy: Annotated[str, Meta(max_length=16, description="refuse, wait or drain.")] = ""
+
+
+class SpecFields(Struct, frozen=True, rename="camel"):
+    """How the GPUs of the nodes that carry the labels are to be cut and shared."""
+
+    layout: Annotated[tuple[EntryFields, ...], Meta(max_length=64, description="GPUs that no entry names stay whole.")]
+    node_selector: Annotated[
+        dict[str, Name], Meta(description="Labels that a node must carry; none: every node with GPUs.")
+    ] = {}

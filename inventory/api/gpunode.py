@@ -1,0 +1,229 @@
+"""The GpuNode, ``tessera.dev/v1alpha1``: everything about one node's GPUs, for people, the controller and other tools.
+
+The one declaration of its status: the agent writes these structs, the controller and the command read them, and
+``python -m hack.crds`` prints the CRD from them, so that the bounds here are those of the schema. What arrives is
+hostile until it was decoded: every text, number and list is bounded, and ``repeated`` finds what types cannot say.
+
+Metadata is each side's own: ``agent.cluster.gpunode`` adds the owner, ``controller.objects.gpunode`` the usual reading.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+KIND: Final = "GpuNode"
+PLURAL: Final = "gpunodes"
+
+MAX_GPUS: Final = 64
+MAX_INSTANCES: Final = 16
+MAX_HOLDERS: Final = 4096
+MAX_PROBLEMS: Final = 64
+MAX_TEXT: Final = 512
+MAX_REPLICAS: Final = 4096
+HANDED_OUT: Final = ("Healthy", "Suspect")
+"""States of health in which the agent gives a device to containers; a device without a state is healthy."""
+
+Word = Annotated[str, Meta(max_length=253)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Number = Annotated[int, Meta(ge=0, le=4096)]
+Starts = Annotated[tuple[Number, ...], Meta(max_length=32)]
+Time = Annotated[datetime, Meta(tz=True)]
+Enforced = Annotated[
+    str,
+    Meta(
+        max_length=32,
+        description="What keeps the containers on one device apart: hardware; daemon; daemon, by client; or nobody.",
+    ),
+]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of the parts of a GpuNode: immutable, camel case on the wire, defaults left out when written."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """A device's state in the agent's health machine. Healthy and Suspect devices are handed out."""
+
+    state: Annotated[str, Meta(max_length=32, description="Healthy, Suspect, Unhealthy or Probation.")]
+    reasons: Annotated[tuple[Text, ...], Meta(max_length=32, description="The open faults.")] = ()
+    since: Annotated[Time | None, Meta(description="When the state last changed.")] = None
+
+    @property
+    def handed_out(self) -> bool:
+        return self.state in HANDED_OUT
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """Under which resource a device is advertised, how often, and what keeps those who share it apart."""
+
+    resource: Word
+    replicas: Annotated[
+        int, Meta(ge=1, le=MAX_REPLICAS, description="Devices that it is; of a fractional GPU its percents.")
+    ] = 1
+    enforcement: Enforced = ""
+    granularity: Annotated[int, Meta(ge=1, le=MAX_REPLICAS, description="A request is a multiple of this.")] = 1
+    spread: Annotated[bool, Meta(description="Of a fractional GPU: the emptiest is given first, not the fullest.")] = (
+        False
+    )
+    memory_mib: Annotated[Count | None, Meta(description="Memory that one device's container may use.")] = (
+        msgspec.field(name="memoryMiB", default=None)
+    )
+    threads: Annotated[Count | None, Meta(description="Percentage of threads that one device's container may use.")] = (
+        None
+    )
+
+
+class Instance(Struct, frozen=True, kw_only=True):
+    """A MIG instance that exists."""
+
+    uuid: Word
+    profile: Annotated[str, Meta(max_length=63, description="The profile, as nvidia-smi spells it: 3g.40gb.")]
+    gi: Annotated[Count, Meta(description="Id of the GPU instance.")]
+    ci: Annotated[Count, Meta(description="Id of the compute instance.")]
+    memory_mib: Count = msgspec.field(name="memoryMiB")
+    start: Annotated[Number | None, Meta(description="First memory slice of the GPU instance.")] = None
+    size: Annotated[Number | None, Meta(description="Memory slices of the GPU instance.")] = None
+    offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
+    health: Annotated[Health | None, Meta(description="Only where it differs from the GPU's.")] = None
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """A GPU instance profile of this GPU, and where it may start."""
+
+    profile: Annotated[str, Meta(max_length=63)]
+    profile_id: Annotated[Number, Meta(description="NVML's id, as nvidia-smi mig -lgip shows it.")]
+    slices: Annotated[Number, Meta(description="Compute slices.")]
+    size: Annotated[Number, Meta(description="Memory slices.")]
+    starts: Annotated[Starts, Meta(description="Memory slices it may start at.")] = ()
+    free: Annotated[
+        Starts | None, Meta(description="Those that are free now; absent where the driver does not tell placements.")
+    ] = None
+
+
+class Mig(Struct, frozen=True, kw_only=True):
+    """MIG on one GPU that is capable of it."""
+
+    enabled: bool
+    placements: Annotated[tuple[Placement, ...], Meta(max_length=32)] = ()
+    instances: Annotated[tuple[Instance, ...], Meta(max_length=MAX_INSTANCES)] = ()
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """One physical GPU."""
+
+    uuid: Word
+    index: Annotated[Number, Meta(description="NVML's index.")]
+    product: Word
+    memory_mib: Count = msgspec.field(name="memoryMiB")
+    pci_bus_id: Word
+    minor: Annotated[Count | None, Meta(description="The N of /dev/nvidiaN; absent where it could not be asked.")] = (
+        None
+    )
+    numa_node: Number | None = None
+    serial: Word | None = None
+    compute_capability: Annotated[str, Meta(max_length=16)] = ""
+    clique: Annotated[str, Meta(max_length=253, description="NVLink fabric: cluster UUID, a dot, clique id.")] = ""
+    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = ""
+    offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
+    mig: Annotated[Mig | None, Meta(description="Absent where the GPU cannot do MIG.")] = None
+    health: Health | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether containers get it. A device of which the agent tells no health is healthy."""
+        return self.health is None or self.health.handed_out
+
+
+class LinkEntry(Struct, frozen=True, kw_only=True):
+    """What connects two GPUs. Pairs of which nothing is known are left out."""
+
+    a: Annotated[Number, Meta(description="Index of one GPU, the smaller.")]
+    b: Annotated[Number, Meta(description="Index of the other GPU.")]
+    pcie: Annotated[str, Meta(max_length=8, description="Nearest common ancestor: PSB, PIX, PXB, PHB, NODE, SYS.")] = ""
+    nvlinks: Annotated[Number, Meta(description="Active direct NVLinks.")] = 0
+    nvswitch: Annotated[Number, Meta(description="NVLinks that both have into NVSwitches.")] = 0
+
+
+class ResourceEntry(Struct, frozen=True, kw_only=True):
+    """An extended resource that the node advertises."""
+
+    name: Word
+    devices: Annotated[Count, Meta(description="Devices advertised, replicas counted.")]
+    sharing: Annotated[str, Meta(max_length=32, description="none, time-slicing, mps or fractional.")] = "none"
+    enforcement: Enforced = ""
+    fail_requests_greater_than_one: bool = False
+
+
+class HolderEntry(Struct, frozen=True, kw_only=True):
+    """A container that holds a device, as the kubelet says."""
+
+    device: Annotated[str, Meta(max_length=253, description="A UUID, or a replica of one: UUID::n.")]
+    namespace: Word
+    pod: Word
+    container: Word
+
+    @property
+    def physical(self) -> str:
+        """The UUID of the GPU or MIG instance."""
+        return self.device.partition("::")[0]
+
+    @property
+    def pod_key(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+class Driver(Struct, frozen=True, kw_only=True):
+    """Versions of the driver and of the newest CUDA it supports."""
+
+    version: Word = ""
+    cuda: Annotated[str, Meta(max_length=32)] = ""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The node in a line, for kubectl get."""
+
+    gpus: Count
+    healthy: Annotated[Count, Meta(description="GPUs that are handed out.")]
+    product: Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class GpuNodeStatus(Struct, frozen=True, kw_only=True):
+    """What the agent found."""
+
+    summary: Summary
+    observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None
+    driver: Driver = Driver()
+    devices: Annotated[tuple[Device, ...], Meta(max_length=MAX_GPUS)] = ()
+    links: Annotated[tuple[LinkEntry, ...], Meta(max_length=MAX_GPUS * (MAX_GPUS - 1) // 2)] = ()
+    resources: Annotated[tuple[ResourceEntry, ...], Meta(max_length=64)] = ()
+    holders: Annotated[tuple[HolderEntry, ...], Meta(max_length=MAX_HOLDERS)] = ()
+    problems: Annotated[
+        tuple[Text, ...],
+        Meta(max_length=MAX_PROBLEMS, description="What was asked for and could not be, one line each."),
+    ] = ()
+
+
+UNSEEN: Final = GpuNodeStatus(summary=Summary(gpus=0, healthy=0, product=""))
+"""The status of a GpuNode that no agent wrote yet: no GPUs."""
+
+
+def repeated(status: GpuNodeStatus) -> str | None:
+    """What is wrong with identifiers that must be unique (UUIDs of GPUs and instances, indexes): one line, or None."""
+    for what, found in (("uuid", _uuids(status)), ("index", (device.index for device in status.devices))):
+        seen: set[object] = set()
+        for value in found:
+            if value in seen:
+                return f"status.devices: expected each {what} once, found {str(value)[:80]!r} twice"
+            seen.add(value)
+    return None
+
+
+def _uuids(status: GpuNodeStatus) -> Iterator[str]:
+    for device in status.devices:
+        yield device.uuid
+        if device.mig is not None:
+            yield from (instance.uuid for instance in device.mig.instances)

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, structs
 
 from agent.hardware.vgpu import VgpuHost
+from inventory.api.names import GROUP
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import ResourceName
 from inventory.layout.layout import Layout, Share, single_strategy_problem
 from inventory.layout.sharing import LayoutSpec, MigStrategy, SharingMode
 
 NVIDIA = "nvidia.com"
-OWN = "tessera.dev"
+OWN = GROUP
 _MAX_VALUE = 63
 _MODEL_PREFIX = "gpu.product."
 PERCENT_LARGEST = f"{OWN}/gpu-percent-largest"

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
+from inventory.api.names import AGENT
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
@@ -31,7 +32,6 @@ from kube.writing.latest import LatestWriter
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "tessera-agent"
-CONTROLLER = "tessera.dev/agent"
 GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
 RESYNC_S = 300.0
@@ -70,7 +70,7 @@ class KubePublisher:
             resync_s=RESYNC_S,
         )
         self._events = EventRecorder(
-            self._client, controller=CONTROLLER, instance=node_name, clock=clock, backoff=Backoff(random=random)
+            self._client, controller=AGENT, instance=node_name, clock=clock, backoff=Backoff(random=random)
         )
 
     @property

@@ -19,6 +19,7 @@ from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.kubelet.podresources import Holder
 from inventory.api import deviceplan
+from inventory.api.names import DEVICES
 from inventory.ids import DeviceId, ResourceName
 from kube.backoff import Backoff
 from kube.client import Client, Selection
@@ -40,7 +41,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class _Annotations(Struct, frozen=True):
-    devices: str = field(default="", name="tessera.dev/devices")
+    devices: str = field(default="", name=DEVICES)
     workload: str = field(default="", name="kueue.x-k8s.io/workload")
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from controller.failures.gpufailures import Recent
 from controller.writing.workloadwrites import Stamped
+from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
 from kube.errors import NotFoundError
 from kube.resources import LEASES
@@ -21,7 +22,6 @@ from kube.writing.writes import Abandoned, Outcome, Verb, Write, Written
 log = logging.getLogger(__name__)
 
 NAME: Final = "tessera-gpu-failures"
-ANNOTATION: Final = "tessera.dev/gpu-failure-actions"
 
 
 class _Metadata(msgspec.Struct):
@@ -50,14 +50,14 @@ class FailureRecord:
         except NotFoundError:
             return Recent()
         try:
-            return msgspec.json.decode(lease.metadata.annotations.get(ANNOTATION, "{}"), type=Recent)
+            return msgspec.json.decode(lease.metadata.annotations.get(GPU_FAILURE_ACTIONS, "{}"), type=Recent)
         except msgspec.MsgspecError as error:
-            log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, ANNOTATION, error)
+            log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, GPU_FAILURE_ACTIONS, error)
             return Recent()
 
     async def write(self, recent: Recent) -> bool:
         """Whether to go on: False where we lead no more. Where it may not be written, people are told once."""
-        annotations = {ANNOTATION: msgspec.json.encode(recent).decode()}
+        annotations = {GPU_FAILURE_ACTIONS: msgspec.json.encode(recent).decode()}
         metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
         write: Write[Any] = Write(

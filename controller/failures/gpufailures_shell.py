@@ -30,6 +30,7 @@ from controller.watching.ledger import Kept, Ledger
 from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
 from inventory.api.gpunode import Health
+from inventory.api.names import ON_GPU_FAILURE
 from kube.client import Client
 from kube.clock import Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -39,7 +40,6 @@ from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Writte
 
 log = logging.getLogger(__name__)
 
-ANNOTATION: Final = "tessera.dev/on-gpu-failure"
 GPU_FAILED: Final = "GpuFailed"
 _TOGETHER_S: Final = 0.2
 """GPUs of one node fail together as like as not."""
@@ -146,12 +146,14 @@ class FailedGpus:
     def _victim(self, pod: Pod) -> Victim | None:
         if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None:
             return None
-        said, policy = pod.metadata.annotations.get(ANNOTATION), self.failures.rules.policy
+        said, policy = pod.metadata.annotations.get(ON_GPU_FAILURE), self.failures.rules.policy
         if said is not None:
             try:
                 policy = OnGpuFailure(said)
             except ValueError:
-                note = f"{ANNOTATION}: found {said[:63]!r}, expected {', '.join(OnGpuFailure)}; it counts as {policy}"
+                note = (
+                    f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {', '.join(OnGpuFailure)}; it counts as {policy}"
+                )
                 self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
         workload = workload_of(pod)
         known = workload if workload is not None and self._ledger.get(workload) is not None else None

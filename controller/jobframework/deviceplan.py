@@ -5,13 +5,9 @@ The agent of the node prefers what the pod's annotation names; what was really g
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from controller.engine.model.resources import WorkloadKey
 from inventory.api import deviceplan
-
-DEVICES: Final = deviceplan.ANNOTATION
-"""Annotation of a pod, as ``inventory.api.deviceplan`` writes it."""
 
 DevicePlan = Callable[[WorkloadKey, str, str], Sequence[tuple[str, ...]]]
 """Given a workload, a pod set and a node: the UUIDs of each pod that is planned there; empty where nothing is."""

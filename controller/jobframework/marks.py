@@ -14,6 +14,7 @@ from controller.jobframework.raw import (
     shown,
 )
 from controller.objects.meta import OwnerReference
+from inventory.api.names import FULL_PARALLELISM
 
 _MAX_INT32 = 2**31 - 1
 
@@ -60,7 +61,7 @@ def passed_on(job: Json) -> dict[str, str]:
     return {
         key: value
         for key, value in annotations(job).items()
-        if (key in keys or key.startswith(names.PASSED_ON)) and key != names.FULL_PARALLELISM
+        if (key in keys or key.startswith(names.PASSED_ON)) and key != FULL_PARALLELISM
     }
 
 

@@ -4,6 +4,8 @@ import hashlib
 import re
 from typing import Final
 
+from inventory.api.names import PREFIX
+
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -25,13 +27,11 @@ CLUSTER_QUEUE_NAME: Final = "kueue.x-k8s.io/cluster-queue-name"
 LOCAL_QUEUE_NAME: Final = "kueue.x-k8s.io/local-queue-name"
 TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 
-FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
-"""On a job that runs with fewer pods than it asked for: its own parallelism, until it is stopped."""
 
 DEFAULT_PRIORITY_CLASS: Final = "default"
 
 # Annotations of a job that concern those who read its workload.
-PASSED_ON: Final = ("provreq.kueue.x-k8s.io/", "tessera.dev/")
+PASSED_ON: Final = ("provreq.kueue.x-k8s.io/", PREFIX)
 
 _MAX_NAME: Final = 253
 _HASH_LENGTH: Final = 5

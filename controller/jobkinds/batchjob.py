@@ -39,6 +39,7 @@ from controller.jobframework.raw import (
     text,
 )
 from controller.jobframework.topologyrequest import check_groups, topology_request
+from inventory.api.names import FULL_PARALLELISM
 
 MAIN: Final = "main"
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
@@ -123,7 +124,7 @@ class BatchJob:
         return {MAIN: spare} if spare > 0 else {}
 
     def is_started(self, job: Json, workload: SeenWorkload) -> bool:
-        return is_started(_bare_template(job), _original(workload) or {}) or names.FULL_PARALLELISM in annotations(job)
+        return is_started(_bare_template(job), _original(workload) or {}) or FULL_PARALLELISM in annotations(job)
 
     def suspend(self, job: Json) -> Patch:
         return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, "spec": {"suspend": True}})
@@ -143,8 +144,8 @@ class BatchJob:
             spec["template"] = template
         metadata = _conditional(job)
         full = integer(job, "spec", "parallelism", default=1)
-        if "parallelism" in spec and names.FULL_PARALLELISM not in annotations(job):
-            metadata["annotations"] = {names.FULL_PARALLELISM: str(full)}
+        if "parallelism" in spec and FULL_PARALLELISM not in annotations(job):
+            metadata["annotations"] = {FULL_PARALLELISM: str(full)}
         return (Patch(body={"metadata": metadata, "spec": spec}),)
 
     def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
@@ -157,8 +158,8 @@ class BatchJob:
         if template and _start_time(job):
             return (_clear_start_time(job),)
         metadata, spec = _conditional(job), _restored_counts(job, workload)
-        if names.FULL_PARALLELISM in annotations(job):
-            metadata["annotations"] = {names.FULL_PARALLELISM: None}
+        if FULL_PARALLELISM in annotations(job):
+            metadata["annotations"] = {FULL_PARALLELISM: None}
         if template:
             spec["template"] = template
         return (Patch(body={"metadata": metadata, "spec": spec}),)
@@ -177,7 +178,7 @@ def _full_count(job: Json) -> int:
 
 
 def _unreduced(job: Json) -> Json:
-    found = annotations(job).get(names.FULL_PARALLELISM)
+    found = annotations(job).get(FULL_PARALLELISM)
     if found is None:
         return {}
     # Written by us; what somebody else made of it is as good as nothing.

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DEVICES
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
@@ -15,6 +14,7 @@ from controller.placing.planresults import Kind, PlanResults, Result, Told
 from controller.watching.inbox import News
 from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api import deviceplan
+from inventory.api.names import DEVICES
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
 

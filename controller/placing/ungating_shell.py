@@ -23,7 +23,7 @@ from controller.engine.conditions import reasons
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DEVICES, DevicePlan, Devices, no_plan
+from controller.jobframework.deviceplan import DevicePlan, Devices, no_plan
 from controller.jobframework.podview import MANAGED
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
@@ -33,6 +33,7 @@ from controller.placing.ungating import PlacedPod, Places, places_of, ungated
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
+from inventory.api.names import DEVICES
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Change, Changed, Removed

@@ -29,7 +29,7 @@ from controller.jobframework.actions import (
     SetReclaimable,
 )
 from controller.jobframework.context import is_finished, is_going
-from controller.jobframework.deviceplan import DEVICES, Devices
+from controller.jobframework.deviceplan import Devices
 from controller.jobframework.marks import queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
@@ -44,6 +44,7 @@ from controller.pods import group as podgroup
 from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
 from controller.pods.group import Group
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch, unfinalized
+from inventory.api.names import DEVICES
 
 _REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
 _EXCESS = "ExcessPodDeleted"

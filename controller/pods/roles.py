@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DEVICES
 from controller.jobframework.podsets import JobPodSet, check_requests
 from controller.jobframework.podview import (
     FAST_ADMISSION,
@@ -38,6 +37,7 @@ from controller.jobframework.topologyrequest import (
     UNCONSTRAINED,
     topology_request,
 )
+from inventory.api.names import DEVICES, PREFIX
 
 MAIN: Final = "main"
 MAX_ROLES: Final = 18
@@ -68,7 +68,6 @@ _PLACED_BY: Final = (
     POD_INDEX_LABEL,
     INDEX_OFFSET,
 )
-_TESSERA: Final = "tessera.dev/"
 _NOT_IN_TEMPLATE: Final = (
     MANAGED,
     GROUP_NAME,
@@ -101,7 +100,7 @@ def role(pod: SeenPod) -> str:
     placed = {
         key: value
         for key, value in pod.annotations.items()
-        if (key in _PLACED_BY or key.startswith(_TESSERA)) and key != DEVICES
+        if (key in _PLACED_BY or key.startswith(PREFIX)) and key != DEVICES
     }
     text_ = msgspec.json.encode([shape, placed], order="deterministic")
     return hashlib.sha256(text_).hexdigest()[:_HASH_LENGTH]

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from controller.jobframework.deviceplan import DEVICES
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
 from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobframework.raw import JobError, Json, sequence, text
 from controller.jobframework.settings import Lookups
 from controller.placing.ungating import Place, PlacedPod, Places, Ranks, places_of, ungated
 from controller.pods.roles import MAIN, index_label, offset, role
+from inventory.api.names import DEVICES
 
 
 def role_in(pod: SeenPod, *, alone: bool) -> str:

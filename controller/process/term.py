@@ -21,6 +21,7 @@ from controller.watching.kinds import WORKLOADS
 from controller.watching.readers import RawWorkloads
 from controller.writing.events import People
 from controller.writing.pace import Pace
+from inventory.api.names import CONTROLLER
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
@@ -33,7 +34,6 @@ from kube.writing.writes import Outcome, Write
 
 log = logging.getLogger(__name__)
 
-CONTROLLER = "tessera.dev/controller"
 LEASE: Final = "tessera-controller"
 DRAIN_S = 0.5
 

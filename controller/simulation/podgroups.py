@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.engine.claims.runtimes import RUNTIME
 from controller.jobframework.podview import SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
+from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
-ARRIVAL: Final = "tessera.dev/arrival"
 POD: Final = ("v1", "Pod")
 PodGroups = Mapping[tuple[str, str], Json]
 """Volcano's PodGroups by namespace and name."""

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.engine.claims.runtimes import RUNTIME
 from controller.jobframework import compose, names
 from controller.jobframework.kind import JobKind
 from controller.jobframework.marks import priority_class, queue_name
@@ -23,7 +22,8 @@ from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.simulation.documents import Document, Json
-from controller.simulation.podgroups import ARRIVAL, PodGroups, workload_of
+from controller.simulation.podgroups import PodGroups, workload_of
+from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
 JOB_KINDS: Final[Mapping[tuple[str, str], JobKind]] = {("batch/v1", "Job"): BatchJob()}

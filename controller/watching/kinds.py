@@ -15,6 +15,8 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.objects.workload import Workload
+from inventory.api.gpunode import KIND, PLURAL
+from inventory.api.names import GROUP, VERSION
 from kube.resources import Resource
 
 _GROUP: Final = "kueue.x-k8s.io"
@@ -33,7 +35,7 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", namespaced
 POD_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
 NODES: Final = Resource("", "v1", "nodes", "Node")
-GPU_NODES: Final = Resource("tessera.dev", "v1alpha1", "gpunodes", "GpuNode")
+GPU_NODES: Final = Resource(GROUP, VERSION, PLURAL, KIND)
 PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-ANNOTATION: Final = "tessera.dev/devices"
 _MOST: Final = 6400
 """64 GPUs by the percent."""
 _MOST_TEXT: Final = 65_536

@@ -40,3 +40,7 @@ MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = f"{PREFIX}minimum-runtime-before-pree
 # -- annotations of the controller's own objects -----------------------------------------------------------------------
 GPU_FAILURE_ACTIONS: Final = f"{PREFIX}gpu-failure-actions"
 """Of a Lease: what the leader did lately about failed GPUs."""
+
+# -- reporting controllers of Events -----------------------------------------------------------------------------------
+AGENT: Final = f"{PREFIX}agent"
+CONTROLLER: Final = f"{PREFIX}controller"

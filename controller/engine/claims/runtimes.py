@@ -11,9 +11,8 @@ from typing import Final
 from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queuestate import Holder
 from controller.objects.workload import Workload
+from inventory.api.names import RUNTIME
 from yamlfile.parsers import Unfit, go_duration
-
-RUNTIME: Final = "tessera.dev/runtime"
 
 _MAX_LENGTH: Final = 64
 _OVERTIME: Final = 0.1

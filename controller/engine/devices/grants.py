@@ -12,6 +12,7 @@ from controller.engine.model.resources import Amount, ResourceName, WorkloadKey
 from controller.objects.core import Pod
 from inventory.api import deviceplan
 from inventory.api.gpunode import GpuNodeStatus
+from inventory.api.names import DEVICES
 
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
@@ -149,7 +150,7 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     node = host_of(pod)
     if not workload or pod_set is None or not node or is_over(pod):
         return None
-    told = deviceplan.devices(annotations.get(deviceplan.ANNOTATION, ""))
+    told = deviceplan.devices(annotations.get(DEVICES, ""))
     owner = GrantOwner(WorkloadKey(f"{pod.metadata.namespace}/{workload}"), pod_set)
     return PodFacts(owner, node, told, pod.metadata.deletion_timestamp is not None)
 

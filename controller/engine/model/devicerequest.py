@@ -12,13 +12,10 @@ from controller.engine.model.limitrange import ResourceProblem
 from controller.engine.model.resources import ResourceName
 from controller.objects.pods import PodTemplateSpec
 from controller.objects.workload import Workload
+from inventory.api.names import GPU_PRODUCT, MIN_GPU_MEMORY_GIB, PREFERRED_GPU_LINK, REQUIRED_GPU_LINK
 from inventory.layout.entries import PERCENT_RESOURCE
 
-REQUIRED_LINK: Final = "tessera.dev/required-gpu-link"
-PREFERRED_LINK: Final = "tessera.dev/preferred-gpu-link"
-PRODUCT: Final = "tessera.dev/gpu-product"
-MIN_MEMORY: Final = "tessera.dev/min-gpu-memory-gib"
-ANNOTATIONS: Final = (REQUIRED_LINK, PREFERRED_LINK, PRODUCT, MIN_MEMORY)
+ANNOTATIONS: Final = (REQUIRED_GPU_LINK, PREFERRED_GPU_LINK, GPU_PRODUCT, MIN_GPU_MEMORY_GIB)
 
 _PERCENT: Final = ResourceName(PERCENT_RESOURCE)
 _MOST_GIB: Final = 65_536
@@ -108,18 +105,18 @@ def device_problems(workload: Workload) -> list[ResourceProblem]:
 
 
 def _problems(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name in (REQUIRED_LINK, PREFERRED_LINK):
+    for name in (REQUIRED_GPU_LINK, PREFERRED_GPU_LINK):
         value = annotations.get(name)
         if value is not None and _link(value) is None:
             yield name, f"found {_shown(value)}, expected one of {', '.join(Link)}"
-    if REQUIRED_LINK in annotations and PREFERRED_LINK in annotations:
-        yield PREFERRED_LINK, f"found beside {REQUIRED_LINK}, expected one of the two"
-    product = annotations.get(PRODUCT)
+    if REQUIRED_GPU_LINK in annotations and PREFERRED_GPU_LINK in annotations:
+        yield PREFERRED_GPU_LINK, f"found beside {REQUIRED_GPU_LINK}, expected one of the two"
+    product = annotations.get(GPU_PRODUCT)
     if product is not None and not normal(product):
-        yield PRODUCT, f"found {_shown(product)}, expected a product as in the label nvidia.com/gpu.product"
-    memory = annotations.get(MIN_MEMORY)
+        yield GPU_PRODUCT, f"found {_shown(product)}, expected a product as in the label nvidia.com/gpu.product"
+    memory = annotations.get(MIN_GPU_MEMORY_GIB)
     if memory is not None and not _gib(memory):
-        yield MIN_MEMORY, f"found {_shown(memory)}, expected a whole number of GiB from 1 to {_MOST_GIB}"
+        yield MIN_GPU_MEMORY_GIB, f"found {_shown(memory)}, expected a whole number of GiB from 1 to {_MOST_GIB}"
 
 
 def _link(value: str | None) -> Link | None:

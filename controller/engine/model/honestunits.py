@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from controller.engine.model.resources import ResourceName
+from inventory.api.names import GPU_COMPUTE_SLICES, GPU_MEMORY_GIB, GPU_PERCENT
 
-MEMORY_GIB: Final = ResourceName("tessera.dev/gpu-memory-gib")
-COMPUTE_SLICES: Final = ResourceName("tessera.dev/gpu-compute-slices")
+MEMORY_GIB: Final = ResourceName(GPU_MEMORY_GIB)
+COMPUTE_SLICES: Final = ResourceName(GPU_COMPUTE_SLICES)
 UNITS: Final = frozenset({MEMORY_GIB, COMPUTE_SLICES})
 
 GPU: Final = "nvidia.com/gpu"
-PERCENT: Final = "tessera.dev/gpu-percent"
 SHARED: Final = ".shared"
 _MIG: Final = re.compile(r"nvidia\.com/mig-(\d{1,2})g\.(\d{1,4})gb([.-](?!shared$)[a-z.-]+?)?(\.shared)?")
 _WHOLE: Final = Fraction(1)
@@ -55,12 +55,12 @@ class HonestUnits(msgspec.Struct, frozen=True):
             return _WHOLE
         if name == GPU + SHARED:
             return Fraction(1, self.shared_replicas)
-        return Fraction(1, _PERCENTS) if name == PERCENT else None
+        return Fraction(1, _PERCENTS) if name == GPU_PERCENT else None
 
 
 def is_charged_in_units(name: str) -> bool:
     """Whether it is a resource of which ``HonestUnits`` knows the worth."""
-    return name in (GPU, GPU + SHARED, PERCENT) or _MIG.fullmatch(name) is not None
+    return name in (GPU, GPU + SHARED, GPU_PERCENT) or _MIG.fullmatch(name) is not None
 
 
 def undeclared(asked: Iterable[ResourceName], declared: Mapping[ResourceName, int]) -> tuple[ResourceName, ...]:

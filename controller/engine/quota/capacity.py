@@ -21,8 +21,7 @@ from controller.engine.quota.queueusage import quantity_of
 from controller.objects.core import Node
 from controller.objects.meta import is_true
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, ResourceGroup
-
-SHARES: Final = "tessera.dev/quota-shares"
+from inventory.api.names import QUOTA_SHARES
 
 _PERCENT: Final = re.compile(r"(\d{1,7}(?:\.\d{1,4})?)%", re.ASCII)
 _MAX_LENGTH: Final = 65_536
@@ -109,14 +108,14 @@ class Capacity:
 
 def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
     """What the annotation says, as fractions of 1. Raises QuotaShareError."""
-    text = annotations.get(SHARES)
+    text = annotations.get(QUOTA_SHARES)
     if text is None:
         return {}
     try:
         read = msgspec.json.decode(text[:_MAX_LENGTH], type=dict[str, dict[str, str]])
     except (msgspec.DecodeError, RecursionError) as error:
         raise QuotaShareError(
-            f'{SHARES}: expected {{"flavor": {{"resource": "50%"}}}}, found {text[:80]!r} ({error})'
+            f'{QUOTA_SHARES}: expected {{"flavor": {{"resource": "50%"}}}}, found {text[:80]!r} ({error})'
         ) from None
     shares = {}
     for flavor, resources in read.items():
@@ -124,7 +123,7 @@ def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
             match = _PERCENT.fullmatch(share)
             if match is None:
                 raise QuotaShareError(
-                    f'{SHARES}: {flavor}/{resource}: expected a share like "50%", found {share[:40]!r}'
+                    f'{QUOTA_SHARES}: {flavor}/{resource}: expected a share like "50%", found {share[:40]!r}'
                 )
             shares[FlavorResource(FlavorName(flavor), ResourceName(resource))] = Fraction(match[1]) / 100
     return shares
@@ -151,7 +150,9 @@ def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     }
     unknown = sorted(shares.keys() - named)
     if unknown:
-        raise QuotaShareError(f"{SHARES}: {unknown[0].flavor}/{unknown[0].resource} is in none of the resource groups")
+        raise QuotaShareError(
+            f"{QUOTA_SHARES}: {unknown[0].flavor}/{unknown[0].resource} is in none of the resource groups"
+        )
     return replace(owner, spec=replace(owner.spec, resource_groups=groups))
 
 

@@ -1,7 +1,6 @@
 """A ClusterQueue as the engine keeps it: its policies with their defaults, its groups, and who holds its quota."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 
@@ -27,15 +26,13 @@ from controller.objects.queues import (
     StopPolicy,
     WithinClusterQueuePolicy,
 )
+from inventory.api.names import MINIMUM_RUNTIME_BEFORE_PREEMPTION
 from yamlfile.parsers import Unfit, go_duration
-
-MINIMUM_RUNTIME_ANNOTATION: Final = "tessera.dev/minimum-runtime-before-preemption"
-"""On a ClusterQueue: a duration such as ``30m``, within which its workloads are not preempted."""
 
 
 def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
     """An annotation that cannot be read counts as absent: it must not stop the engine."""
-    text = annotations.get(MINIMUM_RUNTIME_ANNOTATION)
+    text = annotations.get(MINIMUM_RUNTIME_BEFORE_PREEMPTION)
     if text is None:
         return None
     try:

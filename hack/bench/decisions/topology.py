@@ -24,7 +24,6 @@ from typing import Final, Protocol
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assigner import FlavorAssigner
-from controller.engine.model.devicerequest import REQUIRED_LINK
 from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
@@ -42,6 +41,7 @@ from controller.objects.queues import ClusterQueue, ResourceFlavor, Topology
 from controller.objects.workload import PodSet, Workload
 from hack.bench.table import Row, show
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
+from inventory.api.names import REQUIRED_GPU_LINK
 
 LEVELS: Final = ("dc/zone", "dc/block", "dc/rack", "dc/switch", HOSTNAME_LABEL)
 FANS: Final = (2, 5, 10, 4, 25)
@@ -152,7 +152,7 @@ def fill(topologies: Topologies, hosts: Sequence[str], state: str, chance: rando
 
 def request(pods: int, gpus: int, link: str = "") -> PlacementRequest:
     asked = {"required": LEVEL_OF[pods]}
-    template = {"metadata": {"annotations": {REQUIRED_LINK: link} if link else {}}}
+    template = {"metadata": {"annotations": {REQUIRED_GPU_LINK: link} if link else {}}}
     return PlacementRequest(
         pod_set=decode({"name": "main", "count": pods, "topologyRequest": asked, "template": template}, PodSet),
         count=pods,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.claims.runtimes import RUNTIME
 from controller.engine.conditions.decisions import Admitted, Evicted
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing
@@ -15,6 +14,7 @@ from controller.engine.model.resources import Amount, FlavorResource, WorkloadKe
 from controller.engine.quota.quotanode import QuotaNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
+from inventory.api.names import RUNTIME
 from tests.controller.engine.contention import PREEMPTING, QUEUES
 from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 

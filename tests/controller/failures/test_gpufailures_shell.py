@@ -9,12 +9,13 @@ from typing import Any, cast
 import pytest
 
 from controller.config.settings import GpuFailureRules, OnGpuFailure
-from controller.failures.gpufailurerecord_shell import ANNOTATION, NAME, FailureRecord
+from controller.failures.gpufailurerecord_shell import NAME, FailureRecord
 from controller.failures.gpufailures import Action, Victim
 from controller.failures.gpufailures_shell import FailedGpus
 from controller.watching.kinds import GPU_NODES, NODES, PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import WorkloadWrites
+from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError
 from kube.resources import EVENTS, LEASES
@@ -120,7 +121,7 @@ async def test_whoever_takes_over_finds_what_was_done_before() -> None:
         async with scene.controller(one, core_only=False):
             await eventually(lambda: not exists(scene, "p"))
         (kept,) = [lease for lease in scene.server.list_all(LEASES) if lease["metadata"]["name"] == NAME]
-        assert json.loads(kept["metadata"]["annotations"][ANNOTATION])["paid"].keys() == {"pod team/p"}
+        assert json.loads(kept["metadata"]["annotations"][GPU_FAILURE_ACTIONS])["paid"].keys() == {"pod team/p"}
         pod(scene, "q", "evict")
         scene.server.merge(GPU_NODES, "n1", {"status": {"holders": [holder("q", 0)]}})
         async with scene.controller(one, core_only=False, name="two"):
@@ -133,7 +134,7 @@ async def test_whoever_takes_over_finds_what_was_done_before() -> None:
 @pytest.mark.parametrize("kept", ["no json", '{"actions": "many"}'])
 async def test_a_record_that_nobody_can_read_keeps_nobody_from_acting(kept: str) -> None:
     async with stage() as scene:
-        body = {"metadata": {"annotations": {ANNOTATION: kept}}}
+        body = {"metadata": {"annotations": {GPU_FAILURE_ACTIONS: kept}}}
         scene.server.create(LEASES, NAME, body, namespace="tessera-system")
         scene.queue()
         on_hosts(scene)

@@ -18,6 +18,7 @@ from controller.jobframework.actions import (
 )
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
+from inventory.api.names import FULL_PARALLELISM
 from tests.controller.jobs.model import UID, InvalidError, World, job, lookups
 from tests.controller.jobs.worlds import queued, relabel, running
 
@@ -285,7 +286,7 @@ def test_a_size_that_the_user_changed_while_it_ran_with_fewer_pods_is_the_users(
 def test_a_job_that_another_controller_started_with_fewer_pods_is_restored_from_its_workload() -> None:
     world = running(parallelism=5, completions=10, meta={"annotations": PARTIAL}, count=3)
     assert world.job is not None
-    del world.job["metadata"]["annotations"][names.FULL_PARALLELISM]
+    del world.job["metadata"]["annotations"][FULL_PARALLELISM]
     world.evict(world.only)
     world.settle()
     assert world.job["spec"]["parallelism"] == 5

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from controller.jobframework import names
 from controller.jobframework.actions import RefuseJob, StartJob, StopJob
 from controller.jobframework.raw import Json
+from inventory.api.names import FULL_PARALLELISM
 from tests.controller.jobs.model import ConflictError, InvalidError, World, job
 
 
@@ -32,7 +33,7 @@ def whole() -> Json:
     body["metadata"]["annotations"] = {
         names.MIN_PARALLELISM: "2",
         names.ELASTIC_JOB: "false",
-        names.FULL_PARALLELISM: "4",
+        FULL_PARALLELISM: "4",
     }
     body["metadata"]["labels"][names.PRIORITY_CLASS] = "high"
     body["metadata"]["ownerReferences"] = [
@@ -199,7 +200,7 @@ class Life(RuleBasedStateMachine):
             assert self.world.job is not None
             assert "admission" not in self.world.workloads[name].get("status", {})
             assert (self.world.template(), self.world.job["spec"]["parallelism"]) == self.asked
-            assert names.FULL_PARALLELISM not in self.world.job["metadata"].get("annotations", {})
+            assert FULL_PARALLELISM not in self.world.job["metadata"].get("annotations", {})
             assert (
                 self.world.workloads[name]["spec"]["queueName"]
                 == self.world.job["metadata"]["labels"][names.QUEUE_NAME]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.jobframework.deviceplan import DEVICES
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.ungating_shell import Ungater
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
+from inventory.api.names import DEVICES
 from kube.errors import ConflictError, InvalidError
 from kube.reading.reflector import Added, Change, Changed, Entry, Key, Removed
 from kube.testing import VirtualClock

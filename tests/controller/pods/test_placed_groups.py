@@ -1,7 +1,7 @@
 """Pod groups that are sent to nodes, and those of a Volcano PodGroup, as claims."""
 
-from controller.jobframework.deviceplan import DEVICES
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
+from inventory.api.names import DEVICES
 from tests.controller.jobs.model import lookups
 from tests.controller.jobs.podworld import PodWorld, group, member, pod
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.claims.backfill import Backfill, Reservation
-from controller.engine.claims.runtimes import RUNTIME, ends_at_s, runtime_s
+from controller.engine.claims.runtimes import ends_at_s, runtime_s
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assigner import FlavorAssigner
@@ -21,6 +21,7 @@ from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.queues import ClusterQueue, ResourceFlavor
 from controller.objects.workload import Workload
+from inventory.api.names import RUNTIME
 
 NOW_S = 1_000_000.0
 

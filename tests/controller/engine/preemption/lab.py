@@ -17,11 +17,12 @@ from controller.engine.model.resources import (
 )
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
 from controller.engine.preemption import Preemption
-from controller.engine.quota.queuestate import MINIMUM_RUNTIME_ANNOTATION, Holder
+from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ClusterQueue, Cohort
 from controller.objects.workload import PriorityClassRef, Workload, WorkloadSpec
+from inventory.api.names import MINIMUM_RUNTIME_BEFORE_PREEMPTION
 
 NOW_S = 1_000_000.0
 GPU = ResourceName("nvidia.com/gpu")
@@ -63,7 +64,7 @@ class Lab:
             spec["admissionScope"] = {"admissionMode": "UsageBasedAdmissionFairSharing"}
         metadata: dict[str, Any] = {"name": name}
         if minimum_runtime is not None:
-            metadata["annotations"] = {MINIMUM_RUNTIME_ANNOTATION: minimum_runtime}
+            metadata["annotations"] = {MINIMUM_RUNTIME_BEFORE_PREEMPTION: minimum_runtime}
         self.cluster.set_cluster_queue(decode({"metadata": metadata, "spec": spec}, ClusterQueue))
 
     def cohort(self, name: str, nominal: int = 0, parent: str = "", *, weight: str | None = None) -> None:

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.model.resources import FlavorName, FlavorResource, ResourceName
-from controller.engine.quota.capacity import SHARES, Capacity, QuotaShareError, resolved, shares_of
+from controller.engine.quota.capacity import Capacity, QuotaShareError, resolved, shares_of
 from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.queues import ClusterQueue, ResourceFlavor
+from inventory.api.names import QUOTA_SHARES
 
 GPU = ResourceName("nvidia.com/gpu")
 A100 = FlavorResource(FlavorName("a100"), GPU)
@@ -39,7 +40,8 @@ def cluster_queue(shares: Any) -> ClusterQueue:
     group = {"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "a100", "resources": quota}]}
     text = shares if isinstance(shares, str) else json.dumps(shares)
     return decode(
-        {"metadata": {"name": "cq", "annotations": {SHARES: text}}, "spec": {"resourceGroups": [group]}}, ClusterQueue
+        {"metadata": {"name": "cq", "annotations": {QUOTA_SHARES: text}}, "spec": {"resourceGroups": [group]}},
+        ClusterQueue,
     )
 
 
@@ -112,7 +114,7 @@ def test_a_bad_share_is_refused_in_one_line_that_names_it(given: Any, named: str
 @given(st.text(max_size=60))
 def test_no_annotation_raises_anything_else(text: str) -> None:
     with contextlib.suppress(QuotaShareError):
-        shares_of({SHARES: text})
+        shares_of({QUOTA_SHARES: text})
 
 
 OPERATIONS = st.lists(

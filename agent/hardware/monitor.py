@@ -25,6 +25,7 @@ from agent.health.events import (
     RecoveryAction,
     RemapSample,
     ResetObserved,
+    Unreadable,
     XidSeen,
 )
 from agent.health.settings import HealthSettings
@@ -82,6 +83,7 @@ class GpuMonitor:
         self._rescan = asyncio.Event()
         self._unread = False
         self._said_empty = False
+        self._said_gone = False
         self._free_until_s = 0.0
         self._changing_until_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
@@ -95,25 +97,26 @@ class GpuMonitor:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        complained = False
         driver = self._driver = self._open_driver(self._xid)
         while True:
             try:
                 self._compare(await driver.open())
-                complained = False
+                self._said_gone = False
                 await self._session(driver)
                 if not self._alone:
                     self._listener.released(self._release_s())
             except NvmlError as failed:
-                if not complained:
-                    self._listener.driver_gone(str(failed))
-                complained = True
+                self._gone(failed)
+                if isinstance(failed, CallTimedOut):
+                    # No session, so no probe that could say it of each GPU.
+                    for gpu in self._known:
+                        self._listener.health(Unreadable(gpu.uuid, f"the driver hangs: {failed}"))
             self.session_open = False
             self._up.clear()
             await driver.close()
             while self._alone:
                 await self._alone.pop(0)(driver)
-            if complained:
+            if self._said_gone:
                 await asyncio.sleep(RESCAN_S)
             while (pause_s := self._release_s()) > 0:  # noqa: ASYNC110 - no poll: a second request moves the end
                 await asyncio.sleep(pause_s)
@@ -190,20 +193,38 @@ class GpuMonitor:
         """How long NVML is still to be left alone."""
         return max(0.0, self._free_until_s - asyncio.get_running_loop().time())
 
+    def _gone(self, failed: NvmlError) -> None:
+        if not self._said_gone:
+            self._listener.driver_gone(str(failed))
+        self._said_gone = True
+
     async def _session(self, driver: Driver) -> None:
-        """One NVML session, until it is released, or the driver is gone (DriverUnavailable) or hangs (CallTimedOut)."""
+        """One NVML session, until it is released or the driver is gone.
+
+        Raises DriverUnavailable; CallTimedOut where the driver hangs before the first discovery is over. One that hangs
+        later ends no session: only probes can tell that each GPU hangs, and a session's end would end them.
+        """
         count = -1
         async with TaskSet() as probes:
             while not self._release_s() and not self._alone:
-                now = await driver.count()
-                if now != count or self._rescan.is_set() or self._unread:
+                try:
+                    now = await driver.count()
+                    if now != count or self._rescan.is_set() or self._unread:
+                        self._rescan.clear()
+                        # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the care for the others.
+                        await self._discover(driver)
+                        await probes.replace(
+                            {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
+                        )
+                        count = now
+                except CallTimedOut as hangs:
+                    if not probes:
+                        raise
+                    self._gone(hangs)
+                    self.session_open = False
+                    self._up.clear()
                     self._rescan.clear()
-                    count = now
-                    # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the care for the others.
-                    await self._discover(driver)
-                    await probes.replace(
-                        {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
-                    )
+                    count = -1  # what is there is found anew once it answers
                 await probes.wait(self._rescan, until_poll(RESCAN_S))
 
     async def _discover(self, driver: Driver) -> None:
@@ -217,6 +238,7 @@ class GpuMonitor:
         self._known = discovery.node.gpus
         # A GPU that was never read is not probed either: only another discovery can find it well again.
         self._unread = driver.unread
+        self._said_gone = False
         self.session_open = True
         self._up.set()
         await self._listener.discovered(discovery)

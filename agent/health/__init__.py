@@ -18,6 +18,7 @@ from agent.health.events import (
     Removed,
     ResetObserved,
     Tick,
+    Unreadable,
     XidSeen,
 )
 from agent.health.faults import Fault, FaultKind
@@ -48,6 +49,7 @@ __all__ = [
     "ResetObserved",
     "Tick",
     "Transition",
+    "Unreadable",
     "XidOverride",
     "XidRule",
     "XidScope",

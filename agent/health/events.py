@@ -85,6 +85,13 @@ class BootChanged(Struct, frozen=True):
     """The node has another boot id than the faults were seen under."""
 
 
+class Unreadable(Struct, frozen=True):
+    """The driver as a whole does not answer, ``detail`` says how: no GPU can be read or probed. A discovery ends it."""
+
+    gpu: GpuUuid
+    detail: str
+
+
 class Removed(Struct, frozen=True):
     """The GPU is no longer there: hot-removed. ``HealthCore.track`` says that it is back."""
 
@@ -106,5 +113,6 @@ Event = (
     | ResetObserved
     | BootChanged
     | Removed
+    | Unreadable
     | Tick
 )

@@ -119,12 +119,12 @@ def lost(detail: str) -> Report:
     )
 
 
-def unreadable() -> Report:
-    """Discovery could count the GPU but got no handle to it. Measured: a handle that comes back ends it."""
+def unreadable(cause: str = "discovery cannot read the GPU") -> Report:
+    """Discovery got no handle to the GPU. Measured: a handle that comes back ends it."""
     return Report(
         kind=FaultKind.UNREADABLE,
         fault_class=FaultClass.RESET,
-        cause="discovery cannot read the GPU",
+        cause=cause,
         source="discovery",
         action="reset the GPU or reboot the node",
     )

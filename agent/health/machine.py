@@ -26,6 +26,7 @@ from agent.health.events import (
     Removed,
     ResetObserved,
     Tick,
+    Unreadable,
     XidSeen,
 )
 from agent.health.faults import Fault, FaultKind
@@ -157,8 +158,8 @@ class HealthCore:
                 self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
                 _start_over(record)
                 return _Why("ResetObserved", "a reset was observed")
-            case Removed():
-                self._open(record, removed(), now_s)
+            case Removed() | Unreadable():
+                self._open(record, removed() if isinstance(event, Removed) else unreadable(event.detail), now_s)
         return _NOTHING
 
     def _probe_ok(self, record: Record, event: ProbeOk) -> _Why:

@@ -20,6 +20,9 @@ class TaskSet:
     ) -> None:
         await self._cancel()
 
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
     async def replace(self, functions: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """End the tasks that run, then call and start these, by name: a cancellation in between leaves none unrun."""
         await self._cancel()

@@ -10,7 +10,10 @@ import pynvml
 import pytest
 
 from agent.daemon import Restart
+from agent.hardware import driver as session
+from agent.hardware import monitor
 from agent.hardware.worker import GpuWorker
+from agent.health.faults import FaultKind
 from agent.health.states import HealthState
 from agent.keeping import checkpoint
 from deviceplugin.testing import Endpoint
@@ -197,6 +200,38 @@ async def test_a_profile_that_is_gone_leaves_the_kubelet_nothing_of_it(lab: Lab)
 # The driver
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that hangs is given up soon."""
+    monkeypatch.setattr(GpuWorker.call, "__defaults__", (0.3,))
+    monkeypatch.setattr(session, "OPEN_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(monitor, "RESCAN_S", 0.1)
+
+
+@pytest.mark.usefixtures("brief")
+async def test_a_driver_that_hangs_as_a_whole_takes_out_every_gpu(lab: Lab) -> None:
+    # The count of GPUs times out before enough probes have.
+    await lab.serve(fleet(2), HASTY)
+    lab.sim(slow={"call": "*", "seconds": 60})
+    await lab.until(lambda: metric(lab, "tessera_agent_driver_up") == 0)
+    await lab.until(lambda: lab.down() == {lab.uuid(0), lab.uuid(1)})
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"])
+async def test_a_driver_that_hangs_at_the_start_takes_out_what_the_checkpoint_knows(lab: Lab, call: str) -> None:
+    await lab.serve(fleet(2))
+    await lab.stop()
+    lab.sim(slow={"call": call, "seconds": 2})
+    await lab.start()
+    await lab.until(lambda: lab.kubelet.registrations == [GPU, GPU])
+    await lab.until(lambda: lab.down() == {lab.uuid(0), lab.uuid(1)})
+    assert {fault.kind for one in lab.report().faults for fault in one.faults} == {FaultKind.UNREADABLE}
+    lab.sim(slow={"call": call, "seconds": 0})
+    await lab.restored(0)
+
+
 async def test_without_a_driver_what_is_known_is_served_and_it_is_said_once(
     lab: Lab, caplog: pytest.LogCaptureFixture, openings: list[float]
 ) -> None:
@@ -283,7 +318,7 @@ async def test_with_nothing_to_serve_the_agent_idles_is_ready_and_picks_it_up(
 
 async def test_an_agent_that_has_not_looked_yet_is_not_ready(lab: Lab) -> None:
     lab.power_on(fleet(2))
-    lab.sim(slow={"call": "nvmlDeviceGetCount_v2", "seconds": 0.4})
+    lab.sim(slow={"call": "nvmlDeviceGetCount", "seconds": 0.4})
     await lab.kubelet.start()
     agent = await lab.start()
     await lab.until(lambda: agent.endpoints.port > 0)

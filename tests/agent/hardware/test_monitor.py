@@ -23,6 +23,7 @@ from agent.health.events import (
     RecoveryAction,
     RemapSample,
     ResetObserved,
+    Unreadable,
     XidSeen,
 )
 from agent.health.settings import HealthSettings
@@ -124,8 +125,13 @@ class Bench:
             self.driver.on_xid = on_xid
             return cast("Driver", self.driver)
 
-        self.monitor = GpuMonitor(opened, self.told, ResetDetector(), settings, node([]))
+        self._opened, self._settings = opened, settings
+        self.monitor = self.knowing(node([]))
         self.task: asyncio.Task[None] | None = None
+
+    def knowing(self, known: Node) -> GpuMonitor:
+        """A monitor whose checkpoint says that."""
+        return GpuMonitor(self._opened, self.told, ResetDetector(), self._settings, known)
 
     async def start(self) -> None:
         self.task = asyncio.create_task(self.monitor.run())
@@ -265,11 +271,26 @@ async def test_a_driver_that_goes_is_told_once_and_found_again(bench: Bench) -> 
     assert bench.told.other == ["gone: Driver Not Loaded"] * 2
 
 
-async def test_a_driver_that_hangs_as_a_whole_is_no_driver(bench: Bench) -> None:
+async def test_a_driver_that_hangs_from_the_start_is_told_of_every_gpu_that_was_known(bench: Bench) -> None:
+    bench.monitor = bench.knowing(node([gpu(0), gpu(1)]))
     bench.driver.down = CallTimedOut("NVML did not answer within 5 s")
     await bench.start()
-    await bench.until(lambda: bool(bench.told.other))
+    await bench.until(lambda: len(bench.told.events) >= 2)
     assert bench.told.other == ["gone: NVML did not answer within 5 s"]
+    told = "the driver hangs: NVML did not answer within 5 s"
+    assert bench.told.events[:2] == [Unreadable(uuid(0), told), Unreadable(uuid(1), told)]
+
+
+async def test_a_driver_that_hangs_later_leaves_the_probes_to_tell_it_of_each_gpu(bench: Bench) -> None:
+    await bench.start()
+    bench.driver.down = CallTimedOut("NVML did not answer within 5 s")
+    await bench.until(lambda: bool(bench.told.other) and len(bench.of(ProbeFailed)) > 20)
+    assert {event.gpu for event in bench.of(ProbeFailed)} == {uuid(0), uuid(1)}
+    assert bench.told.other == ["gone: NVML did not answer within 5 s"]
+    assert (bench.driver.closed, bench.monitor.session) == (0, 0)
+    bench.driver.down = None
+    await bench.until(lambda: bench.monitor.session_open)
+    assert bench.driver.discovered == 2
 
 
 @pytest.mark.parametrize("down_between", [True, False])

@@ -22,6 +22,7 @@ from agent.health import (
     Removed,
     ResetObserved,
     Tick,
+    Unreadable,
     XidSeen,
 )
 from agent.health.faults import MEASURED, FaultKey
@@ -67,6 +68,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(RecoveryAction, gpus, st.integers(-1, 9)),
     st.builds(ResetObserved, gpus),
     st.builds(Removed, gpus),
+    st.builds(Unreadable, gpus, st.just("the driver hangs")),
     st.just(BootChanged()),
     st.just(Tick()),
 )

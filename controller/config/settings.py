@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.engine.model.config import EngineConfig
+from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -39,7 +40,7 @@ KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
 }
 """All that Kueue has."""
 
-MANAGED_FRAMEWORKS: Final = frozenset({JOB, POD})
+MANAGED_FRAMEWORKS: Final = frozenset({POD, *(kind.framework for kind in JOB_KINDS)})
 """Those that this version manages."""
 
 

@@ -66,6 +66,16 @@ class SetPodsReady(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class SetWaitingForPods(Struct, frozen=True, kw_only=True):
+    """Set the workload's condition WaitingForReplacementPods."""
+
+    name: str
+    uid: str
+    status: Literal["True", "False"]
+    reason: Literal["PodsMissing", "PodsComplete"]
+    message: str
+
+
 class ReleaseQuota(Struct, frozen=True, kw_only=True):
     """Nothing of the job runs any more: clear ``status.admission``, QuotaReserved and Admitted False.
 
@@ -102,14 +112,14 @@ class EmitEvent(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class RefuseJob(Struct, frozen=True, kw_only=True):
-    """The job cannot be queued: a Warning Event about it, and nothing more until it changes."""
+class Refuse(Struct, frozen=True, kw_only=True):
+    """The job, pod or group of pods cannot be queued: a Warning Event says why, and nothing more until it changes."""
 
     reason: str
     sentence: str
 
 
-Action = (
+WorkloadAction = (
     CreateWorkload
     | UpdateWorkload
     | DeleteWorkload
@@ -117,10 +127,9 @@ Action = (
     | FinishWorkload
     | SetReclaimable
     | SetPodsReady
+    | SetWaitingForPods
     | ReleaseQuota
-    | StartJob
-    | StopJob
-    | UngatePods
-    | EmitEvent
-    | RefuseJob
 )
+"""An action about the Workload alone, whatever it was made for."""
+
+Action = WorkloadAction | StartJob | StopJob | UngatePods | EmitEvent | Refuse

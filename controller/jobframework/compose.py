@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from controller.jobframework import marks, names
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
 from controller.jobframework.raw import JobError, Json, integer, labels, shown, text
 from controller.jobframework.settings import JobSettings, Lookups
@@ -121,7 +121,7 @@ def elastic_here(kind: JobKind, job: Json, settings: JobSettings) -> bool:
 
 def owner_reference(kind: JobKind, job: Json) -> Json:
     return {
-        "apiVersion": f"{kind.group}/{kind.version}" if kind.group else kind.version,
+        "apiVersion": api_version(kind),
         "kind": kind.kind,
         "name": text(job, "metadata", "name"),
         "uid": text(job, "metadata", "uid"),

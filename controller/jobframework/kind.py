@@ -63,6 +63,10 @@ class JobKind(Protocol):
         """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission."""
         ...
 
+    def pod_selector(self, job: Json) -> str:
+        """The label selector of the pods that it runs."""
+        ...
+
     def pod_priority_class(self, job: Json) -> str:
         """The PriorityClass of its pods; empty where they name none."""
         ...
@@ -102,3 +106,8 @@ class JobKind(Protocol):
         Suspends at once. Templates and counts go back to what the workload's spec says when the pods are gone.
         """
         ...
+
+
+def api_version(kind: JobKind) -> str:
+    """``apiVersion`` of its objects."""
+    return f"{kind.group}/{kind.version}" if kind.group else kind.version

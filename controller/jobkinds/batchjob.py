@@ -87,6 +87,9 @@ class BatchJob:
     def counts(self, job: Json) -> dict[str, int]:
         return {MAIN: _count(job)}
 
+    def pod_selector(self, job: Json) -> str:
+        return f"{_NAME_LABELS[0]}={text(job, 'metadata', 'name')}"
+
     def pod_priority_class(self, job: Json) -> str:
         return text(job, "spec", "template", "spec", "priorityClassName")
 

@@ -18,7 +18,7 @@ from controller.jobframework.actions import (
     EmitEvent,
     FinishReason,
     FinishWorkload,
-    RefuseJob,
+    Refuse,
     ReleaseQuota,
     RemoveFinalizer,
     SetReclaimable,
@@ -52,7 +52,7 @@ def reconcile(seen: Observed, settings: JobSettings, lookups: Lookups) -> tuple[
         reason = "ErrWorkloadCompose"
         if isinstance(error, compose.PriorityClassMissingError):
             reason = "WorkloadPriorityClassNotFound"
-        return (*_hold(context, error), RefuseJob(reason=reason, sentence=str(error)))
+        return (*_hold(context, error), Refuse(reason=reason, sentence=str(error)))
 
 
 def _orphaned(workloads: tuple[SeenWorkload, ...]) -> list[Action]:
@@ -293,7 +293,7 @@ def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -
         reason = "ErrWorkloadCompose"
         if isinstance(error, compose.PriorityClassMissingError):
             reason = "WorkloadPriorityClassNotFound"
-        return [RefuseJob(reason=reason, sentence=str(error))]
+        return [Refuse(reason=reason, sentence=str(error))]
     if context.moved_while_reserved(workload) and not prebuilt:
         return _withdraw(workload)
     metadata = {} if prebuilt else compose.metadata_patch(job, typed, context.settings)

@@ -1,70 +1,70 @@
-"""Jobs: the pure reconciler's eyes and hands. One job at a time is looked at, its actions carried out in order.
+"""The shell around the pure reconciler of jobs: one job at a time, its actions carried out in order.
 
-    Job and Workload watches -> a queue of jobs -> controller.jobs.reconcile -> actions -> API server
+    watches of jobs and Workloads -> a queue of jobs -> controller.jobs.reconcile -> actions -> API server
 
-A job whose actions fail is looked at again after a pause; each success changes an object, whose watch brings it back.
+A job whose actions fail is reconciled again after a back-off; each success changes an object, whose watch brings it
+back. Nothing here knows a kind of job: kinds come with the resources of their objects, from the table.
 """
 
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
-from controller.config.settings import JOB, POD, ControllerConfig
+from controller.config.settings import POD, ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.marks import prebuilt_workload
-from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
-from controller.jobkinds.batchjob import BatchJob
-from controller.jobs.actions_shell import Hands
+from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import reconcile
 from controller.jobshell.lookups import job_settings, lookups
-from controller.objects.meta import OwnerReference, is_true
+from controller.jobshell.watched import JobKinds, seen_workload
+from controller.jobshell.workloadactions import WorkloadActions
+from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
+from controller.watching.inbox import News
+from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
-from kube.reading.reflector import Added, Change, Changed, Key, Removed
+from kube.reading.reflector import Added, Changed, Key, Removed
 from kube.resources import Resource
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _ORPHANS: Final = "FinishOrphanedWorkloads"
-KINDS: Final[dict[str, JobKind]] = {JOB: BatchJob()}
 
 
 class JobKey(NamedTuple):
-    """A name that begins with a slash is a workload's that has no job."""
+    """``kind`` is the one's name in the configuration; empty for a Workload without a job, and ``name`` is then its."""
 
+    kind: str
     namespace: str
     name: str
 
 
-def read_job(raw: bytes) -> Json:
-    """A Job as JSON, less what nobody here reads and what fills most of it."""
-    job: Json = msgspec.json.decode(raw)
-    job.get("metadata", {}).pop("managedFields", None)
-    return job
+class JobController:
+    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled.
 
+    Both indexes of Workloads by owner follow the ledger, and only ``workload`` writes them: ``_by_owner`` by the uid of
+    the job that controls them, ``_left`` by its key, then its uid, for what an earlier job of the name has left. Sets
+    and dicts in them are never empty.
+    """
 
-class JobShell:
-    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled."""
-
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         config: ControllerConfig,
+        kinds: JobKinds,
         client: Client,
         feeds: Feeds,
         ledger: Ledger,
         raws: RawWorkloads,
-        hands: Hands,
+        actions: JobActions,
+        workloads: WorkloadActions,
         *,
         own_namespace: str,
     ) -> None:
@@ -72,155 +72,151 @@ class JobShell:
         self._feeds = feeds
         self._ledger = ledger
         self._raws = raws
-        self._hands = hands
+        self._actions = actions
+        self._workloads = workloads
         self._settings = job_settings(config, own_namespace)
-        self._kind = KINDS[JOB]
-        self._lookups = lookups(feeds, KINDS.values(), self.is_admitted)
+        self._kinds = kinds
+        self._resources: dict[str, Resource] = {kind.framework: resource for resource, kind in kinds.items()}
+        self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
+        self._lookups = lookups(feeds, kinds, self.is_admitted)
         self._has_pods = POD in config.integrations.frameworks
-        self._looks: WorkQueue[JobKey] = WorkQueue("job", self._look)
+        self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
-        """The same by the owner's name, then its uid: what an earlier job of a name has left."""
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
+        """Jobs by the Workload that they name as made for them."""
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def hear(self, resource: Resource, change: Change[Any]) -> None:
+    def hear(self, news: News) -> None:
         """A job, or something that jobs are judged by."""
-        match change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if resource is JOBS:
-                self._note_prebuilt(JobKey(*key), entry.object)
-                self._enqueue(JobKey(*key))
-            case Removed(key=key, old=entry) if resource is JOBS:
-                self._note_prebuilt(JobKey(*key), entry.object, gone=True)
-                self._enqueue(JobKey(*key))
-            case Added() | Changed() if resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
-                for key in self._feeds[JOBS]:
-                    self._enqueue(JobKey(*key))
-            case Changed(key=key, old=old, new=new) if resource is NAMESPACES:
+        kind = self._kinds.get(news.resource)
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
+                self._hear_job(JobKey(kind.framework, *key), entry.object)
+            case Removed(key=key, old=entry) if kind is not None:
+                self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
+            case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+                self._enqueue_all()
+            case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
                 if old.object.metadata.labels != new.object.metadata.labels:
-                    for one in self._feeds[JOBS]:
-                        if one.namespace == key.name:
-                            self._enqueue(JobKey(*one))
+                    self._enqueue_all(key.name)
+
+    def _hear_job(self, key: JobKey, job: Json, *, gone: bool = False) -> None:
+        try:
+            name = prebuilt_workload(job)
+        except JobError:
+            name = ""
+        if name:
+            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
+        self._queue.put(key)
+
+    def _enqueue_all(self, namespace: str | None = None) -> None:
+        for resource, kind in self._kinds.items():
+            for key in self._feeds[resource]:
+                if namespace in (None, key.namespace):
+                    self._queue.put(JobKey(kind.framework, *key))
 
     def workload(self, workload: Workload, gone: bool) -> None:
-        """A Workload came, changed or went: its job is looked at."""
-        key = WorkloadKey(workload.key)
-        owner = self._owner(workload)
-        if owner is not None:
-            job = JobKey(workload.metadata.namespace, owner.name)
-            _note(self._by_owner, owner.uid, key, gone=gone)
-            _note(self._left.setdefault(job, {}), owner.uid, key, gone=gone)
-            if not self._left[job]:
-                del self._left[job]
-            self._enqueue(job)
-        elif workload.metadata.deletion_timestamp is not None and not gone and not self._is_of_pods(workload):
-            self._enqueue(JobKey(workload.metadata.namespace, f"/{workload.metadata.name}"))
+        """A Workload came, changed or went: its job is reconciled."""
+        key, meta = WorkloadKey(workload.key), workload.metadata
+        for owner in meta.owner_references:
+            framework = self._frameworks.get((owner.api_version, owner.kind))
+            if owner.controller and framework is not None:
+                job = JobKey(framework, meta.namespace, owner.name)
+                _note(self._by_owner, owner.uid, key, gone=gone)
+                _note(self._left.setdefault(job, {}), owner.uid, key, gone=gone)
+                if not self._left[job]:
+                    del self._left[job]
+                self._queue.put(job)
+                break
+        else:
+            if meta.deletion_timestamp is not None and not gone and not self._is_of_pods(workload):
+                self._queue.put(JobKey("", meta.namespace, meta.name))
         for job in self._prebuilt.get(key, ()):
-            self._enqueue(job)
-
-    def _owner(self, workload: Workload) -> OwnerReference | None:
-        """The job that controls it; None for one that nobody does, or a kind that we do not manage."""
-        kind = self._kind
-        api_version = f"{kind.group}/{kind.version}"
-        for owner in workload.metadata.owner_references:
-            if owner.controller and (owner.api_version, owner.kind) == (api_version, kind.kind):
-                return owner
-        return None
+            self._queue.put(job)
 
     def _is_of_pods(self, workload: Workload) -> bool:
         """Whether it is to stay until its plain pods have ended."""
         return self._has_pods and any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
 
-    def _note_prebuilt(self, key: JobKey, job: Json, *, gone: bool = False) -> None:
-        try:
-            name = prebuilt_workload(job)
-        except JobError:
-            return
-        if name:
-            _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
-
-    def _enqueue(self, key: JobKey) -> None:
-        self._looks.put(key)
-
     # -- the work ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        await self._looks.run()
+        await self._queue.run()
 
-    async def _look(self, key: JobKey) -> None:
-        if key.name.startswith("/"):
-            await self._bare(WorkloadKey(f"{key.namespace}{key.name}"))
+    async def _reconcile(self, key: JobKey) -> None:
+        if not key.kind:
+            await self._release_unowned(WorkloadKey(f"{key.namespace}/{key.name}"))
             return
-        entry = self._feeds[JOBS].get(Key(*key))
-        job: Json | None = entry.object if entry is not None else None
+        resource, at = self._resources[key.kind], Key(key.namespace, key.name)
+        kind, entry = self._kinds[resource], self._feeds[resource].get(at)
         uid = entry.uid if entry is not None else ""
-        if entry is not None and self._hands.behind(Key(*key), uid, entry.resource_version):
-            return  # the watch brings what we wrote, and with it the next look
-        await self._orphans(key, uid)
-        if job is None:
-            self._hands.forget(Key(*key))
+        if entry is not None and self._actions.behind(kind, at, uid, entry.resource_version):
+            return  # the watch brings what was written, and with it the next reconciliation
+        await self._finish_orphans(key, kind, uid)
+        if entry is None:
+            self._actions.forget(kind, at)
             return
-        seen = await self._observed(job, uid)
+        job: Json = entry.object
+        seen = await self._observed(kind, job, uid)
         for action in reconcile(seen, self._settings, self._lookups):
-            await self._hands.act(self._kind, job, action)
+            await self._actions.carry_out(kind, job, action)
 
-    async def _observed(self, job: Json, uid: str) -> Observed:
+    async def _observed(self, kind: JobKind, job: Json, uid: str) -> Observed:
         keys = set(self._by_owner.get(uid, ()))
         namespace = job["metadata"].get("namespace", "")
         try:
             if name := prebuilt_workload(job):
                 keys.add(WorkloadKey(f"{namespace}/{name}"))
         except JobError:
-            pass  # the reconciler says so
-        workloads = tuple(seen for one in sorted(keys) if (seen := self._seen(one)) is not None)
+            pass  # the reconciler refuses the job with this very error
+        found = (seen_workload(self._ledger, self._raws, key) for key in sorted(keys))
+        workloads = tuple(workload for workload in found if workload is not None)
         labels = self._feeds[NAMESPACES].get(Key("", namespace))
         gated = 0
         if any(names.ELASTIC_JOB in one.typed.metadata.annotations for one in workloads):
-            gated = await self._hands.gated_pods(job, names.ELASTIC_JOB)
+            gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)
         return Observed(
-            kind=self._kind,
+            kind=kind,
             job=job,
             workloads=workloads,
             namespace_labels=labels.object.metadata.labels if labels is not None else {},
             gated_pods=gated,
         )
 
-    def _seen(self, key: WorkloadKey) -> SeenWorkload | None:
-        kept, raw = self._ledger.get(key), self._raws.of(key)
-        return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
-
-    async def _orphans(self, key: JobKey, uid: str) -> None:
+    async def _finish_orphans(self, key: JobKey, kind: JobKind, uid: str) -> None:
         """Workloads that an earlier job of this name left, as the API server confirms: our watch may lag."""
         if not self._settings.gates.on(_ORPHANS):
             return
-        left = [
-            kept.workload
+        found = (
+            seen_workload(self._ledger, self._raws, workload)
             for owner_uid, keys in self._left.get(key, {}).items()
             if owner_uid != uid
-            for one in keys
-            if (kept := self._ledger.get(one)) is not None
-        ]
-        if not left or await self._lives(key, uid):
+            for workload in keys
+        )
+        left = tuple(workload for workload in found if workload is not None)
+        if not left or await self._exists(key, uid):
             return
-        seen = tuple(found for one in left if (found := self._seen(WorkloadKey(one.key))) is not None)
-        gone = Observed(kind=self._kind, job=None, workloads=seen)
+        gone = Observed(kind=kind, job=None, workloads=left)
         for action in reconcile(gone, self._settings, self._lookups):
-            await self._hands.act(self._kind, {"metadata": {"namespace": key.namespace, "name": key.name}}, action)
+            job = {"metadata": {"namespace": key.namespace, "name": key.name}}
+            await self._actions.carry_out(kind, job, action)
 
-    async def _lives(self, key: JobKey, known_uid: str) -> bool:
+    async def _exists(self, key: JobKey, known_uid: str) -> bool:
         """Whether there is a job of that name which our watch does not show yet."""
+        resource = self._resources[key.kind]
         try:
-            found = await self._client.get(JOBS, key.name, dict[str, Any], namespace=key.namespace)
+            found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
         except NotFoundError:
             return False
         return bool(found["metadata"].get("uid") != known_uid)
 
-    async def _bare(self, key: WorkloadKey) -> None:
-        """Nobody's workload that is being deleted: nothing runs by it, so it may go."""
+    async def _release_unowned(self, key: WorkloadKey) -> None:
+        """A Workload without a job that is being deleted: nothing runs by it, so it may go."""
         kept = self._ledger.get(key)
         if kept is not None and names.RESOURCE_IN_USE in kept.workload.metadata.finalizers:
-            await self._hands.remove_finalizer(key, kept.uid)
+            await self._workloads.remove_finalizer(key, kept.uid)
 
     def is_admitted(self, uid: str) -> bool:
         """Whether the workload of the job of that uid is."""

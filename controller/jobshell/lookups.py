@@ -1,16 +1,17 @@
 """What the reconcilers of jobs and of pods look up, out of what the watches hold; and their settings."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.jobframework.deviceplan import DevicePlan, no_plan
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import api_version
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobshell.watched import JobKinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import FLAVORS, JOBS, POD_CLASSES, WORKLOAD_CLASSES
+from controller.watching.kinds import FLAVORS, POD_CLASSES, WORKLOAD_CLASSES
 from kube.reading.reflector import Key
 from kube.resources import Resource
 
@@ -26,9 +27,10 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
 
 
 def lookups(
-    feeds: Feeds, kinds: Collection[JobKind], is_admitted: Callable[[str], bool], device_plan: DevicePlan = no_plan
+    feeds: Feeds, kinds: JobKinds, is_admitted: Callable[[str], bool], device_plan: DevicePlan = no_plan
 ) -> Lookups:
-    """``kinds``: those of jobs that are queued here. ``is_admitted``: see ``Lookups``."""
+    """``kinds``: those that are queued here. ``is_admitted``: see ``Lookups``."""
+    resources = {(api_version(kind), kind.kind): resource for resource, kind in kinds.items()}
 
     def value(resource: Resource) -> Callable[[str], Any]:
         def look(name: str) -> Any:
@@ -37,13 +39,11 @@ def lookups(
 
         return look
 
-    def is_job_kind(version: str, kind: str) -> bool:
-        return any((version, kind) == (f"{one.group}/{one.version}", one.kind) for one in kinds)
-
     def owner(namespace: str, reference: OwnerReference) -> Json | None:
-        if not is_job_kind(reference.api_version, reference.kind):
+        resource = resources.get((reference.api_version, reference.kind))
+        if resource is None:
             return None
-        entry = feeds[JOBS].get(Key(namespace, reference.name))
+        entry = feeds[resource].get(Key(namespace, reference.name))
         return entry.object if entry is not None and entry.uid == reference.uid else None
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
@@ -53,7 +53,7 @@ def lookups(
         pod_priority=lambda name: None if (found := pods(name)) is None else found.value,
         global_default=lambda: _global_default(feeds),
         owner=owner,
-        is_job_kind=is_job_kind,
+        is_job_kind=lambda version, kind: (version, kind) in resources,
         is_admitted=is_admitted,
         device_plan=device_plan,
     )

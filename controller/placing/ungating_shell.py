@@ -30,13 +30,14 @@ from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.workload import Workload
 from controller.placing.ungating import PlacedPod, Places, places_of, ungated
+from controller.watching.inbox import News
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import DEVICES
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, Change, Changed, Removed
+from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Abandoned, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
@@ -115,11 +116,11 @@ class Ungater:
 
     # -- news --------------------------------------------------------------------------------------------------------
 
-    def hear(self, change: Change[Pod]) -> None:
-        match change:
-            case Added(new=entry) | Changed(new=entry):
+    def hear(self, news: News) -> None:
+        match news.change:
+            case Added(new=entry) | Changed(new=entry) if news.resource == PODS:
                 self._see(entry.object)
-            case Removed(old=entry):
+            case Removed(old=entry) if news.resource == PODS:
                 self._leave(entry.object.key, None)
 
     def workload(self, workload: Workload, _gone: bool) -> None:

@@ -3,19 +3,7 @@
 The rules are the same: in order, stop at the first that fails, reconcile again.
 """
 
-from typing import Literal
-
-from controller.jobframework.actions import (
-    CreateWorkload,
-    DeleteWorkload,
-    EmitEvent,
-    FinishWorkload,
-    ReleaseQuota,
-    RemoveFinalizer,
-    SetPodsReady,
-    SetReclaimable,
-    UpdateWorkload,
-)
+from controller.jobframework.actions import EmitEvent, Refuse, WorkloadAction
 from controller.jobframework.raw import Json
 from controller.objects.meta import Struct
 
@@ -30,7 +18,7 @@ class PatchPod(Struct, frozen=True, kw_only=True):
 class DeletePod(Struct, frozen=True, kw_only=True):
     """Set the condition TerminationTarget (``reason``, ``message``) on the pod's status, then delete it by its uid.
 
-    In this order: the condition is how a later look tells this deletion from a person's.
+    In this order: the condition tells later that the queue deleted the pod, and not a user.
     """
 
     name: str
@@ -39,37 +27,4 @@ class DeletePod(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class SetWaitingForPods(Struct, frozen=True, kw_only=True):
-    """Set the workload's condition WaitingForReplacementPods."""
-
-    name: str
-    uid: str
-    status: Literal["True", "False"]
-    reason: Literal["PodsMissing", "PodsComplete"]
-    message: str
-
-
-class RefusePod(Struct, frozen=True, kw_only=True):
-    """The pod, or its group, cannot be queued: a Warning Event about it, and nothing more until something changes."""
-
-    name: str
-    uid: str
-    reason: str
-    sentence: str
-
-
-PodAction = (
-    CreateWorkload
-    | UpdateWorkload
-    | DeleteWorkload
-    | RemoveFinalizer
-    | FinishWorkload
-    | SetReclaimable
-    | SetPodsReady
-    | ReleaseQuota
-    | EmitEvent
-    | PatchPod
-    | DeletePod
-    | SetWaitingForPods
-    | RefusePod
-)
+PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | Refuse

@@ -6,16 +6,15 @@ from itertools import groupby
 from typing import Any, Final
 
 from controller.engine.conditions import status
-from controller.jobframework.actions import CreateWorkload, EmitEvent
+from controller.jobframework.actions import EmitEvent, Refuse
 from controller.jobframework.podview import TERMINATION_TARGET
 from controller.jobframework.raw import Json
-from controller.jobs.actions_shell import Hands, age_s
+from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import to_json
-from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod
+from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError
-from controller.writing.events import People
 from controller.writing.workloadwrites import Stamped
 from kube.clock import Clock
 from kube.objects import ObjectReference
@@ -27,18 +26,28 @@ _AT_ONCE: Final = 8
 """Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
 
 
-class PodHands:
-    """``carry_out`` raises ActionFailedError and KubeError."""
+class PodActions:
+    """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
-    def __init__(self, writer: Writer, hands: Hands, people: People, clock: Clock) -> None:
+    ``written`` holds our last patches of pods that no watch has shown. Only patches here add to it; the shell, which
+    hears of pods, asks it and forgets pods that are gone.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        workloads: WorkloadActions,
+        tell: Callable[[ObjectReference, str, str, str], None],
+        clock: Clock,
+    ) -> None:
         self._writer = writer
-        self._hands = hands
-        self._people = people
+        self._workloads = workloads
+        self._tell = tell
         self._clock = clock
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        self.echoes = WrittenVersions()
-        self._said: dict[str, tuple[tuple[str, str, str], ...]] = {}
-        """By whom it is about: what was said when it was looked at last."""
+        self._patching = asyncio.Semaphore(_AT_ONCE)
+        self.written = WrittenVersions()
+        self._told: dict[str, tuple[tuple[str, str, str], ...]] = {}
+        """By the uid of what Events are about, those of its last reconciliation: they are not repeated."""
 
     async def carry_out(
         self,
@@ -47,13 +56,13 @@ class PodHands:
         actions: Sequence[PodAction],
         still: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``about``: whom Events are about, and whose namespace it is. ``pods``: by name, as they were seen.
+        """``about``: what Events are about, and whose namespace it is. ``pods``: by name, as they were seen.
 
-        ``still``: whether what was decided holds. Patches of a large gang take a while, and those that are not sent
-        when it does not hold any more are not sent at all.
+        ``still``: whether what was decided holds. Patches of a large gang take a while; those not sent when it ceases
+        to hold are dropped.
         """
-        saying: list[tuple[str, str, str]] = []
-        said = self._said.get(about.uid, ())
+        events: list[tuple[str, str, str]] = []
+        told = self._told.get(about.uid, ())
         for kind, run in groupby(actions, type):
             together = list(run)
             if kind is PatchPod:
@@ -65,27 +74,24 @@ class PodHands:
                     case DeletePod():
                         await self._delete(pods[action.name], action)
                     case EmitEvent(type=type_, reason=reason, message=note):
-                        saying.append((type_, reason, note))
-                    case RefusePod(reason=reason, sentence=note):
-                        saying.append(("Warning", reason, note))
+                        events.append((type_, reason, note))
+                    case Refuse(reason=reason, sentence=note):
+                        events.append(("Warning", reason, note))
                     case PatchPod():
                         raise AssertionError("sent above")
                     case _:
-                        await self._hands.workload(about.namespace, action)
-                        if isinstance(action, CreateWorkload) and pods:
-                            now_s = self._clock.wall()
-                            self._hands.created("Pod", max(age_s(pod, now_s) for pod in pods.values()))
-        for sentence in saying:
-            if sentence not in said:
-                self._people.tell(about, *sentence)
-        self._said[about.uid] = tuple(saying)
+                        await self._workloads.carry_out(action, about.namespace, "Pod", pods.values())
+        for event in events:
+            if event not in told:
+                self._tell(about, *event)
+        self._told[about.uid] = tuple(events)
 
     def forget(self, uid: str) -> None:
-        """The one it was about has gone."""
-        self._said.pop(uid, None)
+        """What Events were about has gone."""
+        self._told.pop(uid, None)
 
     async def _patch(self, about: ObjectReference, pod: Json, action: PatchPod, still: Callable[[], bool]) -> None:
-        async with self._room:
+        async with self._patching:
             if not still():
                 raise ActionFailedError(f"{about.kind} {about.name} has changed meanwhile")
             outcome = await self._writer.put(_write(Verb.MERGE_PATCH, pod, action.body))
@@ -95,24 +101,24 @@ class PodHands:
             case Missing():
                 pass  # the watch says so in a moment
             case Refused(error=error):
-                self._people.tell(about, "Warning", "PodNotChanged", f"Pod {action.name}: {error}")
+                self._tell(about, "Warning", "PodNotChanged", f"Pod {action.name}: {error}")
                 raise ActionFailedError(str(error))
             case _:
                 raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
     async def _delete(self, pod: Json, action: DeletePod) -> None:
-        if not await self._tell_why(pod, action):
+        if not await self._mark(pod, action):
             return
         outcome = await self._writer.put(_write(Verb.DELETE, pod, action.uid))
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
-    async def _tell_why(self, pod: Json, action: DeletePod) -> bool:
-        """The condition that says that the queue deletes it; False where the pod has gone already."""
+    async def _mark(self, pod: Json, action: DeletePod) -> bool:
+        """Set the condition that says that the queue deletes it; False where the pod has gone already."""
         had = [one for one in (pod.get("status") or {}).get("conditions") or [] if isinstance(one, dict)]
         if any(one.get("type") == TERMINATION_TARGET and one.get("status") == "True" for one in had):
             return True
-        told = {
+        condition = {
             "type": TERMINATION_TARGET,
             "status": "True",
             "reason": action.reason,
@@ -123,7 +129,7 @@ class PodHands:
         kept = [one for one in had if one.get("type") != TERMINATION_TARGET]
         body = {
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
-            "status": {"conditions": [*kept, told]},
+            "status": {"conditions": [*kept, condition]},
         }
         outcome = await self._writer.put(_write(Verb.MERGE_PATCH, pod, body, subresource="status"))
         if isinstance(outcome, Missing):
@@ -136,7 +142,7 @@ class PodHands:
     def _note(self, pod: Json, answer: Stamped | None) -> None:
         if answer is not None:
             meta = pod["metadata"]
-            self.echoes.wrote(Key(meta["namespace"], meta["name"]), meta["uid"], answer.metadata.resource_version)
+            self.written.wrote(Key(meta["namespace"], meta["name"]), meta["uid"], answer.metadata.resource_version)
 
 
 def _write(verb: Verb, pod: Json, body: Any, *, subresource: str | None = None) -> Write[Stamped]:

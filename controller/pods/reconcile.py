@@ -24,9 +24,11 @@ from controller.jobframework.actions import (
     EmitEvent,
     FinishReason,
     FinishWorkload,
+    Refuse,
     ReleaseQuota,
     RemoveFinalizer,
     SetReclaimable,
+    SetWaitingForPods,
 )
 from controller.jobframework.context import is_finished, is_going
 from controller.jobframework.deviceplan import Devices
@@ -41,7 +43,7 @@ from controller.objects.meta import find_condition, is_true
 from controller.placing.ungating import Place
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
-from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
+from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.group import Group
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch, unfinalized
 from inventory.api.names import DEVICES
@@ -70,7 +72,7 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> t
     try:
         pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda one: one.age_key))
     except JobError as error:
-        return tuple(_refused(pod, error) for pod in seen.pods[:1])
+        return (_refused(error),)
     if not pods:
         return tuple(_orphaned(seen.workload))
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
@@ -78,18 +80,16 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> t
     try:
         return tuple(_owned(seen, pods, settings, lookups))
     except (JobError, NestingTooDeepError) as error:
-        return (*_held_back(seen, pods), _refused(pods[0], error))
+        return (*_held_back(seen, pods), _refused(error))
 
 
-def _refused(pod: SeenPod, error: Exception) -> RefusePod:
+def _refused(error: Exception) -> Refuse:
     reason = "ErrWorkloadCompose"
     if isinstance(error, compose.PriorityClassMissingError):
         reason = "WorkloadPriorityClassNotFound"
     elif isinstance(error, NestingTooDeepError):
         reason = "JobNestingTooDeep"
-    uid = (pod.raw.get("metadata") or {}).get("uid", "") if isinstance(pod.raw.get("metadata"), dict) else ""
-    name = pod.raw["metadata"].get("name", "") if uid else ""
-    return RefusePod(name=str(name), uid=str(uid), reason=reason, sentence=" ".join(str(error).split()))
+    return Refuse(reason=reason, sentence=" ".join(str(error).split()))
 
 
 def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
@@ -190,7 +190,7 @@ class _Life:
         if self.alone or not late or not is_finished(workload):
             return []
         sentence = f"group {self.group.name} has finished: delete its pods before its name is used again"
-        return [RefusePod(name=late[0].name, uid=late[0].uid, reason="GroupFinished", sentence=sentence)]
+        return [Refuse(reason="GroupFinished", sentence=sentence)]
 
     def _outcome(self) -> tuple[FinishReason, str] | None:
         """How it ended, for good."""

@@ -6,7 +6,7 @@ Only pods with the label that the admission policy puts on them are followed her
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,24 +17,26 @@ from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobshell.watched import seen_workload
 from controller.objects.decode import KUEUE
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.pods.actions import PodAction
-from controller.pods.actions_shell import PodHands
+from controller.pods.actions_shell import PodActions
 from controller.pods.compose import workload_name
 from controller.pods.group import Group
 from controller.pods.reconcile import SeenPods, reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
-from controller.watching.kinds import FLAVORS, JOBS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
+from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Key, Removed
+from kube.resources import Resource
 
 _LARGE: Final = 64
 _PACE_S: Final = 0.0005
@@ -73,8 +75,13 @@ def read_pod(raw: bytes) -> QueuedPod:
     return QueuedPod(msgspec.json.encode(pod), _group_name(pod), "" if owner is None else owner.uid)
 
 
-class PodShell:
-    """``hear``, ``workload`` and ``pod_group`` (Volcano's) take changes; ``run`` works on them until cancelled."""
+class PodController:
+    """``hear``, ``workload`` and ``pod_group`` (Volcano's) take changes; ``run`` works on them until cancelled.
+
+    The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
+    same pods by the uid of what controls them, the job perhaps whose start releases them. Only ``_see`` and ``_leave``
+    write the three, and their sets are never empty.
+    """
 
     def __init__(
         self,
@@ -82,24 +89,25 @@ class PodShell:
         feeds: Feeds,
         ledger: Ledger,
         raws: RawWorkloads,
-        hands: PodHands,
+        actions: PodActions,
         settings: JobSettings,
         lookups: Lookups,
+        job_resources: Collection[Resource],
     ) -> None:
         self._client = client
         self._feeds = feeds
         self._ledger = ledger
         self._raws = raws
-        self._hands = hands
+        self._actions = actions
         self._settings = settings
         self._lookups = lookups
+        self._job_resources = frozenset(job_resources)
         self.pod_groups: PodGroups | None = None
         self._looks: WorkQueue[GroupKey] = WorkQueue("pods", self._look)
         self._groups: dict[GroupKey, set[Key]] = {}
         self._of: dict[Key, GroupKey] = {}
         self._soon: set[GroupKey] = set()
         self._children: dict[str, set[Key]] = {}
-        """Pods by the uid of what controls them: the job whose start lets them go, perhaps."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
 
@@ -114,12 +122,12 @@ class PodShell:
                 self._see(key, entry.object)
             case Removed(key=key, old=entry) if news.resource == QUEUED_PODS:
                 self._leave(key, entry.object)
-                self._hands.forget(entry.uid)
-                self._hands.echoes.forget(key)
+                self._actions.forget(entry.uid)
+                self._actions.written.forget(key)
             case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 for group in self._groups:
                     self._looks.put(group)
-            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource == JOBS:
+            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource in self._job_resources:
                 self._touch_children(entry.uid)
             case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
                 before, after = old.object.metadata, new.object.metadata
@@ -132,7 +140,7 @@ class PodShell:
         """A Workload came, changed or went: the pods it is for are looked at."""
         meta, key = workload.metadata, WorkloadKey(workload.key)
         if gone:
-            self._hands.forget(meta.uid)
+            self._actions.forget(meta.uid)
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._looks.put(GroupKey(meta.namespace, meta.name, ""))
             return
@@ -202,7 +210,7 @@ class PodShell:
             entry = self._feeds[QUEUED_PODS].get(key)
             if entry is None:
                 continue  # its end is on its way to us
-            if self._hands.echoes.behind(key, entry.uid, entry.resource_version):
+            if self._actions.written.behind(key, entry.uid, entry.resource_version):
                 return  # the watch brings what we wrote, and with it the next look
             pods.append(entry.object.seen())
         await self._leftovers(group, {pod.raw["metadata"]["uid"] for pod in pods})
@@ -224,7 +232,7 @@ class PodShell:
         meta = None if namespace is None else namespace.object.metadata
         return SeenPods(
             pods=pods,
-            workload=self._workload(self._key_of(group, pods)),
+            workload=seen_workload(self._ledger, self._raws, self._key_of(group, pods)),
             pod_group=pod_group,
             namespace_labels={} if meta is None else meta.labels,
             namespace_going=meta is not None and meta.deletion_timestamp is not None,
@@ -236,10 +244,6 @@ class PodShell:
             name = workload_name(Group(name="", total=1, minimum=1), pods[0], self._settings.gates)
         return WorkloadKey(f"{group.namespace}/{name}")
 
-    def _workload(self, key: WorkloadKey) -> SeenWorkload | None:
-        kept, raw = self._ledger.get(key), self._raws.of(key)
-        return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)
-
     async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
         def still() -> bool:
             if seen.workload is None:
@@ -248,7 +252,7 @@ class PodShell:
             return kept is not None and _decided_by(kept.workload) == _decided_by(seen.workload.typed)
 
         about = _about(group, seen)
-        await self._hands.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
+        await self._actions.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
 
     async def _leftovers(self, group: GroupKey, uids: set[str]) -> None:
         """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
@@ -257,7 +261,7 @@ class PodShell:
         else:
             keys = set(self._owned.get(group, ()))
         for key in keys:
-            workload = self._workload(key)
+            workload = seen_workload(self._ledger, self._raws, key)
             if workload is None or not _is_left(workload, uids):
                 continue
             seen = SeenPods(pods=(), workload=workload)

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from controller.config.settings import JOB, POD, ControllerConfig
+from controller.config.settings import MANAGED_FRAMEWORKS, POD, ControllerConfig
 from controller.core import Core
 from controller.explain import Explanations
-from controller.jobs.reconcile_shell import read_job
+from controller.jobshell.watched import job_kinds, read_job
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
 from controller.metrics.observing import Counting
@@ -23,7 +23,7 @@ from controller.process.server import Listeners, text, verdict
 from controller.process.term import LEASE, Replica, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import JOBS, QUEUED_PODS, TYPES, WORKLOADS
+from controller.watching.kinds import QUEUED_PODS, TYPES, WORKLOADS
 from controller.watching.readers import RawWorkloads, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
@@ -131,14 +131,15 @@ class Process:
         return [asyncio.create_task(service.run(), name="webhook")]
 
     def _manages_any(self) -> bool:
-        return not self._flags.core_only and bool({JOB, POD} & set(self._config.integrations.frameworks))
+        return not self._flags.core_only and not MANAGED_FRAMEWORKS.isdisjoint(self._config.integrations.frameworks)
 
     def _readers(self) -> dict[Resource, Decode[Any]]:
         readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read
-            ours: dict[str, tuple[Resource, Decode[Any]]] = {JOB: (JOBS, read_job), POD: (QUEUED_PODS, read_pod)}
-            readers |= dict(ours[name] for name in self._config.integrations.frameworks if name in ours)
+            readers |= dict.fromkeys(job_kinds(self._config.integrations.frameworks), read_job)
+            if POD in self._config.integrations.frameworks:
+                readers[QUEUED_PODS] = read_pod
         return readers
 
     def _new_term(self, client: Client) -> Term:

@@ -19,21 +19,23 @@ from controller.failures.gpufailures_shell import FailedGpus
 from controller.failures.nodefailures_shell import FEATURES, LostNodes
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
-from controller.jobs.actions_shell import Hands
-from controller.jobs.reconcile_shell import KINDS, JobShell
+from controller.jobs.actions_shell import JobActions
+from controller.jobs.reconcile_shell import JobController
 from controller.jobshell.lookups import job_settings, lookups
+from controller.jobshell.watched import job_kinds
+from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.placing.gateremovals_shell import GateRemovals
 from controller.placing.planresults_shell import GpuPlans
 from controller.placing.ungating_shell import FEATURE, Ungater
-from controller.pods.actions_shell import PodHands
-from controller.pods.reconcile_shell import PodShell
+from controller.pods.actions_shell import PodActions
+from controller.pods.reconcile_shell import PodController
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, QUEUED_PODS
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS
 from controller.watching.readers import RawWorkloads
 from controller.writing.events import People
 from kube.client import Client, Selection
@@ -77,25 +79,30 @@ class Shells:
         self._people = people
         self._counting = counting
         self._device_plan = device_plan
-        self._hands = Hands(self._client, writer, core, people, self._clock)
-        self._hands.created = counting.created
+        self._workloads = WorkloadActions(
+            core.engine, core.ledger, core.writes, writer, self._clock, created=counting.created
+        )
+        kinds = job_kinds(self._config.integrations.frameworks)
+        self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
         self._workload: list[Callable[[Workload, bool], None]] = [self._forget]
         self._news: list[Callable[[News], None]] = []
 
     def begin(self) -> Iterator[Work]:
         jobs = None
-        if JOBS in self._feeds:
-            jobs = JobShell(
+        if self._job_kinds:
+            jobs = JobController(
                 self._config,
+                self._job_kinds,
                 self._client,
                 self._feeds,
                 self._core.ledger,
                 self._raws,
-                self._hands,
+                JobActions(self._client, self._writer, self._workloads, self._people.tell),
+                self._workloads,
                 own_namespace=self._own_namespace,
             )
             self._workload.append(jobs.workload)
-            self._news.append(partial(_tell_jobs, jobs))
+            self._news.append(jobs.hear)
             yield "jobs", self._after_loading(jobs.run)
             if self._config.engine.gates.on(FEATURE):
                 yield from self._places()
@@ -144,7 +151,7 @@ class Shells:
             device_plan=self._device_plan,
         )
         self._workload.append(ungater.workload)
-        self._news.append(lambda news: ungater.hear(news.change) if news.resource == PODS else None)
+        self._news.append(ungater.hear)
 
         async def run() -> None:
             await self._feeds[PODS].wait_synced()
@@ -187,18 +194,18 @@ class Shells:
         self._news.append(failed.hear)
         return failed
 
-    def _pods(self, jobs: JobShell | None) -> Iterator[Work]:
-        """Plain pods. ``jobs`` is None where Jobs are not queued here: then no pod belongs to one that is."""
-        kinds = () if jobs is None else tuple(KINDS.values())
+    def _pods(self, jobs: JobController | None) -> Iterator[Work]:
+        """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
-        shell = PodShell(
+        shell = PodController(
             self._client,
             self._feeds,
             self._core.ledger,
             self._raws,
-            PodHands(self._writer, self._hands, self._people, self._clock),
+            PodActions(self._writer, self._workloads, self._people.tell, self._clock),
             job_settings(self._config, self._own_namespace),
-            lookups(self._feeds, kinds, is_admitted, self._device_plan),
+            lookups(self._feeds, self._job_kinds, is_admitted, self._device_plan),
+            self._job_kinds,
         )
         groups = PodGroups(self._client, shell.pod_group, clock=self._clock, random=random.random)
         shell.pod_groups = groups
@@ -223,7 +230,3 @@ def _forget_series(counting: Counting, news: News) -> None:
             counting.gone_local_queue(key.namespace, key.name)
         case Removed(key=key) if news.resource == COHORTS:
             counting.gone_cohort(key.name)
-
-
-def _tell_jobs(jobs: JobShell, news: News) -> None:
-    jobs.hear(news.resource, news.change)

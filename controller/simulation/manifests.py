@@ -28,7 +28,7 @@ from controller.objects.queues import (
 )
 from controller.simulation.documents import Document, Json
 from controller.simulation.podgroups import POD, gathered, is_pod_group
-from controller.simulation.submissions import DEFAULT_QUEUE, JOB_KINDS, Composer, Submission, names_queue
+from controller.simulation.submissions import DEFAULT_QUEUE, KINDS_OF_JOBS, Composer, Submission, names_queue
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
@@ -110,7 +110,7 @@ def _placed(document: Document) -> Document:
 def _arrives(document: Document) -> bool:
     if document.kind == "Workload" and document.version.startswith(f"{GROUP}/"):
         return True
-    return (document.version, document.kind) in JOB_KINDS or (document.version, document.kind) == POD
+    return (document.version, document.kind) in KINDS_OF_JOBS or (document.version, document.kind) == POD
 
 
 def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObject]:
@@ -297,4 +297,4 @@ def _lookups(objects: Iterable[KubernetesObject]) -> Lookups:
 
 
 def _job_kinds() -> str:
-    return ", ".join(f"{kind} of {version}" for version, kind in (*JOB_KINDS, POD))
+    return ", ".join(f"{kind} of {version}" for version, kind in (*KINDS_OF_JOBS, POD))

@@ -12,12 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import compose, names
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.owners import is_managed
 from controller.jobframework.raw import JobError, labels, shown, strings
 from controller.jobframework.settings import JobSettings, Lookups
-from controller.jobkinds.batchjob import BatchJob
+from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
@@ -26,7 +26,8 @@ from controller.simulation.podgroups import PodGroups, workload_of
 from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
-JOB_KINDS: Final[Mapping[tuple[str, str], JobKind]] = {("batch/v1", "Job"): BatchJob()}
+KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {(api_version(one), one.kind): one for one in JOB_KINDS}
+"""By ``apiVersion`` and ``kind`` of their objects."""
 DEFAULT_QUEUE: Final = "default"
 
 _TIEBREAK_MAX: Final = 999_999
@@ -95,7 +96,7 @@ class Composer:
         jobs = [self._as_new(one, f"{order:08d}") for one in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
             return None
-        kind = JOB_KINDS.get((given["apiVersion"], given["kind"]))
+        kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))
         if kind is None:
             return workload_of(jobs, self._pod_groups, self._settings, self._lookups)
         body = compose.workload_body(kind, jobs[0], self._settings, self._lookups)

@@ -5,7 +5,6 @@ import pytest
 from hack.rooms import PACKAGES, PAGE, ROOT, TOP, arrows, circles, needed, parents, picture, reached
 
 OPEN: dict[str, list[set[str]]] = {
-    "controller": [{"jobs", "pods"}],
     "controller.engine": [{"claims", "cycle"}],
     "controller.engine.queues": [{"clusterqueue", "lanes", "pending"}],
 }

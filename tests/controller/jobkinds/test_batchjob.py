@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobframework import names
-from controller.jobframework.actions import DeleteWorkload, RefuseJob, StopJob
+from controller.jobframework.actions import DeleteWorkload, Refuse, StopJob
 from controller.jobframework.kind import Outcome
 from controller.jobframework.names import workload_name
 from controller.jobframework.podsets import PodSetInfo, StartConflictError, started_template, template_patch
@@ -85,7 +85,7 @@ def test_what_cannot_be_queued_is_refused_in_one_sentence_and_does_not_run(body:
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     (refusal,) = World(body).next_actions()
-    assert isinstance(refusal, RefuseJob)
+    assert isinstance(refusal, Refuse)
     assert sentence in refusal.sentence
     body["spec"]["suspend"] = False
     assert isinstance(World(body).next_actions()[0], StopJob)
@@ -96,7 +96,7 @@ def test_a_maximum_execution_time_is_a_number_of_seconds(value: str) -> None:
     body = job()
     body["metadata"]["labels"][names.MAX_EXEC_TIME] = value
     (refusal,) = World(body).next_actions()
-    assert isinstance(refusal, RefuseJob)
+    assert isinstance(refusal, Refuse)
     assert names.MAX_EXEC_TIME in refusal.sentence
 
 

@@ -13,7 +13,7 @@ from controller.jobframework.actions import (
     DeleteWorkload,
     EmitEvent,
     FinishWorkload,
-    RefuseJob,
+    Refuse,
     ReleaseQuota,
     RemoveFinalizer,
     SetPodsReady,
@@ -200,7 +200,7 @@ class World:
             case EmitEvent(reason=reason, message=message):
                 assert message
                 self.events.append((reason, message))
-            case RefuseJob(sentence=sentence):
+            case Refuse(sentence=sentence):
                 self.refusals.append(sentence)
 
     def _create(self, body: Json) -> None:

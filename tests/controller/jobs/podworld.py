@@ -15,10 +15,12 @@ from controller.jobframework.actions import (
     DeleteWorkload,
     EmitEvent,
     FinishWorkload,
+    Refuse,
     ReleaseQuota,
     RemoveFinalizer,
     SetPodsReady,
     SetReclaimable,
+    SetWaitingForPods,
     UpdateWorkload,
 )
 from controller.jobframework.podsets import SeenWorkload
@@ -33,7 +35,7 @@ from controller.jobframework.podview import (
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import to_json
-from controller.pods.actions import DeletePod, PatchPod, PodAction, RefusePod, SetWaitingForPods
+from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.reconcile import SeenPods, reconcile_pods
 from tests.controller.jobs.model import ConflictError, InvalidError, lookups
 
@@ -165,7 +167,7 @@ class PodWorld:
                 self.condition(name, "Admitted", "False", "NoReservation")
             case EmitEvent(reason=reason, message=message):
                 self.events.append((reason, message))
-            case RefusePod(sentence=sentence):
+            case Refuse(sentence=sentence):
                 self.refusals.append(sentence)
 
     def patch_pod(self, name: str, body: Json) -> None:

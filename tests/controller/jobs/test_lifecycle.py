@@ -9,7 +9,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import (
     FinishWorkload,
-    RefuseJob,
+    Refuse,
     ReleaseQuota,
     RemoveFinalizer,
     SetPodsReady,
@@ -394,7 +394,7 @@ def test_a_class_that_does_not_exist_is_told_and_changes_nothing() -> None:
     world = queued(meta={"labels": {names.QUEUE_NAME: "q", names.PRIORITY_CLASS: "low"}})
     relabel(world, priority_class="none")
     (refusal,) = world.next_actions()
-    assert isinstance(refusal, RefuseJob)
+    assert isinstance(refusal, Refuse)
     assert (refusal.reason, "'none'" in refusal.sentence) == ("WorkloadPriorityClassNotFound", True)
     assert world.workloads[world.only]["spec"]["priority"] == 10
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.jobframework import names
-from controller.jobframework.actions import RefuseJob, StartJob, StopJob
+from controller.jobframework.actions import Refuse, StartJob, StopJob
 from controller.jobframework.raw import Json
 from inventory.api.names import FULL_PARALLELISM
 from tests.controller.jobs.model import ConflictError, InvalidError, World, job
@@ -71,7 +71,7 @@ def test_nothing_that_stands_in_a_job_throws(
     holder[("", *path)[-1]] = junk
     world.job = body if path else {"junk": junk}
     for action in world.next_actions():
-        assert not isinstance(action, RefuseJob) or (action.sentence and "\n" not in action.sentence)
+        assert not isinstance(action, Refuse) or (action.sentence and "\n" not in action.sentence)
 
 
 class Life(RuleBasedStateMachine):

@@ -6,7 +6,7 @@ import pytest
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
-from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, RefuseJob, StopJob, UngatePods
+from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, Refuse, StopJob, UngatePods
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import OwnerReference
@@ -147,7 +147,7 @@ def test_a_prebuilt_workload_of_another_job_is_not_taken() -> None:
     world.workloads["made"]["metadata"]["ownerReferences"] = [{"uid": "other", "controller": True, "kind": "Job"}]
     (stop, refusal) = world.next_actions()
     assert isinstance(stop, StopJob)
-    assert isinstance(refusal, RefuseJob)
+    assert isinstance(refusal, Refuse)
     assert "belongs to another job" in refusal.sentence
     world.settle()
     assert world.live() == ["made"]

@@ -13,6 +13,8 @@ from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.ungating_shell import Ungater
+from controller.watching.inbox import News
+from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import DEVICES
@@ -107,7 +109,7 @@ class World:
         else:
             new = self.shown[name] = _pod(name, state, ranked=self.ranked)
             change = Added(key, _entry(new)) if old is None else Changed(key, _entry(old), _entry(new))
-        self.ungater.hear(change)
+        self.ungater.hear(News(PODS, change))
 
     async def answer(self, salt: int) -> None:
         """Written; or refused for nothing; or written with its answer lost, and refused the second time."""

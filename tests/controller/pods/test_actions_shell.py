@@ -5,11 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from controller.jobs.actions_shell import Hands
+from controller.jobshell.workloadactions import WorkloadActions
 from controller.pods.actions import DeletePod, PatchPod
-from controller.pods.actions_shell import PodHands
+from controller.pods.actions_shell import PodActions
 from controller.watching.workqueue import ActionFailedError
-from controller.writing.events import People
 from controller.writing.workloadwrites import Stamped, Version
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from kube.objects import ObjectReference
@@ -45,8 +44,8 @@ class Answers:
         await asyncio.sleep(0)
         return write
 
-    def hands(self) -> PodHands:
-        return PodHands(cast(Writer, self), cast(Hands, None), cast(People, self), VirtualClock())
+    def actions(self) -> PodActions:
+        return PodActions(cast(Writer, self), cast(WorkloadActions, None), self.tell, VirtualClock())
 
 
 def pods(count: int, **status: Any) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def patches(count: int) -> list[PatchPod]:
 
 async def test_what_is_not_sent_when_the_decision_holds_no_more_is_not_sent_at_all() -> None:
     server, holds = Answers(), True
-    work = asyncio.create_task(server.hands().carry_out(ABOUT, pods(30), patches(30), lambda: holds))
+    work = asyncio.create_task(server.actions().carry_out(ABOUT, pods(30), patches(30), lambda: holds))
     await server.answer(DONE)
     holds = False
     sent = 1
@@ -81,7 +80,7 @@ async def test_what_is_not_sent_when_the_decision_holds_no_more_is_not_sent_at_a
 
 async def test_one_pod_that_fails_keeps_none_of_the_others_from_being_sent() -> None:
     server = Answers()
-    hands = server.hands()
+    hands = server.actions()
     work = asyncio.create_task(hands.carry_out(ABOUT, pods(20), patches(20)))
     await server.answer(Refused(InvalidError("no")))
     for _ in range(18):
@@ -90,15 +89,15 @@ async def test_one_pod_that_fails_keeps_none_of_the_others_from_being_sent() -> 
     with pytest.raises(ActionFailedError, match="no"):
         await work
     assert server.told == ["PodNotChanged"]
-    assert hands.echoes.behind(Key("team", "p1"), "u1", "6")
-    assert not hands.echoes.behind(Key("team", "p0"), "u0", "1"), "nothing was written to it"
+    assert hands.written.behind(Key("team", "p1"), "u1", "6")
+    assert not hands.written.behind(Key("team", "p0"), "u0", "1"), "nothing was written to it"
 
 
 async def test_a_pod_is_told_why_before_it_is_deleted_by_its_uid() -> None:
     server = Answers()
     ready = {"type": "Ready", "status": "True"}
     action = DeletePod(name="p0", uid="u0", reason="Why", message="because")
-    work = asyncio.create_task(server.hands().carry_out(ABOUT, pods(1, conditions=[ready]), [action]))
+    work = asyncio.create_task(server.actions().carry_out(ABOUT, pods(1, conditions=[ready]), [action]))
     first = await server.answer(DONE)
     assert (first.verb, first.subresource) == (Verb.MERGE_PATCH, "status")
     assert first.body["status"]["conditions"][0] == ready
@@ -113,10 +112,10 @@ async def test_a_pod_that_was_told_is_not_told_twice_and_one_that_changed_is_loo
     server = Answers()
     told = {"type": "TerminationTarget", "status": "True"}
     action = DeletePod(name="p0", uid="u0", reason="Why", message="because")
-    work = asyncio.create_task(server.hands().carry_out(ABOUT, pods(1, conditions=[told]), [action]))
+    work = asyncio.create_task(server.actions().carry_out(ABOUT, pods(1, conditions=[told]), [action]))
     assert (await server.answer(Written(None))).verb is Verb.DELETE
     await work
-    work = asyncio.create_task(server.hands().carry_out(ABOUT, pods(1), [action]))
+    work = asyncio.create_task(server.actions().carry_out(ABOUT, pods(1), [action]))
     await server.answer(Conflicted(ConflictError("not now")))
     with pytest.raises(ActionFailedError):
         await work

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from controller.jobframework.actions import Refuse
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GROUP_TOTAL, INDEX_OFFSET, POD_INDEX, POD_INDEX_LABEL, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
-from controller.pods.actions import RefusePod
 from controller.pods.reconcile import SeenPods, reconcile_pods
 from controller.pods.roles import role
 from tests.controller.jobs.model import lookups
@@ -60,7 +60,7 @@ def test_nothing_that_stands_in_a_pod_throws(path: tuple[Any, ...], junk: Any, *
         workload=SeenWorkload.of(copy.deepcopy(world.workload)),
     )
     for action in reconcile_pods(seen, JobSettings(), lookups()):
-        assert not isinstance(action, RefusePod) or (action.sentence and "\n" not in action.sentence)
+        assert not isinstance(action, Refuse) or (action.sentence and "\n" not in action.sentence)
 
 
 @settings(max_examples=60, deadline=None)

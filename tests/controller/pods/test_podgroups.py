@@ -4,9 +4,9 @@ import pytest
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
+from controller.jobframework.actions import Refuse
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, RETRIABLE, SERVING, SeenPod
 from controller.jobframework.settings import JobSettings
-from controller.pods.actions import RefusePod
 from controller.pods.group import Group, excess
 from tests.controller.jobs.model import lookups
 from tests.controller.jobs.podworld import PodWorld, group, member, pod, running_group
@@ -274,5 +274,5 @@ class TestGroup:
         }
         world.workloads["g"] = raw
         (refused,) = world.next_actions()
-        assert isinstance(refused, RefusePod)
+        assert isinstance(refused, Refuse)
         assert refused.sentence == "group 'g': workload g belongs to a job"

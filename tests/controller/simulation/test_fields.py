@@ -11,7 +11,7 @@ from controller.objects.decode import KINDS
 from controller.simulation.documents import InputError, documents, unknown
 from controller.simulation.fields import unknown_fields
 from controller.simulation.podgroups import POD
-from controller.simulation.submissions import JOB_KINDS
+from controller.simulation.submissions import KINDS_OF_JOBS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 META = {
@@ -43,7 +43,7 @@ META = {
         }
     ],
 }
-READ = sorted({*KINDS, *JOB_KINDS, POD, *((OLD, kind) for version, kind in KINDS if version == HUB)})
+READ = sorted({*KINDS, *KINDS_OF_JOBS, POD, *((OLD, kind) for version, kind in KINDS if version == HUB)})
 
 
 def told(text: str) -> list[str]:

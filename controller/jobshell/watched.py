@@ -1,0 +1,39 @@
+"""Jobs and their Workloads as the watches hold them: both as JSON, because their templates must come back whole."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from controller.engine.model.resources import WorkloadKey
+from controller.jobframework.kind import JobKind
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.raw import Json
+from controller.jobkinds.table import JOB_KINDS
+from controller.watching.ledger import Ledger
+from controller.watching.readers import RawWorkloads
+from kube.resources import Resource
+
+JobKinds = Mapping[Resource, JobKind]
+"""Kinds of jobs by the resource of their objects."""
+
+
+def resource_of(kind: JobKind) -> Resource:
+    return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
+
+
+def job_kinds(frameworks: Collection[str]) -> JobKinds:
+    """Those of the table that the configuration names."""
+    return {resource_of(kind): kind for kind in JOB_KINDS if kind.framework in frameworks}
+
+
+def read_job(raw: bytes) -> Json:
+    """A job as JSON, less the record of field managers: it is never read, and most of what a job's text holds."""
+    job: Json = msgspec.json.decode(raw)
+    job.get("metadata", {}).pop("managedFields", None)
+    return job
+
+
+def seen_workload(ledger: Ledger, raws: RawWorkloads, key: WorkloadKey) -> SeenWorkload | None:
+    """The newest state known, with the JSON of its metadata and spec."""
+    kept, raw = ledger.get(key), raws.of(key)
+    return None if kept is None or raw is None else SeenWorkload(typed=kept.workload, raw=raw)

@@ -18,7 +18,7 @@ from controller.explain import explained, queue_shown, waiting
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
-from controller.simulation.waiting import out_of_reach, why
+from controller.simulation.waiting import blocked, why
 from controller.watching.feeds import ORDER
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.watching.readers import reader
@@ -91,7 +91,7 @@ class Offline:
 
     def blocked(self, workload: Workload) -> tuple[str, str] | None:
         """What keeps it from being tried at all: its queue is stopped, leads nowhere, ..."""
-        found = out_of_reach(self.engine, workload)
+        found = blocked(self.engine, workload)
         return None if found is None else (str(found.reason), found.message)
 
     def why(self, workload: Workload) -> tuple[str, str]:

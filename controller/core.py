@@ -1,6 +1,7 @@
-"""One term of leadership: news from the watches into the engine, its decisions onto the API server.
+"""One term of leadership: changes from the watches into the engine, its decisions to the API server.
 
-    watches -> Inbox -> Core.run -> Engine.put | cycle -> Carrier, Lives, Waiting, QueueStatuses -> Writer
+    watches -> Inbox -> Core.run -> Engine.put, Engine.cycle -> DecisionWriter, PendingConditions -> Writer
+                                    LifecycleController, QueueStatuses, Finalizers, WorkloadRetention -> Writer
 
 A term begins with an empty engine and takes everything from the objects. All of it runs in one task and never blocks
 for long: after a slice of work it pauses, so that answers, renewals of the lease and probes get their turn.
@@ -19,22 +20,22 @@ from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.heldback import gates_of
+from controller.lifecycle.blocked import gates_of
 from controller.lifecycle.lifecycle import Step
-from controller.lifecycle.lifecycle_shell import Lives
-from controller.lifecycle.pendingconditions_shell import Waiting
-from controller.objects.meta import KubernetesObject, is_true
+from controller.lifecycle.lifecycle_shell import LifecycleController
+from controller.lifecycle.pendingconditions_shell import PendingConditions
+from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
 from controller.watching.inbox import Inbox, News
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.watching.ledger import Ledger
-from controller.writing.decisioncarrier import Carrier
+from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
 from controller.writing.finalizers import Finalizers
 from controller.writing.pace import Pace
 from controller.writing.queuestatus import QueueStatuses
-from controller.writing.retention import Retaining
+from controller.writing.retention import WorkloadRetention
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import Clock
@@ -45,11 +46,11 @@ from kube.writing.writer import Writer
 log = logging.getLogger(__name__)
 
 _SLICE: Final = 64
-"""News that are taken in without a pause."""
+"""So many changes are taken in without a pause."""
 _SLICE_S: Final = 0.02
 """How long cycles go on without a pause."""
 _AHEAD: Final = 16
-"""Writes that may wait while more is decided: a decision made later knows more, and counts who came meanwhile."""
+"""Writes that may wait while more is decided: a decision made later knows of the workloads that came meanwhile."""
 _CHECK_S: Final = 300.0
 """How often all sums are recomputed."""
 _PAUSE_S: Final = 0.001
@@ -58,24 +59,34 @@ _LONGEST_S: Final = 30.0
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 
 
-class Watcher(Protocol):
-    """Who counts and tells people what happens. Must not block or raise."""
+class Observer(Protocol):
+    """Counts what happens and publishes Events. Must not block or raise."""
 
     def cycled(self, decisions: Decisions, seconds: float) -> None: ...
     def carried_out(self, decision: Decision, after: Workload) -> None: ...
     def stepped(self, step: Step) -> None: ...
-    def seen(self, before: Workload | None, after: Workload) -> None: ...
+    def changed(self, before: Workload | None, after: Workload) -> None: ...
     def events(self, events: tuple[Event, ...]) -> None: ...
     def drifted(self, why: str, *, sound: bool) -> None:
         """Sums differed from their parts and were made anew. ``sound``: now they agree."""
 
 
-class Core:
-    """``engine`` and ``ledger`` are for reading. ``on_workload`` hears of every Workload that came, changed or went,
-    and whether it went; ``on_news`` of every change of all other kinds. Both after the engine. ``known``: all objects
-    that the watches show now, those that others need first.
+class Listener(Protocol):
+    """Hears of changes after the engine has taken them in. Must not block or raise."""
 
-    ``loaded`` is set once everything there was at the start has been taken in.
+    def on_workload(self, workload: Workload, gone: bool) -> None:
+        """A Workload came or changed, by the watch or by a write of ours; or it is ``gone``."""
+
+    def on_news(self, news: News) -> None:
+        """An object of another kind came, changed or went."""
+
+
+class Core:
+    """``ledger`` is empty. ``known``: all objects that the watches show now, those first that others need.
+
+    ``engine`` and ``ledger`` are for reading. The core alone puts objects into the engine and makes its cycles; it and
+    its WorkloadWrites alone write the ledger. The two agree: each new state in the ledger is put into the engine in the
+    same call (``_changed``, ``_gone``). ``loaded`` is set once everything there was at the start has been taken in.
     """
 
     def __init__(
@@ -85,53 +96,59 @@ class Core:
         writer: Writer,
         *,
         clock: Clock,
-        watcher: Watcher,
+        observer: Observer,
         pace: Pace,
+        ledger: Ledger,
+        known: Callable[[], Iterable[News]],
     ) -> None:
         self.engine = Engine(config.engine)
-        self.ledger = Ledger()
+        self.ledger = ledger
         self.inbox = Inbox(clock, batch_s=lambda: pace.batch_s(config.batch_events_s, clock.wall()))
         self.writes = WorkloadWrites(
             client, writer, self.ledger, changed=self._changed, gone=self._gone, freed=self._freed
         )
         self._clock = clock
         self._writer = writer
-        self._watcher = watcher
-        self.on_workload: Callable[[Workload, bool], None] = lambda _workload, _gone: None
-        self.on_news: Callable[[News], None] = lambda _news: None
-        self.known: Callable[[], Iterable[News]] = tuple
-        self._alarms: list[tuple[float, int, Callable[[], None]]] = []
-        self._alarm = 0
-        self.carrier = Carrier(
+        self._observer = observer
+        self._known = known
+        self._listeners: list[Listener] = []
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        """A heap of what is to be called later: when, a number that breaks ties, and what."""
+        self._call_number = 0
+        self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
             self.writes,
-            watcher,
+            observer,
             now=clock.wall,
             later=self._later,
             hold_s=lambda: pace.hold_s(config.hold_evictions_s, clock.wall()),
         )
-        self.lives = Lives(config, self.engine, self.ledger, self.writes, stepped=watcher.stepped)
-        self.waiting = Waiting(
+        self.lifecycle = LifecycleController(config, self.engine, self.ledger, self.writes, stepped=observer.stepped)
+        self.pending_conditions = PendingConditions(
             self.engine,
             self.ledger,
             self.writes,
             config.pending_reports,
             pace=pace,
             backlog=self._backlog,
-            tell=watcher.events,
+            publish=observer.events,
         )
         self.statuses = QueueStatuses(self.engine, writer.put, pace=pace, backlog=self._backlog)
         self.finalizers = Finalizers(self.engine, writer.put)
-        self.retaining = Retaining(config.retention, self.ledger, writer.put)
+        self.retention = WorkloadRetention(config.retention, self.ledger, writer.put)
         self._sampling_s = (
             config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
         )
         self._sample_s = 0.0
         self._check_s = clock.wall() + _CHECK_S
         self.loaded = asyncio.Event()
-        self._look: dict[WorkloadKey, None] = {}
-        """Workloads whose next step is to be asked for, in order: the same news lead to the same writes."""
+        self._to_reconcile: dict[WorkloadKey, None] = {}
+        """Workloads that may have a next step, in order: the same changes lead to the same writes."""
+
+    def subscribe(self, listener: Listener) -> None:
+        """Before ``run``: a listener hears of all changes."""
+        self._listeners.append(listener)
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
@@ -139,10 +156,7 @@ class Core:
         """Work until cancelled."""
         try:
             while True:
-                worked = self._take_in()
-                worked |= self._decide()
-                self._see_to_times()
-                if worked:
+                if self.step():
                     await asyncio.sleep(_PAUSE_S)
                 else:
                     await self.inbox.gather(self._idle_s())
@@ -150,13 +164,13 @@ class Core:
             self.writes.close()
 
     def step(self) -> bool:
-        """One round without waiting, for tests. Whether there is more to do at once."""
+        """One round without waiting. Whether there is more to do at once."""
         worked = self._take_in() | self._decide()
-        self._see_to_times()
+        self._do_what_is_due()
         return worked
 
     def _take_in(self) -> bool:
-        """News, then the steps of the workloads they are about. Whether more has come meanwhile."""
+        """Changes, then the steps of the workloads that they are about. Whether more has come meanwhile."""
         now_s = self._clock.wall()
         for news in self.inbox.take(_SLICE):
             try:
@@ -166,16 +180,16 @@ class Core:
                 # in by half: the sums are looked at before anything more is decided.
                 log.exception("%s %s could not be taken in", news.resource.kind, news.change)
                 self._check_s = now_s
-        looked, self._look = self._look, {}
-        for key in looked:
-            if not self.carrier.free(key):
-                self.lives.look(key, now_s)
+        keys, self._to_reconcile = self._to_reconcile, {}
+        for key in keys:
+            if not self.decisions.resume(key):
+                self.lifecycle.reconcile(key, now_s)
         return len(self.inbox) > 0
 
     def _decide(self) -> bool:
         """Cycles for one slice. Whether there is more to decide now."""
         if len(self.inbox) > 0:
-            return False  # everything that is known goes in first: that is one decision less to regret
+            return False  # everything that is known goes in first, so that fewer decisions are taken back
         self._check(self._clock.wall())
         self.loaded.set()
         engine, started_s = self.engine, self._clock.monotonic()
@@ -186,26 +200,26 @@ class Core:
             begun_s = self._clock.monotonic()
             decisions = engine.cycle(now_s)
             ended_s = self._clock.monotonic()
-            self._watcher.cycled(decisions, ended_s - begun_s)
+            self._observer.cycled(decisions, ended_s - begun_s)
             for decision in decisions.made:
                 if isinstance(decision, Pending):
-                    self.waiting.decided(decision, now_s)
+                    self.pending_conditions.decided(decision, now_s)
                 else:
-                    self.carrier.carry_out(decision)
+                    self.decisions.submit(decision)
             if ended_s - started_s > _SLICE_S:
                 return True
         return False
 
-    def _see_to_times(self) -> None:
+    def _do_what_is_due(self) -> None:
         now_s = self._clock.wall()
-        while self._alarms and self._alarms[0][0] <= now_s:
-            heapq.heappop(self._alarms)[2]()
+        while self._calls and self._calls[0][0] <= now_s:
+            heapq.heappop(self._calls)[2]()
             self.inbox.wake()  # it may have changed what there is to decide
-        self.lives.look_due(now_s)
+        self.lifecycle.reconcile_due(now_s)
         self._sample(now_s)
-        self.waiting.write(now_s)
+        self.pending_conditions.write(now_s)
         self.statuses.write(now_s)
-        self.retaining.delete(now_s)
+        self.retention.delete(now_s)
         if self.finalizers.waiting:
             self.finalizers.release()
 
@@ -215,9 +229,9 @@ class Core:
             self.statuses.sampled(self.engine.sample_usage(now_s))
 
     def _check(self, now_s: float) -> None:
-        """A sum that has drifted is a bug, and nothing more is decided by it: all of them are made anew.
+        """A sum that has drifted is a bug, and nothing more is decided by it: all sums are made anew.
 
-        The inbox is empty: what the watches show has been heard, and no older state of it is to come.
+        The inbox is empty: everything that the watches show has been taken in, and no older state of it is to come.
         """
         if now_s < self._check_s:
             return
@@ -237,27 +251,27 @@ class Core:
         except Exception:
             sound = False
             log.exception("the engine's sums differ from their parts still")
-        self._look |= dict.fromkeys(self.ledger)
-        self._watcher.drifted(why, sound=sound)
+        self._to_reconcile |= dict.fromkeys(self.ledger)
+        self._observer.drifted(why, sound=sound)
 
     def _objects(self) -> Iterator[KubernetesObject]:
-        """All of them, and of Workloads the newest state: a write of ours may be ahead of the watch."""
-        for news in self.known():
+        """All that the engine decides by; of Workloads the newest state, for our writes may be ahead of the watch."""
+        for news in self._known():
             if news.resource in TYPES and news.resource is not WORKLOADS and isinstance(news.change, Added):
                 yield news.change.new.object
         for kept in self.ledger.values():
             yield kept.workload
 
     def _idle_s(self) -> float:
-        """Until something is to be done for the time alone."""
+        """Seconds until something is due."""
         now_s = self._clock.wall()
         times = [
             self.engine.next_wakeup_s(),
-            self.lives.next_due_s(),
-            self.waiting.next_due_s(now_s),
+            self.lifecycle.next_due_s(),
+            self.pending_conditions.next_due_s(now_s),
             self.statuses.next_due_s(now_s),
-            self.retaining.next_due_s(),
-            self._alarms[0][0] if self._alarms else None,
+            self.retention.next_due_s(),
+            self._calls[0][0] if self._calls else None,
             self._sample_s if self._sampling_s is not None else None,
         ]
         soonest_s = min((one for one in times if one is not None), default=now_s + _LONGEST_S)
@@ -270,7 +284,8 @@ class Core:
         if resource in TYPES:
             self._take(resource, change, now_s)
         if resource is not WORKLOADS:
-            self.on_news(news)
+            for listener in self._listeners:
+                listener.on_news(news)
 
     def _take(self, resource: Resource, change: Change[Any], now_s: float) -> None:
         match change:
@@ -296,16 +311,16 @@ class Core:
         if resource in FINALIZED:
             self.finalizers.observed(resource, given)
         if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
-            self._look |= dict.fromkeys(self._concerned(given))
+            self._to_reconcile |= dict.fromkeys(self._affected_by(given))
 
-    def _concerned(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
+    def _affected_by(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
         """Workloads whose next step may depend on the queue."""
         match given:
             case ClusterQueue():
                 name = given.metadata.name
                 for kept in self.ledger.values():
                     admission = kept.workload.status.admission
-                    if (admission is not None and admission.cluster_queue == name) or _held_back(kept.workload):
+                    if (admission is not None and admission.cluster_queue == name) or _on_hold(kept.workload):
                         yield WorkloadKey(kept.workload.key)
             case LocalQueue():
                 where = (given.metadata.namespace, given.metadata.name)
@@ -323,28 +338,28 @@ class Core:
             self._changed(before, workload)
 
     def _changed(self, before: Workload | None, workload: Workload) -> None:
-        """The ledger holds a new state: by the watch, or by a write of ours."""
-        self._watcher.seen(before, workload)
+        """The ledger has a new state of the workload, by the watch or by a write of ours; the engine gets it here."""
+        self._observer.changed(before, workload)
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         try:
             self.engine.put(workload, now_s)
         except Exception:
             log.exception("workload %s could not be taken in", key)
             self._check_s = now_s
-        self.retaining.observed(workload)
-        self.on_workload(workload, False)
+        self.retention.observed(workload)
+        self._tell_listeners(workload, gone=False)
         gates = self.engine.state.config.gates
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
-            self._watcher.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
+            self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
         where = standing(workload, self.engine.state.config)
         if where in (WorkloadPhase.PENDING, WorkloadPhase.HELD_BACK):
-            self.waiting.arrived(workload, now_s)
+            self.pending_conditions.arrived(workload, now_s)
         else:
-            self.waiting.forget(key)
+            self.pending_conditions.forget(key)
         if where is WorkloadPhase.FINISHED:
-            self.lives.forget(key)
+            self.lifecycle.forget(key)
         else:
-            self._look[key] = None
+            self._to_reconcile[key] = None
         self.inbox.wake()
 
     def _gone(self, key: WorkloadKey, uid: str) -> None:
@@ -353,18 +368,22 @@ class Core:
             return
         namespace, _, name = key.partition("/")
         self.engine.drop(Workload, namespace, name, self._clock.wall())
-        self.waiting.forget(key)
-        self.lives.forget(key)
-        self.on_workload(kept.workload, True)
+        self.pending_conditions.forget(key)
+        self.lifecycle.forget(key)
+        self._tell_listeners(kept.workload, gone=True)
         self.inbox.wake()
 
     def _freed(self, key: WorkloadKey, result: Result) -> None:
-        """A write of the workload has ended. What was refused is not asked for again at once."""
+        """A write of the workload has ended. A step that was refused is not taken again at once."""
         if result is Result.REFUSED:
-            self.carrier.free(key)
+            self.decisions.resume(key)
         else:
-            self._look[key] = None
+            self._to_reconcile[key] = None
         self.inbox.wake()
+
+    def _tell_listeners(self, workload: Workload, *, gone: bool) -> None:
+        for listener in self._listeners:
+            listener.on_workload(workload, gone)
 
     # -- what the parts share ----------------------------------------------------------------------------------------
 
@@ -372,15 +391,11 @@ class Core:
         return self._writer.pending
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._alarm += 1
-        heapq.heappush(self._alarms, (self._clock.wall() + seconds, self._alarm, call))
+        self._call_number += 1
+        heapq.heappush(self._calls, (self._clock.wall() + seconds, self._call_number, call))
         self.inbox.wake()
 
 
-def _held_back(workload: Workload) -> bool:
-    """It may be waiting for its queue to open again."""
+def _on_hold(workload: Workload) -> bool:
+    """Whether it is on hold: it may wait for its queue to be started again."""
     return any(one.type == reasons.REQUEUED and one.status == "False" for one in workload.status.conditions)
-
-
-def is_admitted(workload: Workload) -> bool:
-    return is_true(workload.status.conditions, reasons.ADMITTED)

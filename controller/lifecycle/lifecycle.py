@@ -16,8 +16,11 @@ from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Event
 from controller.engine.conditions.evictionstatus import deactivation_target, evicted
 from controller.engine.conditions.reasons import EventType
+from controller.engine.conditions.status import checks_for
+from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
-from controller.engine.model.resources import WorkloadKey
+from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.engine.state.intake import local_queue_of
 from controller.objects.meta import Condition, epoch_s, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import AdmissionCheckState, RequeueState, Workload
@@ -30,13 +33,13 @@ DEACTIVATED = "Deactivated"
 REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
 MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 
-# Spreads workloads that failed together by a ten-thousandth of their wait, as the peer does, but without a dice: the
-# same workload in the same round waits the same time.
+# Spreads workloads that failed together by a ten-thousandth of their wait, as Kueue does, but by a hash in place of a
+# random number: the same workload in the same round waits the same time.
 _JITTER = 0.0001
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the workload's queues say. ``checks`` are the admission checks that hold for its flavors."""
+class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors."""
 
     cluster_queue_stop: StopPolicy = "None"
     local_queue_stop: StopPolicy = "None"
@@ -51,15 +54,36 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     deactivate: bool = False
 
 
-def step(workload: Workload, around: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+def step(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
     """The next thing to write about a workload; None when all is as it should be."""
     if is_true(workload.status.conditions, reasons.FINISHED):
         return None
-    for rule in (_deactivation, _return, _checks, _stops, _pods_ready, _execution_time, _admission):
-        found = rule(workload, around, config, now_s)
+    for rule in (_deactivation, _requeue, _checks, _stops, _pods_ready, _execution_time, _admission):
+        found = rule(workload, queues, config, now_s)
         if found is not None:
             return found
     return None
+
+
+def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
+    """Those of the ClusterQueue that it holds quota of, else of the one that its LocalQueue leads to."""
+    cluster = engine.state.cluster
+    local = cluster.local_queues.get(local_queue_of(workload))
+    admission = workload.status.admission
+    name = admission.cluster_queue if admission is not None else local.spec.cluster_queue if local is not None else ""
+    queue = cluster.queues.get(ClusterQueueName(name))
+    checks: tuple[str, ...] = ()
+    if queue is not None and admission is not None:
+        flavors = {FlavorName(flavor) for one in admission.pod_set_assignments for flavor in one.flavors.values()}
+        checks = checks_for(queue.object, flavors)
+    elif admission is not None:
+        # Its ClusterQueue is gone: what it asked for stays as it is.
+        checks = tuple(state.name for state in workload.status.admission_checks)
+    return QueuePolicies(
+        cluster_queue_stop="None" if queue is None else queue.policies.stop,
+        local_queue_stop="None" if local is None else local.spec.stop_policy or "None",
+        checks=checks,
+    )
 
 
 def due_s(workload: Workload, config: EngineConfig) -> float | None:
@@ -85,7 +109,7 @@ def backoff_s(key: WorkloadKey, count: int, rules: WaitForPodsReady) -> float:
 # -- the rules, in order -----------------------------------------------------------------------------------------------
 
 
-def _deactivation(workload: Workload, _: Surroundings, __: EngineConfig, now_s: float) -> Step | None:
+def _deactivation(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
     """What is marked for deactivation becomes inactive; what is inactive holds no quota and does not queue."""
     conditions = workload.status.conditions
     target = find_condition(conditions, reasons.DEACTIVATION_TARGET)
@@ -104,7 +128,7 @@ def _deactivation(workload: Workload, _: Surroundings, __: EngineConfig, now_s: 
     return None
 
 
-def _return(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
     """What was kept from the queue may queue again: reactivated, its queue open again, its back-off over."""
     requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
     if not workload.spec.active or requeued is None or requeued.status != "False":
@@ -114,8 +138,8 @@ def _return(workload: Workload, around: Surroundings, _: EngineConfig, now_s: fl
         cleared = tuple(one for one in after.status.conditions if one.type != reasons.DEACTIVATION_TARGET)
         return Step(after=_with(after, requeue_state=None, conditions=cleared))
     for reason, stop, name in (
-        (CLUSTER_QUEUE_STOPPED, around.cluster_queue_stop, "ClusterQueue"),
-        (LOCAL_QUEUE_STOPPED, around.local_queue_stop, "LocalQueue"),
+        (CLUSTER_QUEUE_STOPPED, queues.cluster_queue_stop, "ClusterQueue"),
+        (LOCAL_QUEUE_STOPPED, queues.local_queue_stop, "LocalQueue"),
     ):
         if requeued.reason == reason:
             open_again = stop == "None"
@@ -130,12 +154,12 @@ def _return(workload: Workload, around: Surroundings, _: EngineConfig, now_s: fl
     return Step(after=after)
 
 
-def _checks(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
     """Checks that hold are there; one that was rejected deactivates the workload, one that retries evicts it."""
     if not _held(workload) or is_true(workload.status.conditions, reasons.EVICTED):
         return None
     states = workload.status.admission_checks
-    synced = status.synced_checks(states, around.checks, now_s)
+    synced = status.synced_checks(states, queues.checks, now_s)
     if synced != states:
         return Step(after=_with(workload, admission_checks=synced))
     rejected = [state for state in states if state.state == "Rejected"]
@@ -151,22 +175,22 @@ def _checks(workload: Workload, around: Surroundings, _: EngineConfig, now_s: fl
     return _evict(counted, ADMISSION_CHECK, message, now_s, delay_s=delay_s)
 
 
-def _stops(workload: Workload, around: Surroundings, _: EngineConfig, now_s: float) -> Step | None:
+def _stops(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
     """Hold takes back what was reserved and is not admitted yet; HoldAndDrain ends what runs as well."""
     conditions = workload.status.conditions
     if not _held(workload) or is_true(conditions, reasons.EVICTED):
         return None
     admitted = is_true(conditions, reasons.ADMITTED)
     for reason, stop, name in (
-        (CLUSTER_QUEUE_STOPPED, around.cluster_queue_stop, "ClusterQueue"),
-        (LOCAL_QUEUE_STOPPED, around.local_queue_stop, "LocalQueue"),
+        (CLUSTER_QUEUE_STOPPED, queues.cluster_queue_stop, "ClusterQueue"),
+        (LOCAL_QUEUE_STOPPED, queues.local_queue_stop, "LocalQueue"),
     ):
         if stop == "HoldAndDrain" or (stop == "Hold" and not admitted):
             return _evict(workload, reason, f"The {name} is stopped ({stop})", now_s, hold=True)
     return None
 
 
-def _pods_ready(workload: Workload, _: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
     """Pods that are not ready in time send the workload back, each time for longer, at last for good."""
     rules = config.wait_for_pods_ready
     late = [deadline for deadline in _pods_ready_deadlines(workload, rules) if deadline <= now_s]
@@ -183,7 +207,7 @@ def _pods_ready(workload: Workload, _: Surroundings, config: EngineConfig, now_s
     return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
 
 
-def _execution_time(workload: Workload, _: Surroundings, __: EngineConfig, now_s: float) -> Step | None:
+def _execution_time(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
     if not any(deadline <= now_s for deadline in _execution_deadlines(workload)):
         return None
     limit_s = workload.spec.maximum_execution_time_seconds
@@ -191,12 +215,12 @@ def _execution_time(workload: Workload, _: Surroundings, __: EngineConfig, now_s
     return _mark(workload, MAXIMUM_EXECUTION_TIME_EXCEEDED, message, MAXIMUM_EXECUTION_TIME_EXCEEDED, now_s)
 
 
-def _admission(workload: Workload, around: Surroundings, config: EngineConfig, now_s: float) -> Step | None:
+def _admission(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
     """Checks that were outstanding are ready now."""
     conditions = workload.status.conditions
     if not _held(workload) or is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
         return None
-    after = status.admitted_if_ready(workload, checks=around.checks, now_s=now_s, gates=config.gates)
+    after = status.admitted_if_ready(workload, checks=queues.checks, now_s=now_s, gates=config.gates)
     if after == workload:
         return None
     events: tuple[Event, ...] = ()

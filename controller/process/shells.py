@@ -114,14 +114,13 @@ class Shells:
         self._news.append(GpuPlans(self._counting.planned_pod, self._people.tell).hear)
         self._news.append(partial(_forget_series, self._counting))
         self._news.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
-        self._core.on_workload = self._on_workload
-        self._core.on_news = self._on_news
+        self._core.subscribe(self)
 
-    def _on_workload(self, workload: Workload, gone: bool) -> None:
+    def on_workload(self, workload: Workload, gone: bool) -> None:
         for hear in self._workload:
             hear(workload, gone)
 
-    def _on_news(self, news: News) -> None:
+    def on_news(self, news: News) -> None:
         for hear in self._news:
             hear(news)
 

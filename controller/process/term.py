@@ -18,6 +18,7 @@ from controller.process.shells import Reach, Shells, Work
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import WORKLOADS
+from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
 from controller.writing.events import People
 from controller.writing.pace import Pace
@@ -38,16 +39,18 @@ LEASE: Final = "tessera-controller"
 DRAIN_S = 0.5
 
 
-class _Watching:
-    """What the core tells of: counted, and told to people. What is about the controller itself is told of its Lease."""
+class _Observer:
+    """Counts and publishes what the core says. Events about the controller itself are about its Lease."""
 
-    def __init__(self, counting: Counting, people: People, pace: Pace, clock: Clock, own_namespace: str) -> None:
+    def __init__(
+        self, counting: Counting, people: People, pace: Pace, ledger: Ledger, clock: Clock, own_namespace: str
+    ) -> None:
         self._counting = counting
         self._people = people
         self._about = ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", own_namespace)
         self._pace = pace
+        self._ledger = ledger
         self._clock = clock
-        self.core: Core | None = None
 
     def cycled(self, decisions: Decisions, seconds: float) -> None:
         self._counting.cycled(decisions, seconds)
@@ -60,7 +63,7 @@ class _Watching:
     def stepped(self, step: Step) -> None:
         self.events(step.events)
 
-    def seen(self, before: Workload | None, after: Workload) -> None:
+    def changed(self, before: Workload | None, after: Workload) -> None:
         self._counting.changed(before, after)
 
     def drifted(self, why: str, *, sound: bool) -> None:
@@ -70,12 +73,11 @@ class _Watching:
         self._people.tell(self._about, "Warning", "EngineRebuilt", note)
 
     def events(self, events: tuple[Event, ...]) -> None:
-        if self.core is not None:
-            self._people.of_workloads(events, self.core.ledger)
+        self._people.of_workloads(events, self._ledger)
 
 
-class _Answers:
-    """What the writer tells of: counted, and how long it took sets the pace."""
+class _WriteObserver:
+    """Counts what the writer says; how long the API server took sets the pace."""
 
     def __init__(self, counting: Counting, pace: Pace, clock: Clock) -> None:
         self._counting = counting
@@ -144,18 +146,26 @@ class Term:
             tuning=Tuning(),
             rate=rate,
             may_write=self._may_write,
-            observer=_Answers(self._counting, pace, self._clock),
+            observer=_WriteObserver(self._counting, pace, self._clock),
         )
         backoff = Backoff(random=random.random)
         recorder = EventRecorder(
             self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
         people = People(recorder, self._clock, pace)
-        watching = _Watching(self._counting, people, pace, self._clock, self._replica.namespace)
+        ledger = Ledger()
+        observer = _Observer(self._counting, people, pace, ledger, self._clock, self._replica.namespace)
         async with writer:
-            core = Core(self._config, self._client, writer, clock=self._clock, watcher=watching, pace=pace)
-            watching.core = self.core = core
-            core.known = self._feeds.known
+            core = self.core = Core(
+                self._config,
+                self._client,
+                writer,
+                clock=self._clock,
+                observer=observer,
+                pace=pace,
+                ledger=ledger,
+                known=self._feeds.known,
+            )
             self.writer, self.people, self._counting.engine = writer, people, core.engine
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
             tasks += [asyncio.create_task(work, name=name) for name, work in self._shells(core, writer, people)]

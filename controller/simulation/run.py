@@ -10,36 +10,29 @@ from typing import Final
 import msgspec
 
 from controller.engine.conditions import reasons, status
-from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
+from controller.engine.conditions.decisions import Admitted, Decision, Evicted, Pending, SliceReplaced
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import local_queue_of
 from controller.lifecycle import lifecycle
+from controller.lifecycle.duetimes import DueTimes
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.simulation import report
-from controller.simulation.clockwork import Alarms
-from controller.simulation.documents import InputError
 from controller.simulation.manifests import Scenario
+from controller.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
 from controller.simulation.submissions import Submission
-from controller.simulation.surroundings import surroundings
 from controller.simulation.timeline import Entry, Kind, Result
-from controller.simulation.waiting import out_of_reach, told, why
+from controller.simulation.waiting import blocked, decided, why
 
 _REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES)
 _STEPS: Final = 32
-"""Steps of one workload's life at one moment: more means that two of its rules contradict each other."""
-_MOST_ENTRIES: Final = 1_000_000
-_NAMED: Final = 8
+"""Steps of one workload at one moment: more means that two rules contradict each other."""
 
 Progress = Callable[[float, int, int], None]
 """Virtual seconds since the start, jobs that have ended, all jobs."""
-
-
-class UnsettledError(InputError):
-    """The workloads named push each other out for ever, or a run has no end."""
 
 
 def simulate(
@@ -71,13 +64,16 @@ class Run:
         self._given = {WorkloadKey(one.key): one for one in scenario.submissions}
         self._next = 0
         """Index of the submission that comes next."""
-        self._ends, self._lives = Alarms(), Alarms()
+        self._ends, self._steps = DueTimes(), DueTimes()
+        """When running jobs end, and when workloads may have a next step for the time alone."""
+        self._times_set = 0
+        """The rank of the next due time: of those due at one time the one that was set first comes first."""
         self._waiting: dict[WorkloadKey, Pending | None] = {}
-        """Whose reason to wait may have changed in this step, with the last decision on it."""
+        """Workloads whose reason to wait may have changed in this step, with the last decision on each."""
         self._said: dict[WorkloadKey, str] = {}
         self._done = 0
         self._running = 0
-        """Fingerprint of who runs on which flavors."""
+        """A fingerprint of the running workloads and their flavors."""
         for one in scenario.objects:
             self.engine.put(one, self.now_s)
 
@@ -90,9 +86,9 @@ class Run:
         while True:
             # Once a step is enough: while nothing changes, one sample over a long time is what many over its parts are.
             self.engine.sample_usage(self.now_s)
-            self._happen()
+            self._advance()
             self._settle(settling)
-            self._tell_waiting()
+            self._record_waiting()
             progress(self.t, self._done, len(self._given))
             next_s = self._next_s()
             if next_s is None or (self._until_s is not None and next_s > self._until_s):
@@ -100,8 +96,8 @@ class Run:
             if next_s > self.now_s:
                 settling = self._settling()
                 self.now_s = next_s
-            if len(self.entries) > _MOST_ENTRIES:
-                raise UnsettledError(f"no end after {_MOST_ENTRIES} events at {self.t:g} s: cut it off with --until")
+            if len(self.entries) > MOST_ENTRIES:
+                raise UnsettledError(f"no end after {MOST_ENTRIES} events at {self.t:g} s: cut it off with --until")
         end_s = self.now_s
         if self._until_s is not None and next_s is not None:
             self.now_s = end_s = self._until_s
@@ -109,7 +105,7 @@ class Run:
         final = report.end(self.engine, self.workloads.values(), self.now_s, last_t)
         return Result(timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s))
 
-    def _settling(self) -> "Settling":
+    def _settling(self) -> Settling:
         # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
         often = len(self.workloads) + 2 if self._config.extensions.no_eviction_cycles else 2
         return Settling(often)
@@ -123,35 +119,39 @@ class Run:
         coming = self.scenario.submissions[self._next : self._next + 1]
         times = [
             self._ends.next_s(),
-            self._lives.next_s(),
+            self._steps.next_s(),
             self.engine.next_wakeup_s(),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
         ]
         return min((max(one, self.now_s) for one in times if one is not None), default=None)
 
-    def _happen(self) -> None:
-        """What the time brings: ends first, so that who arrives finds the room."""
+    def _advance(self) -> None:
+        """What is due by now: ends first, so that jobs that arrive find the room."""
         for key in self._ends.due(self.now_s):
             self._finish(key, "Succeeded", "Job finished successfully")
         submissions = self.scenario.submissions
         while self._next < len(submissions) and self.scenario.base_s + submissions[self._next].arrival_s <= self.now_s:
             self._arrive(submissions[self._next])
             self._next += 1
-        for key in list(self._lives.due(self.now_s)):
-            self._live(key)
+        for key in list(self._steps.due(self.now_s)):
+            self._take_steps(key)
+
+    def _set(self, times: DueTimes, key: WorkloadKey, due_s: float | None) -> None:
+        times.set(key, due_s, rank=self._times_set)
+        self._times_set += 1
 
     def _arrive(self, given: Submission) -> None:
         key = WorkloadKey(given.key)
         self._put(given.workload)
         self._waiting[key] = None
-        self._live(key)
+        self._take_steps(key)
 
     def _finish(self, key: WorkloadKey, reason: str, message: str) -> None:
         workload = self.workloads[key]
         self._stop(key)
-        self._tell(workload, Kind.FINISHED, reason, message)
+        self._record(workload, Kind.FINISHED, reason, message)
         self._ends.set(key, None)
-        self._lives.set(key, None)
+        self._steps.set(key, None)
         self.engine.put(status.finished(workload, reason, message, self.now_s), self.now_s)
         del self.workloads[key]
         self._said.pop(key, None)
@@ -160,7 +160,7 @@ class Run:
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def _settle(self, settling: "Settling") -> None:
+    def _settle(self, settling: Settling) -> None:
         engine = self.engine
         while not engine.settled(self.now_s):
             decisions = engine.cycle(self.now_s)
@@ -184,7 +184,7 @@ class Run:
                 kind = Kind.PREEMPTED if decision.preemption is not None else Kind.EVICTED
                 by = decision.by.key if decision.by is not None else None
                 reason = decision.preemption.value if decision.preemption is not None else decision.reason
-                self._tell(self.workloads[key], kind, reason, decision.message, by=by)
+                self._record(self.workloads[key], kind, reason, decision.message, by=by)
                 self._release(key, decision.reason, decision.message)
             case SliceReplaced():
                 self._finish(key, reasons.WORKLOAD_SLICE_REPLACED, f"Replaced by the workload slice {decision.by}")
@@ -197,27 +197,27 @@ class Run:
         ready = tuple(replace(one, state="Ready") for one in workload.status.admission_checks)
         if ready != workload.status.admission_checks:
             self._put(replace(workload, status=replace(workload.status, admission_checks=ready)))
-            self._live(key)
+            self._take_steps(key)
 
     def _begin(self, key: WorkloadKey, decision: Admitted | None = None) -> None:
-        """It is admitted: told, its pods are ready, and its end is known if its run time is."""
+        """It is admitted: its pods are ready, and its end is known if its run time is."""
         workload = self.workloads[key]
         if not is_true(workload.status.conditions, reasons.ADMITTED) or is_true(
             workload.status.conditions, reasons.PODS_READY
         ):
             return
         runtime_s = self._given[key].runtime_s
-        self._ends.set(key, None if runtime_s is None else self.now_s + runtime_s)
-        self._tell(workload, Kind.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s))
+        self._set(self._ends, key, None if runtime_s is None else self.now_s + runtime_s)
+        self._record(workload, Kind.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s))
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
         self._running ^= _fingerprint(workload)
         self._conditions(key, ready)
-        self._live(key)
+        self._take_steps(key)
 
     def _release(self, key: WorkloadKey, reason: str, message: str) -> None:
-        """Its job has stopped: it holds nothing any more, and waits again unless it may not."""
+        """Its job has stopped: it gives back what it holds, and waits again unless it may not queue."""
         self._ends.set(key, None)
         gates = self._config.gates
         self._stop(key)
@@ -241,15 +241,15 @@ class Run:
         if is_true(self.workloads[key].status.conditions, reasons.PODS_READY):
             self._running ^= _fingerprint(self.workloads[key])
 
-    # -- one workload's life -----------------------------------------------------------------------------------------
+    # -- steps of one workload ---------------------------------------------------------------------------------------
 
-    def _live(self, key: WorkloadKey) -> None:
-        """The steps that follow from its conditions: maximum execution time, stopped queues, deactivation."""
+    def _take_steps(self, key: WorkloadKey) -> None:
+        """All steps that follow from its conditions now: maximum execution time, stopped queues, deactivation."""
         for _ in range(_STEPS):
             workload = self.workloads[key]
-            step = lifecycle.step(workload, surroundings(self.engine, workload), self._config, self.now_s)
+            step = lifecycle.step(workload, lifecycle.queue_policies(self.engine, workload), self._config, self.now_s)
             if step is None:
-                self._lives.set(key, lifecycle.due_s(workload, self._config))
+                self._set(self._steps, key, lifecycle.due_s(workload, self._config))
                 return
             after = step.after
             if step.deactivate:
@@ -259,11 +259,11 @@ class Run:
         raise UnsettledError(f"{key}: its own conditions bring no rest at {self.t:g} s")
 
     def _follow(self, key: WorkloadKey, before: Workload) -> None:
-        """What a step of its life means for the job."""
+        """What a step of the workload means for the job."""
         after = self.workloads[key]
         evicted = next((one for one in after.status.conditions if one.type == reasons.EVICTED), None)
         if evicted is not None and evicted.status == "True" and not is_true(before.status.conditions, reasons.EVICTED):
-            self._tell(after, Kind.EVICTED, evicted.reason, evicted.message)
+            self._record(after, Kind.EVICTED, evicted.reason, evicted.message)
             self._release(key, evicted.reason, evicted.message)
         elif before.status.conditions != after.status.conditions and key in self._said:
             self._waiting.setdefault(key, None)
@@ -281,9 +281,9 @@ class Run:
         conditions = with_condition(workload.status.conditions, condition)
         self._put(replace(workload, status=replace(workload.status, conditions=conditions)))
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- the timeline ------------------------------------------------------------------------------------------------
 
-    def _tell(self, workload: Workload, kind: Kind, reason: str, message: str, *, by: str | None = None) -> None:
+    def _record(self, workload: Workload, kind: Kind, reason: str, message: str, *, by: str | None = None) -> None:
         self.entries.append(
             Entry(
                 t=self.t,
@@ -298,17 +298,17 @@ class Run:
             )
         )
 
-    def _tell_waiting(self) -> None:
-        """In the order of arrival, once nothing moves any more: who waits, and for what, if that is new."""
+    def _record_waiting(self) -> None:
+        """In the order of arrival, once the engine has settled: the workloads that wait, and why, where that is new."""
         changed = [key for key in self._waiting if key in self.workloads]
         for key in sorted(changed, key=lambda one: (self._given[one].arrival_s, self._given[one].order)):
             workload, decision = self.workloads[key], self._waiting[key]
-            found = out_of_reach(self.engine, workload) or (
-                told(decision) if decision is not None else why(self.engine, workload, self.now_s)
+            found = blocked(self.engine, workload) or (
+                decided(decision) if decision is not None else why(self.engine, workload, self.now_s)
             )
             if self._said.get(key) != found.reason:
                 self._said[key] = found.reason
-                self._tell(workload, Kind.PENDING, str(found.reason), found.message)
+                self._record(workload, Kind.PENDING, str(found.reason), found.message)
         self._waiting.clear()
 
     def cluster_queue(self, workload: Workload) -> str:
@@ -320,37 +320,3 @@ class Run:
 
 def _fingerprint(workload: Workload) -> int:
     return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in report.flavors(workload).items())))
-
-
-class Settling:
-    """The guard of one moment: without time, arrivals and ends, nobody is admitted into the same state again.
-
-    ``often``: how many times a state is too many.
-    """
-
-    def __init__(self, often: int) -> None:
-        self._often = often
-        self._seen: dict[tuple[object, ...], list[int]] = {}
-        self._moved: list[tuple[WorkloadKey, ...]] = []
-        self._idle = 0
-
-    def cycled(self, decisions: Decisions, state: tuple[object, ...], t: float) -> None:
-        """Raises UnsettledError."""
-        if not decisions.changed:
-            self._idle += 1
-            if self._idle > _MOST_ENTRIES:
-                raise UnsettledError(f"at {t:g} s the engine goes on trying without an outcome: this is a bug")
-            return
-        self._idle = 0
-        self._moved.append(tuple(one.key for one in decisions.made if not isinstance(one, Pending)))
-        if not any(isinstance(one, Admitted) for one in decisions.made):
-            return
-        times = self._seen.setdefault(state, [])
-        times.append(len(self._moved))
-        if len(times) >= self._often:
-            named = sorted({key for keys in self._moved[times[-2] :] for key in keys})
-            more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-            raise UnsettledError(
-                f"at {t:g} s these workloads push each other out for ever: {', '.join(named[:_NAMED])}{more}"
-                " (tessera.noEvictionCycles in --config prevents it)"
-            )

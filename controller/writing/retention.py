@@ -1,4 +1,4 @@
-"""Workloads that have been over for long enough are deleted, if the configuration says how long that is."""
+"""Deletes Workloads that ended, or were deactivated, as long ago as the configuration says."""
 
 import heapq
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from kube.writing.writes import Verb, Write
 _BY_US = "DeactivatedDueTo"
 
 
-class Retaining:
+class WorkloadRetention:
     """``put`` sends a write."""
 
     def __init__(self, rules: Retention, ledger: Ledger, put: Callable[[Write[Any]], Any]) -> None:
@@ -27,7 +27,7 @@ class Retaining:
         self._due: list[tuple[float, WorkloadKey, str]] = []
 
     def observed(self, workload: Workload) -> None:
-        due_s = over_s(workload, self._rules)
+        due_s = deletion_s(workload, self._rules)
         if due_s is not None and workload.metadata.deletion_timestamp is None:
             heapq.heappush(self._due, (due_s, WorkloadKey(workload.key), workload.metadata.uid))
 
@@ -40,7 +40,7 @@ class Retaining:
             kept = self._ledger.get(key)
             if kept is None or kept.uid != uid or kept.workload.metadata.deletion_timestamp is not None:
                 continue
-            due_s = over_s(kept.workload, self._rules)
+            due_s = deletion_s(kept.workload, self._rules)
             if due_s is not None and due_s <= now_s:
                 meta = kept.workload.metadata
                 self._put(
@@ -56,7 +56,7 @@ class Retaining:
                 )
 
 
-def over_s(workload: Workload, rules: Retention) -> float | None:
+def deletion_s(workload: Workload, rules: Retention) -> float | None:
     """Seconds since 1970 at which it may be deleted; None for one that stays."""
     conditions = workload.status.conditions
     finished = find_condition(conditions, reasons.FINISHED)

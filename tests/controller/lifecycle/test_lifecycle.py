@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
 from controller.engine.model.resources import WorkloadKey
-from controller.lifecycle.lifecycle import Step, Surroundings, backoff_s, due_s, step
+from controller.lifecycle.lifecycle import QueuePolicies, Step, backoff_s, due_s, step
 from controller.objects.meta import Condition, ObjectMeta, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import (
@@ -52,9 +52,9 @@ def running(**changes: Any) -> Workload:
 
 
 def took(
-    given: Workload, around: Surroundings | None = None, now_s: float = NOW_S, config: EngineConfig = CONFIG
+    given: Workload, around: QueuePolicies | None = None, now_s: float = NOW_S, config: EngineConfig = CONFIG
 ) -> Step:
-    found = step(given, around or Surroundings(), config, now_s)
+    found = step(given, around or QueuePolicies(), config, now_s)
     assert found is not None
     return found
 
@@ -67,13 +67,13 @@ def reason_of(given: Workload, type_: str) -> str:
 
 def test_a_running_workload_with_nothing_outstanding_is_left_alone() -> None:
     ready = workload(condition("QuotaReserved"), condition("Admitted"), condition("PodsReady"))
-    assert step(ready, Surroundings(), CONFIG, NOW_S + 1e9) is None
+    assert step(ready, QueuePolicies(), CONFIG, NOW_S + 1e9) is None
     assert due_s(ready, CONFIG) is None
 
 
 def test_a_finished_workload_is_never_touched() -> None:
     gone = workload(condition("Finished"), condition("QuotaReserved"), condition("Admitted"), active=False)
-    assert step(gone, Surroundings(cluster_queue_stop="HoldAndDrain"), CONFIG, NOW_S + 1e9) is None
+    assert step(gone, QueuePolicies(cluster_queue_stop="HoldAndDrain"), CONFIG, NOW_S + 1e9) is None
 
 
 def test_an_inactive_workload_is_evicted_and_then_kept_from_the_queue() -> None:
@@ -82,7 +82,7 @@ def test_an_inactive_workload_is_evicted_and_then_kept_from_the_queue() -> None:
     assert [event.reason for event in first.events] == ["EvictedDueToDeactivated"]
     second = took(first.after)
     assert reason_of(second.after, "Requeued") == "False Deactivated"
-    assert step(second.after, Surroundings(), CONFIG, NOW_S) is None
+    assert step(second.after, QueuePolicies(), CONFIG, NOW_S) is None
 
 
 def test_activating_it_again_lets_it_queue_and_forgets_why_it_was_marked() -> None:
@@ -99,13 +99,13 @@ def test_activating_it_again_lets_it_queue_and_forgets_why_it_was_marked() -> No
 
 def test_missing_checks_are_added_and_those_that_no_longer_hold_dropped() -> None:
     held = workload(condition("QuotaReserved"), admission_checks=(AdmissionCheckState(name="old", state="Ready"),))
-    after = took(held, Surroundings(checks=("new",))).after
+    after = took(held, QueuePolicies(checks=("new",))).after
     assert [(one.name, one.state) for one in after.status.admission_checks] == [("new", "Pending")]
 
 
 def test_the_last_ready_check_admits() -> None:
     held = workload(condition("QuotaReserved"), admission_checks=(AdmissionCheckState(name="a", state="Ready"),))
-    found = took(held, Surroundings(checks=("a",)))
+    found = took(held, QueuePolicies(checks=("a",)))
     assert is_true(found.after.status.conditions, "Admitted")
     assert [event.reason for event in found.events] == ["Admitted"]
 
@@ -116,7 +116,7 @@ def test_a_check_that_retries_evicts_and_delays_as_it_asks_and_all_checks_start_
         AdmissionCheckState(name="b", state="Ready"),
     )
     held = workload(condition("QuotaReserved"), admission_checks=states)
-    after = took(held, Surroundings(checks=("a", "b"))).after
+    after = took(held, QueuePolicies(checks=("a", "b"))).after
     assert reason_of(after, "Evicted") == "True AdmissionCheck"
     assert reason_of(after, "Requeued") == "False AdmissionCheck"
     assert [(one.state, one.retry_count) for one in after.status.admission_checks] == [
@@ -124,15 +124,15 @@ def test_a_check_that_retries_evicts_and_delays_as_it_asks_and_all_checks_start_
         ("Pending", None),
     ]
     assert due_s(after, CONFIG) == NOW_S + 30
-    assert step(after, Surroundings(checks=("a", "b")), CONFIG, NOW_S + 29) is None
-    assert reason_of(took(after, Surroundings(checks=("a", "b")), NOW_S + 30).after, "Requeued") == (
+    assert step(after, QueuePolicies(checks=("a", "b")), CONFIG, NOW_S + 29) is None
+    assert reason_of(took(after, QueuePolicies(checks=("a", "b")), NOW_S + 30).after, "Requeued") == (
         "True BackoffFinished"
     )
 
 
 def test_a_check_that_rejects_deactivates_the_workload() -> None:
     held = workload(condition("QuotaReserved"), admission_checks=(AdmissionCheckState(name="a", state="Rejected"),))
-    around = Surroundings(checks=("a",))
+    around = QueuePolicies(checks=("a",))
     marked = took(held, around)
     assert [event.reason for event in marked.events] == ["AdmissionCheckRejected"]
     deactivating = took(marked.after, around)
@@ -161,14 +161,14 @@ def test_hold_takes_back_reservations_and_holdanddrain_what_runs(
         condition("Admitted", "True" if admitted else "False", "UnsatisfiedAdmissionChecks"),
         admission_checks=check,
     )
-    around = Surroundings(**{which: stop}, checks=tuple(one.name for one in check))
+    around = QueuePolicies(**{which: stop}, checks=tuple(one.name for one in check))
     found = step(given, around, EngineConfig(), NOW_S)
     evicted = found is not None and is_true(found.after.status.conditions, "Evicted")
     assert evicted is goes
     if found is not None and evicted:
         assert step(found.after, around, EngineConfig(), NOW_S + 1e6) is None
         name = "ClusterQueue" if which == "cluster_queue_stop" else "LocalQueue"
-        again = step(found.after, Surroundings(checks=around.checks), EngineConfig(), NOW_S)
+        again = step(found.after, QueuePolicies(checks=around.checks), EngineConfig(), NOW_S)
         assert again is not None
         assert reason_of(again.after, "Requeued") == f"True {name}Restarted"
 
@@ -176,7 +176,7 @@ def test_hold_takes_back_reservations_and_holdanddrain_what_runs(
 def test_pods_that_are_not_ready_in_time_send_it_back_each_time_for_longer() -> None:
     given = running(requeue_state=RequeueState(count=1))
     assert due_s(given, CONFIG) == NOW_S + 300
-    assert step(given, Surroundings(), CONFIG, NOW_S + 299) is None
+    assert step(given, QueuePolicies(), CONFIG, NOW_S + 299) is None
     after = took(given, now_s=NOW_S + 300).after
     assert reason_of(after, "Evicted") == "True PodsReadyTimeout"
     state = after.status.requeue_state
@@ -206,7 +206,7 @@ def test_the_last_send_back_deactivates() -> None:
 def test_the_maximum_execution_time_counts_all_stays_together() -> None:
     given = running(limit_s=100, accumulated_past_execution_time_seconds=40)
     assert due_s(given, EngineConfig()) == NOW_S + 60
-    assert step(given, Surroundings(), EngineConfig(), NOW_S + 59) is None
+    assert step(given, QueuePolicies(), EngineConfig(), NOW_S + 59) is None
     found = took(given, now_s=NOW_S + 60, config=EngineConfig())
     assert reason_of(found.after, "DeactivationTarget") == "True MaximumExecutionTimeExceeded"
     assert [event.reason for event in found.events] == ["MaximumExecutionTimeExceeded"]
@@ -259,7 +259,7 @@ def test_whatever_state_it_starts_in_it_settles_in_a_few_steps(
 ) -> None:
     states = tuple(AdmissionCheckState(name=f"c{index}", state=state) for index, state in enumerate(checks))
     given = workload(*(condition(*one) for one in conditions), active=active, limit_s=limit_s, admission_checks=states)
-    around = Surroundings(
+    around = QueuePolicies(
         cluster_queue_stop=stops[0], local_queue_stop=stops[1], checks=tuple(f"c{n}" for n in range(wanted))
     )
     evictions = 0

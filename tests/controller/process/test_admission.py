@@ -101,7 +101,7 @@ async def test_a_workload_that_waits_a_moment_is_not_written_for_that() -> None:
 async def test_a_write_that_is_refused_gives_the_quota_to_another_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.writing.decisioncarrier.REFUSED_PAUSE_S", 0.05)
+    monkeypatch.setattr("controller.writing.decisionwriter.REFUSED_PAUSE_S", 0.05)
     async with stage() as scene:
         scene.queue(cpus=1)
         scene.server.refuse = lambda method, path: 422 if method != "GET" and "/workloads/a" in path else None
@@ -180,10 +180,10 @@ async def test_while_decisions_come_quickly_an_eviction_is_held_for_a_moment_and
             scene.workload("low", 1, priority=1)
             await scene.until_admitted("low")
             scene.workload("high", 1, priority=2)
-            await eventually(lambda: len(scene.core.carrier.held) == 1)
+            await eventually(lambda: len(scene.core.decisions.held) == 1)
             assert scene.condition("low", "Evicted") == ""
             await eventually(lambda: scene.condition("low", "Evicted") == "True/Preempted", within_s=10.0)
-            assert len(scene.core.carrier.held) == 0
+            assert len(scene.core.decisions.held) == 0
             scene.core.engine.validate()
 
 

@@ -9,7 +9,7 @@ from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
 from controller.process.uninstall import remove_finalizers
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
-from controller.writing.retention import over_s
+from controller.writing.retention import deletion_s
 from kube.client import Client
 from kube.testing import eventually
 from tests.controller.process.stage import CONFIG, config, stage, stamp
@@ -71,12 +71,12 @@ async def test_at_the_uninstall_no_finalizer_of_ours_stays_and_every_other_does(
         assert await remove_finalizers(client) == 0
 
 
-def test_what_is_not_over_stays() -> None:
+def test_what_is_not_deletion_stays() -> None:
     workload = Workload(metadata=ObjectMeta(name="a", namespace="ns"))
     rules = Retention(after_finished_s=10.0, after_deactivated_s=10.0)
-    assert over_s(workload, rules) is None
-    assert over_s(status.finished(workload, "Succeeded", "", 100.0), rules) == 110.0
-    assert over_s(status.finished(workload, "Succeeded", "", 100.0), Retention()) is None
+    assert deletion_s(workload, rules) is None
+    assert deletion_s(status.finished(workload, "Succeeded", "", 100.0), rules) == 110.0
+    assert deletion_s(status.finished(workload, "Succeeded", "", 100.0), Retention()) is None
 
 
 async def test_past_usage_is_written_down_and_taken_up_again() -> None:

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import Workload
+from controller.watching.inbox import News
 from controller.watching.kinds import WORKLOADS
 from kube.errors import NotFoundError
 from kube.resources import LEASES
@@ -149,7 +151,14 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             assert kept is not None
             old = kept.workload
             told = list[tuple[str, bool]]()
-            core.on_workload = lambda workload, over: told.append((workload.metadata.uid, over))
+
+            class Listener:
+                def on_workload(self, workload: Workload, gone: bool) -> None:
+                    told.append((workload.metadata.uid, gone))
+
+                def on_news(self, news: News) -> None: ...
+
+            core.subscribe(Listener())
             later = {"uid": "another", "resource_version": str(kept.version + 1000)}
             new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, **later))
             core._see(new)

@@ -6,7 +6,7 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from controller.simulation.run import UnsettledError
+from controller.simulation.settling import UnsettledError
 from controller.simulation.timeline import Result
 from tests.controller.simulation.lab import (
     GPU,

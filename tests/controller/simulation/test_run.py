@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.simulation.run import UnsettledError
+from controller.simulation.settling import UnsettledError
 from tests.controller.simulation.lab import (
     GPU,
     cluster_queue,

@@ -12,7 +12,7 @@ from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
-from controller.writing.decisioncarrier import Carrier
+from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.workloadwrites import Result, Then
 from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
@@ -22,7 +22,7 @@ PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any
 
 
 class Scene:
-    """The engine, and a Carrier whose writes go in at once. Time stands still until ``pass_s``."""
+    """The engine, and a DecisionWriter whose writes go in at once. Time stands still until ``pass_s``."""
 
     def __init__(self, hold_s: float = HOLD_S) -> None:
         self.world = World()
@@ -31,7 +31,7 @@ class Scene:
         """Evictions that were written, as ``victim for preemptor``."""
         self._alarms: list[tuple[float, Callable[[], None]]] = []
         self._version = 0
-        self.carrier = Carrier(
+        self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
             self,  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ class Scene:
             if self.engine.settled(self.world.now_s):
                 return
             for one in self.engine.cycle(self.world.now_s).made:
-                self.carrier.carry_out(one)
+                self.decisions.submit(one)
             self.engine.validate()
         raise AssertionError("still deciding after 100 cycles")
 
@@ -125,7 +125,7 @@ def test_a_victim_that_ends_meanwhile_is_not_evicted() -> None:
     scene.end("low")
     assert scene.running == {"high"}
     scene.pass_s(1.0)
-    assert (scene.told, len(scene.carrier.held)) == ([], 0)
+    assert (scene.told, len(scene.decisions.held)) == ([], 0)
 
 
 def test_one_that_goes_on_is_evicted_when_the_moment_is_over() -> None:
@@ -149,7 +149,7 @@ def test_only_those_are_evicted_who_are_still_needed() -> None:
         scene.arrive(name, 1, priority=1)
     scene.arrive("high", 2, priority=2)
     (spared, *_) = sorted(scene.running)
-    assert len(scene.carrier.held) == 2
+    assert len(scene.decisions.held) == 2
     scene.end(spared)
     scene.pass_s(HOLD_S)
     assert len(scene.told) == 1, "there is room for a half of it already"
@@ -256,7 +256,7 @@ def test_a_victim_that_is_being_written_to_is_evicted_after_that() -> None:
     scene.pass_s(HOLD_S)
     assert scene.told == []
     kept.writing = False
-    scene.carrier.free(_key("low"))
+    scene.decisions.resume(_key("low"))
     assert scene.told == ["low for high"]
 
 
@@ -298,7 +298,7 @@ def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data
         scene.pass_s(HOLD_S)
         scene.stop_evicted()
     running = scene.running
-    assert (len(scene.carrier.held), scene.engine.state.told) == (0, set())
+    assert (len(scene.decisions.held), scene.engine.state.told) == (0, set())
     for pending in scene.engine.state.queues:
         name = _name(pending.key)
         stays = sum(sizes[one] for one in running if priorities[one] >= priorities[name])

@@ -1,7 +1,7 @@
-"""Decisions on their way to the API server, and back to the engine where they do not arrive.
+"""Writes the engine's decisions to the API server, and takes back in the engine those that could not be written.
 
 A decision counts in the engine from the moment it is made, and is written onto what the Workload is by then. While
-another write of that Workload is under way it waits for its turn; what has become pointless by then is let go.
+another write of that Workload is under way it waits for its turn; a decision that is void by then is dropped.
 """
 
 from collections.abc import Callable
@@ -23,23 +23,27 @@ REFUSED_PAUSE_S = 5.0
 """After a refusal a workload is tried again no sooner: the same write would be refused again."""
 
 
-class Listener(Protocol):
-    """Who counts and tells people. Called when a decision stands: it has been written."""
+class Observer(Protocol):
+    """Counts decisions and publishes Events. ``carried_out``: the decision has been written."""
 
     def carried_out(self, decision: Decision, after: Workload) -> None: ...
 
     def events(self, events: tuple[Event, ...]) -> None: ...
 
 
-class Carrier:
-    """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now."""
+class DecisionWriter:
+    """``later`` calls back after so many seconds; ``hold_s``: how long evictions for a preemptor are held back now.
+
+    ``_waiting`` has at most one decision for each Workload, and only while another write of it is under way: ``resume``
+    is called at the end of each write. A decision is in one place: in ``_waiting``, in ``held``, or in a write.
+    """
 
     def __init__(
         self,
         engine: Engine,
         ledger: Ledger,
         writes: WorkloadWrites,
-        listener: Listener,
+        observer: Observer,
         *,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],
@@ -48,17 +52,17 @@ class Carrier:
         self._engine = engine
         self._ledger = ledger
         self._writes = writes
-        self._listener = listener
+        self._observer = observer
         self._now = now
         self._later = later
         self._waiting: dict[WorkloadKey, Decision] = {}
         self.held = HeldEvictions(engine, hold_s=hold_s, now=now, later=later)
 
-    def carry_out(self, decision: Decision) -> None:
+    def submit(self, decision: Decision) -> None:
         if isinstance(decision, Pending):
-            return  # see controller.lifecycle.pendingconditions_shell: what waits is told of in its own time
+            return  # controller.lifecycle.pendingconditions_shell writes these, when there is room
         if isinstance(decision, NotPlaced):
-            self._listener.events(decision.events())
+            self._observer.events(decision.events())
             return
         if self.held.takes(decision):
             return
@@ -73,20 +77,20 @@ class Carrier:
         else:
             self._write(kept, decision)
 
-    def free(self, key: WorkloadKey) -> bool:
-        """No write of this workload is under way any more. Whether a decision that waited for that is now."""
+    def resume(self, key: WorkloadKey) -> bool:
+        """Write the decision that waited for the end of another write. Whether there was one that still holds."""
         decision = self._waiting.get(key)
         kept = self._ledger.get(key)
         if decision is None or (kept is not None and kept.writing):
             return False
         del self._waiting[key]
-        if kept is None or not self._stands(decision):
+        if kept is None or not self._holds(decision):
             return False
         self._write(kept, decision)
         return True
 
-    def _stands(self, decision: Decision) -> bool:
-        """Whether the engine still means it."""
+    def _holds(self, decision: Decision) -> bool:
+        """Whether the engine has not taken it back meanwhile."""
         state = self._engine.state
         match decision:
             case Admitted(second_pass=False):
@@ -96,16 +100,16 @@ class Carrier:
         return True
 
     def _write(self, kept: Kept, decision: Decision) -> None:
-        after = outcome_on(decision, kept.workload)
+        after = applied(decision, kept.workload)
 
         def then(result: Result, why: str) -> None:
             if result in (Result.WRITTEN, Result.UNCHANGED):
-                self._listener.carried_out(decision, after)
+                self._observer.carried_out(decision, after)
                 return
             if isinstance(decision, Evicted) and result in (Result.REFUSED, Result.LOST):
-                self._listener.events(decision.refused_events())
+                self._observer.events(decision.refused_events())
             if result is Result.REFUSED:
-                # Its quota stays charged for the pause: nobody else is decided on again for nothing.
+                # Its quota stays reserved for the pause: else others would be decided on again for nothing.
                 self._later(REFUSED_PAUSE_S, lambda: self._take_back(decision, why))
                 return
             self._take_back(decision, why)
@@ -116,8 +120,8 @@ class Carrier:
         self._engine.failed(decision, self._now(), why)
 
 
-def outcome_on(decision: Decision, workload: Workload) -> Workload:
-    """What the decision makes of the workload as it is now: it may have changed in what does not matter to it."""
+def applied(decision: Decision, workload: Workload) -> Workload:
+    """What the decision makes of the workload as it is now: it may have changed in ways that the decision allows."""
     match decision:
         case Admitted():
             return msgspec.structs.replace(decision, workload=workload).status()

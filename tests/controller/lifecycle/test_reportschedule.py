@@ -2,17 +2,17 @@
 
 from controller.config.settings import PendingReports
 from controller.engine.model.resources import WorkloadKey
-from controller.lifecycle.reports import Reports
+from controller.lifecycle.reportschedule import ReportSchedule
 
 A = WorkloadKey("ns/a")
 
 
-def reports() -> Reports:
-    return Reports(PendingReports(after_s=5.0, every_s=60.0))
+def schedule() -> ReportSchedule:
+    return ReportSchedule(PendingReports(after_s=5.0, every_s=60.0))
 
 
 def test_the_first_is_due_after_five_seconds_of_waiting() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=100.0, said=None, now_s=101.0)
     assert kept.due(104.9) == []
     assert kept.next_due_s() == 105.0
@@ -20,7 +20,7 @@ def test_the_first_is_due_after_five_seconds_of_waiting() -> None:
 
 
 def test_what_is_admitted_meanwhile_is_never_told() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=100.0, said=None, now_s=101.0)
     kept.forget(A)
     assert kept.due(1000.0) == []
@@ -28,7 +28,7 @@ def test_what_is_admitted_meanwhile_is_never_told() -> None:
 
 
 def test_the_same_reason_is_told_again_after_a_minute_and_only_if_it_was_tried() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=0.0, said=None, now_s=10.0)
     assert kept.due(10.0) == [A]
     kept.written(A, "WaitingForQuota", 10.0)
@@ -39,7 +39,7 @@ def test_the_same_reason_is_told_again_after_a_minute_and_only_if_it_was_tried()
 
 
 def test_another_reason_is_told_five_seconds_after_the_last() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=0.0, said=None, now_s=10.0)
     kept.due(10.0)
     kept.written(A, "WaitingForQuota", 10.0)
@@ -49,14 +49,14 @@ def test_another_reason_is_told_five_seconds_after_the_last() -> None:
 
 
 def test_what_its_condition_says_already_is_not_told_after_a_restart() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=0.0, said="WaitingForQuota", now_s=1000.0)
     assert kept.due(1059.0) == []
 
 
 def test_a_write_that_failed_comes_again() -> None:
-    kept = reports()
+    kept = schedule()
     kept.decided(A, "WaitingForQuota", since_s=0.0, said=None, now_s=10.0)
     assert kept.due(10.0) == [A]
-    kept.again(A, 10.0)
+    kept.failed(A, 10.0)
     assert kept.due(15.0) == [A]

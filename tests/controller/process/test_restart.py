@@ -145,6 +145,7 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
         scene.queue(cpus=2)
         async with scene.controller():
             core = scene.core
+            scene.server.hold = asyncio.Event()  # the admission stays on its way
             scene.workload("a", 2)
             await eventually(lambda: bool(core.engine.state.assumed))
             kept = core.ledger.get(A)
@@ -166,3 +167,4 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             assert not core.engine.state.assumed, "what was decided on the old one says nothing of the new"
             assert core.engine.state.queues.get(A) is not None
             core.engine.validate()
+            scene.server.hold.set()

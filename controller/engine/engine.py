@@ -10,15 +10,13 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from controller.engine.claims.beyond import Beyond
-from controller.engine.claims.claims import Claim
+from controller.engine.claims.expiry import in_vain, not_tried
 from controller.engine.cluster.cluster import DriftError
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.decisions import Decision, Decisions, Pending
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
-from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import (
     Amount,
@@ -73,16 +71,8 @@ class Engine:
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
-        assigner = FlavorAssigner(self.state.cluster, self.state.preemption.oracle)
-        self._nominator = Nominator(self.state.cluster, assigner, self.state.preemption, self.state.is_open)
-        self.beyond = Beyond(self.state.cluster, assigner)
-        self._outcomes = Outcomes(self.state, self.stories, self.beyond)
-        if self.beyond.claims is not None or self.beyond.backfill is not None:
-            self.state.queues.on_removed = self._waits_no_longer
-            self.beyond.is_tried, self.beyond.on_freed = self._is_tried, self._freed
-            self.beyond.on_outdated, self.beyond.on_started = self.state.touch, self.state.wake
-            self.beyond.releases = lambda: self.state.releases
-            self.state.queues.on_departed = self.beyond.departed
+        self._nominator = Nominator(self.state.cluster, self.state.assigner, self.state.preemption, self.state.is_open)
+        self._outcomes = Outcomes(self.state, self.stories)
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
         self._tried_at = -1
@@ -196,7 +186,7 @@ class Engine:
         state = self.state
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
-        self.beyond.prune()
+        self._prune_claims()
         state.wake_beside_moved()
         state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
@@ -204,7 +194,15 @@ class Engine:
         replaced = list(self._outcomes.replaced_slices(now_s))
         entries = [*self._second_passes(now_s), *self._heads(now_s)]
         before = state.changes
-        cycle = Cycle(state.cluster, self._nominator, self.beyond, now_s, blocks=self._blocks, ready=not state.unready)
+        cycle = Cycle(
+            state.cluster,
+            self._nominator,
+            state.claims,
+            state.backfill,
+            now_s,
+            blocks=self._blocks,
+            ready=not state.unready,
+        )
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
         self._notice(entries, changed=state.changes != before or bool(replaced))
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
@@ -223,7 +221,7 @@ class Engine:
 
     def settled(self, now_s: float) -> bool:
         """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
-        self.beyond.prune()
+        self._prune_claims()
         due_s = self.next_wakeup_s()
         if due_s is not None and due_s <= now_s:
             return False
@@ -270,23 +268,30 @@ class Engine:
 
     def explain(self, key: WorkloadKey, now_s: float) -> Pending | None:
         """A pending workload tried now, by itself and for the question alone. None for one that is not pending."""
-        pending = self.state.queues.get(key)
-        queue = None if pending is None else self.state.queue_of(pending.local_queue)
+        state = self.state
+        pending = state.queues.get(key)
+        queue = None if pending is None else state.queue_of(pending.local_queue)
         if pending is None or queue is None:
             return None
         entry = self._entry(pending, queue)
-        self.state.preemption.oracle.now_s = now_s
-        self.state.cluster.placement.begin(now_s)
+        state.preemption.oracle.now_s = now_s
+        state.cluster.placement.begin(now_s)
         bookmark = pending.bookmark
         pending.bookmark = None
-        self.beyond.asking = True
         try:
-            cycle = Cycle(self.state.cluster, self._nominator, self.beyond, now_s, blocks=False, ready=True, asks=True)
-            cycle.run([entry])
+            Cycle(
+                state.cluster,
+                self._nominator,
+                state.claims,
+                state.backfill,
+                now_s,
+                blocks=False,
+                ready=True,
+                asks=True,
+            ).run([entry])
         finally:
             pending.bookmark = bookmark
-            self.beyond.asking = False
-        return Pending(info=pending.info, record=entry.record(now_s), gates=self.state.config.gates)
+        return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
 
     def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.
@@ -313,14 +318,18 @@ class Engine:
         state.cluster.validate()
         state.queues.validate()
         state.preemption.validate()
-        self.beyond.validate()
+        state.claims.validate()
+        state.backfill.validate()
         stranded = {key for held in state.stranded.values() for key in held}
         for key, workload in state.objects.items():
             places = [key in state.cluster.holders, state.queues.get(key) is not None, key in stranded]
             held_back = key not in state.assumed and standing(workload, state.config) is WorkloadPhase.HELD_BACK
             if sum(places) != (0 if held_back or key in state.ended else 1):
                 raise DriftError(f"{key} should be in one place: holding, pending, stranded are {places}")
-        known = {*state.cluster.holders, *(pending.key for pending in state.queues), *stranded}
+        waiting = {pending.key for pending in state.queues}
+        if not waiting.issuperset(claim.key for claim in state.claims):
+            raise DriftError(f"claims outlive waits: {sorted({claim.key for claim in state.claims} - waiting)[:5]}")
+        known = {*state.cluster.holders, *waiting, *stranded}
         if not known <= state.objects.keys():
             raise DriftError(f"kept and not known: {sorted(known - state.objects.keys())[:5]}")
 
@@ -331,43 +340,22 @@ class Engine:
         rules = self.state.config.wait_for_pods_ready
         return rules is not None and rules.block_admission and not self.state.config.gates.on("DisableWaitForPodsReady")
 
-    def _waits_no_longer(self, key: WorkloadKey) -> None:
-        name = self.beyond.gone(key)
-        if name is not None:
-            self.state.wake(name)
-
-    def _is_tried(self, key: WorkloadKey, name: ClusterQueueName) -> bool:
-        pending = self.state.queues.get(key)
-        at = pending.at if pending is not None else None
-        return at is not None and at.name == name and self.state.open_now()(name)
+    def _prune_claims(self) -> None:
+        """Outside of trials."""
+        state = self.state
+        if state.claims:
+            state.withdraw(not_tried(state.claims, state.queues, state.open_now()))
 
     def _passed_over(self) -> bool:
-        """Nothing is left to try: claims of those end who were not tried and wait in vain. Whether there is something
-        to try again.
-        """
-        if not self.beyond.claims:
+        """Nothing is left to try: claims that wait in vain end. Whether that left something to try again."""
+        state = self.state
+        if not state.claims:
             return False
-        before = self.state.changes
-        tried = {key for key, _ in self._tried} if self._tried_at == before else set()
-        # All are told apart first: the end of one claim wakes the others.
-        for key in [one.key for one in self.beyond.claims if one.key not in tried and self._waits_in_vain(one)]:
-            self.beyond.end(key)
-        return self.state.changes != before
-
-    def _waits_in_vain(self, claim: Claim) -> bool:
-        """Whoever stands in line does so behind others, who may be waiting for what is claimed: one of the shape was
-        refused, or the head of the queue stays where it is. Who was refused beside others waits to be woken by the
-        last of its victims.
-        """
-        pending = self.state.queues.get(claim.key)
-        if pending is None:
-            return False
-        return pending.place is Place.QUEUED or not any(one in self.state.cluster.holders for one in claim.victims)
-
-    def _freed(self) -> None:
-        """What a claim kept of nodes anybody may have waited for, in whatever tree."""
-        self.state.queues.wake_all()
-        self.state.touch()
+        before = state.changes
+        tried = {key for key, _ in self._tried} if self._tried_at == before else set[WorkloadKey]()
+        # All are found first: the end of one claim wakes the others.
+        state.withdraw(in_vain(state.claims, state.queues, state.cluster.holders.keys(), tried))
+        return state.changes != before
 
     def _heads(self, now_s: float) -> list[Entry]:
         heads = self.state.queues.heads(now_s, open_for=self.state.open_now())

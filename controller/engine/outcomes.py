@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from controller.engine.claims.beyond import Beyond
+from controller.engine.claims.book import decided
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
@@ -23,8 +23,7 @@ from controller.engine.state.workloadevents import SECOND_PASS_FIRST_S, SECOND_P
 
 
 class Outcomes:
-    def __init__(self, state: EngineState, stories: Stories, beyond: Beyond) -> None:
-        self._beyond = beyond
+    def __init__(self, state: EngineState, stories: Stories) -> None:
         self._state = state
         self._stories = stories
         self._keeps_progress = state.config.gates.on("FlavorFungibilityPreserveScanProgress")
@@ -33,16 +32,16 @@ class Outcomes:
         """Evictions and admissions in the order they were decided, then everybody who waits."""
         made: list[Decision] = []
         waiting: list[Decision] = []
-        claims, tell = self._beyond.claims is not None, self._stories.tell
+        state, tell = self._state, self._stories.tell
         for entry in entries:
             record = entry.record(now_s)
             before = tell(record)
-            if claims:
-                self._beyond.decided(entry)
+            if entry.rule is Rule.PREEMPTS or record.workload in state.claims:
+                state.carry_out(state.claims.apply(decided(entry, state.cluster)))
             if entry.second_pass:
-                if entry.key in self._state.told:
+                if entry.key in state.told:
                     # An entry that was decided on before it has preempted it.
-                    self._state.second.pop(entry.key, None)
+                    state.second.pop(entry.key, None)
                 else:
                     made.append(self._second_pass(entry, record))
             elif entry.rule is Rule.FITS:
@@ -71,7 +70,7 @@ class Outcomes:
             gates=state.config.gates,
             replaces=incoming.replaces,
         )
-        state.queues.remove(key)
+        state.dequeue(key)
         if incoming.replaces is not None:
             state.cluster.remove_holder(incoming.replaces.key)
             state.ended.add(incoming.replaces.key)
@@ -187,7 +186,7 @@ class Outcomes:
         for key, admitted in assumed.items():
             queue = state.cluster.queues.get(admitted.holder.cluster_queue)
             # A workload that is not pending any more has a newer object, which says what it holds now.
-            if queue is None or state.queues.remove(key) is None:
+            if queue is None or state.dequeue(key) is None:
                 continue
             state.cluster.add_holder(admitted.holder)
             state.assumed[key] = admitted

@@ -45,6 +45,7 @@ REFUSED = [
     (ENGINE_ROOMS, "controller.engine.model.config", "controller.engine.quota.shares"),
     (ENGINE_ROOMS, "controller.engine.topology.placement", "controller.engine.cluster.cluster"),
     (ENGINE_ROOMS, "controller.engine.devices.book", "controller.engine.quota.cells"),
+    (ENGINE_ROOMS, "controller.engine.claims.book", "controller.engine.cycle.nomination"),
     (ENGINE_ROOMS, "controller.engine.queues.lanes", "controller.engine.cycle.cycle"),
     (ENGINE_ROOMS, "controller.engine.preemption.search", "controller.engine.queues.pendingqueues"),
     (ENGINE_ROOMS, "controller.engine.state.intake", "controller.engine.outcomes"),

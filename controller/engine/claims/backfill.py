@@ -1,10 +1,10 @@
-"""Conservative backfill (kept under ``tessera.backfill: conservative``): who may pass a blocked head of a queue.
+"""Conservative backfill (``tessera.backfill: conservative``): which workloads may pass a blocked head of a queue.
 
 The first workload of a ClusterQueue that cannot run now gets a reservation: the earliest time at which it fits, if all
-that runs in its tree ends when it is expected to, and the room it will take then. Whoever is behind it in its queue, or
-would borrow from its tree, passes only if the reservation still holds with it: it ends before that time, or leaves
-enough room at that time. A workload of another queue that stays within that queue's own quota always passes: it takes
-what is its own. A head whose start cannot be known reserves nothing.
+that runs in its tree ends when it is expected to, and the quota it will take then. A workload behind it in its queue,
+or one that would borrow in its tree, passes only if the reservation still holds with it: it ends before that time, or
+leaves enough quota at that time. A workload of another queue that stays within that queue's own quota always passes:
+it could reclaim that quota anyway. A head whose start cannot be known reserves nothing.
 
 Lifka, "The ANL/IBM SP scheduling system" (1995), and Mu'alem and Feitelson (2001) describe the method on one pool; here
 the pool is a quota tree with flavors, and the test is the engine's own assignment inside a trial.
@@ -12,7 +12,7 @@ the pool is a quota tree with flavors, and the test is the engine's own assignme
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -21,7 +21,9 @@ from controller.engine.claims.runtimes import ends_at_s, runtime_s, would_end_s
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Assignment, Mode
+from controller.engine.model.config import BackfillPolicy
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
+from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import OrderKey
 from controller.engine.quota.queuestate import Holder
 from controller.engine.quota.quotanode import QuotaNode
@@ -30,7 +32,7 @@ Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
 
 
 class Assigner(Protocol):
-    """``controller.engine.flavors.assigner.FlavorAssigner``, as far as it is asked here."""
+    """``controller.engine.flavors.assigner.FlavorAssigner``, as far as it is needed here."""
 
     def assign(self, incoming: Incoming) -> Assignment: ...
 
@@ -46,13 +48,16 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpectedEnds:
-    """Holders whose end is known, the soonest first; observes the cluster, trials included."""
+    """Holders whose end is known, the soonest first; observes the cluster, trials included.
+
+    ``_ends`` is sorted and names just the keys of ``_holders``; holders of unknown length are in neither.
+    """
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, WorkloadKey]] = []
         self._holders: dict[WorkloadKey, Holder] = {}
         self.version = 0
-        """Moves on with every holder that comes or goes and counts here."""
+        """Moves on with every holder of known end that comes or goes."""
 
     def added(self, holder: Holder) -> None:
         end_s = self._end_s(holder)
@@ -78,7 +83,7 @@ class ExpectedEnds:
         return len(self._ends)
 
     def until(self, until_s: float, now_s: float) -> Iterator[tuple[float, Holder]]:
-        """Those that go by then, with the time: the overdue first, taken to go a little after now."""
+        """Those that end by then, with the time: the overdue first, taken to end a little after now."""
         for end_s, key in self._ends:
             if end_s > until_s:
                 return
@@ -92,7 +97,15 @@ class ExpectedEnds:
 
 
 class Backfill:
-    """One reservation at most for a ClusterQueue. Nothing here is written anywhere: a restart makes them anew."""
+    """One reservation at most for a ClusterQueue, and for a workload. Nothing here is written anywhere: a restart makes
+    them anew.
+
+    Invariants, which ``validate`` checks:
+
+    - ``_queue_of`` is the inverse of ``_reservations``: both change together.
+    - ``_by_tree`` lists the keys of ``_reservations`` while ``_by_tree_at`` is the generation of the quota tree, and
+      is outdated otherwise: whoever changes ``_reservations`` sets that to None.
+    """
 
     def __init__(self, cluster: Cluster, assigner: Assigner) -> None:
         self._cluster = cluster
@@ -103,21 +116,23 @@ class Backfill:
         cluster.observers.append(self._ends)
         self._reservations: dict[ClusterQueueName, Reservation] = {}
         self._queue_of: dict[WorkloadKey, ClusterQueueName] = {}
-        """Where each workload that has a reservation has it."""
-        self._trees: dict[int, list[ClusterQueueName]] = {}
+        self._by_tree: dict[int, list[ClusterQueueName]] = {}
         """By its root's identity the ClusterQueues of a tree that have reservations, by name; see ``_in_tree``."""
-        self._trees_of: int | None = None
+        self._by_tree_at: int | None = None
         self._left: tuple[tuple[object, ...], Sums] | None = None
-        """What had gone at the last time that was asked for: many who wait are asked about one reservation."""
-
-    def __len__(self) -> int:
-        return len(self._reservations)
+        """The last answer of ``_gone_by``, and to which question: one reservation is asked about for many heads."""
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(self._reservations.values())
 
     def of(self, name: ClusterQueueName) -> Reservation | None:
         return self._reservations.get(name)
+
+    def reserve(self, entries: Iterable[Entry], now_s: float) -> None:
+        """Of the heads nominated in a cycle, those that cannot run now and have no victims get reservations."""
+        for entry in entries:
+            if entry.assignment.mode is not Mode.FIT and not entry.targets and entry.pending is not None:
+                self.block(entry.incoming, entry.pending.order(), now_s)
 
     def block(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
         """The workload cannot run now. The first of its queue gets a reservation, renewed each time it is tried."""
@@ -135,7 +150,7 @@ class Backfill:
                 self._forget(known)
             self.drop(made.key)
             self._queue_of[made.key] = name
-            self._trees_of = None
+            self._by_tree_at = None
         self._reservations[name] = made
         return made
 
@@ -146,50 +161,58 @@ class Backfill:
             self._forget(self._reservations[name])
         return name
 
+    def broken_by(self, entry: Entry, now_s: float) -> Reservation | None:
+        """The first reservation that admitting the entry now would break. A preemptor's admission is held against none:
+        policy entitles it to what it takes.
+        """
+        if not self._reservations or entry.pending is None or entry.targets:
+            return None
+        return self.held_back_by(entry.incoming, entry.pending.order(), entry.assignment, now_s)
+
     def held_back_by(
         self, incoming: Incoming, order: OrderKey, assignment: Assignment, now_s: float
     ) -> Reservation | None:
         """The first reservation that admitting this workload now would break; None when it may pass."""
-        if not self._reservations:
-            return None
         for name in self._in_tree(incoming.queue.node.root()):
-            one, queue = self._reservations[name], self._cluster.queues[name]
-            if one.key == incoming.key:
+            reservation, queue = self._reservations[name], self._cluster.queues[name]
+            if reservation.key == incoming.key:
                 continue
             if name == incoming.queue.name:
-                if order < one.order:
-                    continue  # it goes first by right
+                if order < reservation.order:
+                    continue  # it stands before the reservation's owner
             elif assignment.borrowing == 0:
                 continue
-            if self._breaks(one, queue.node, incoming, assignment, now_s):
-                return one
+            if self._breaks(reservation, queue.node, incoming, assignment, now_s):
+                return reservation
         return None
 
     def validate(self) -> None:
         """DriftError where a workload's reservation is not where it is looked for."""
-        kept = {one.key: name for name, one in self._reservations.items()}
+        kept = {reservation.key: name for name, reservation in self._reservations.items()}
         if kept != self._queue_of:
             raise DriftError(f"reservations are kept for {kept} and known as {self._queue_of}")
-        listed = {name for names in self._trees.values() for name in names}
+        listed = {name for names in self._by_tree.values() for name in names}
         held = self._reservations.keys() & self._cluster.queues.keys()
-        if self._trees_of == self._cluster.quota.generation and listed != held:
+        if self._by_tree_at == self._cluster.quota.generation and listed != held:
             raise DriftError(f"reservations are kept in {sorted(held)}, and listed by tree in {sorted(listed)}")
 
-    def _forget(self, one: Reservation) -> None:
-        del self._reservations[one.cluster_queue], self._queue_of[one.key]
-        self._trees_of = None
+    def _forget(self, reservation: Reservation) -> None:
+        del self._reservations[reservation.cluster_queue], self._queue_of[reservation.key]
+        self._by_tree_at = None
 
     def _in_tree(self, root: QuotaNode) -> list[ClusterQueueName]:
-        """The ClusterQueues of this tree that have reservations; many are asked about in one cycle."""
+        """The ClusterQueues of this tree that have reservations; a cycle asks for each of its heads."""
+        if not self._reservations:
+            return []
         generation = self._cluster.quota.generation
-        if self._trees_of != generation:
-            self._trees = {}
+        if self._by_tree_at != generation:
+            self._by_tree = {}
             for name in sorted(self._reservations):
                 queue = self._cluster.queues.get(name)
                 if queue is not None:
-                    self._trees.setdefault(id(queue.node.root()), []).append(name)
-            self._trees_of = generation
-        return self._trees.get(id(root), [])
+                    self._by_tree.setdefault(id(queue.node.root()), []).append(name)
+            self._by_tree_at = generation
+        return self._by_tree.get(id(root), [])
 
     def _breaks(
         self, reservation: Reservation, node: QuotaNode, incoming: Incoming, assignment: Assignment, now_s: float
@@ -201,13 +224,15 @@ class Backfill:
             for name, gone in self._gone_by(node, now_s, reservation.start_s).items():
                 self._cluster.quota.remove_usage(name, gone)
             if not node.fits(reservation.usage):
-                # Something stayed longer or came by right: the reservation is void until its owner is tried again.
+                # A holder stayed longer, or one was admitted that may pass: void until its owner is tried again.
                 return False
             self._cluster.quota.add_usage(incoming.queue.name, assignment.usage)
             return not node.fits(reservation.usage)
 
     def _earliest(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
-        """Let those that run go in the order of their ends until the workload fits: by doubling steps, then halving."""
+        """The first expected end after which the workload fits, all earlier ones included: found by doubling the number
+        of ends, then by halving.
+        """
         node = incoming.queue.node
         leaving = self._leaving(node, now_s, math.inf) if self._ends else []
         low, high, fits = 0, 1, None
@@ -236,13 +261,13 @@ class Backfill:
     def _fit_without(self, incoming: Incoming, gone: list[tuple[float, Holder]]) -> Assignment | None:
         with self._cluster.trial():
             for _, holder in gone:
-                # Their sums alone would not do: the assigner asks who may be made to go, and these have gone.
+                # Taking off their sums alone would not do: the assigner would find them as candidates for preemption.
                 self._cluster.remove_holder(holder.key)
             found = self._assigner.assign(incoming)
         return found if found.mode is Mode.FIT else None
 
     def _gone_by(self, node: QuotaNode, now_s: float, at_s: float) -> Sums:
-        """What those who leave this tree by then hold now, by ClusterQueue."""
+        """What holders of this tree that are expected to end by then hold now, by ClusterQueue."""
         asked = (self._ends.version, id(node.root()), node.quota_generation(), now_s, at_s)
         if self._left is None or self._left[0] != asked:
             sums: Sums = {}
@@ -255,5 +280,29 @@ class Backfill:
 
     def _leaving(self, node: QuotaNode, now_s: float, until_s: float) -> list[tuple[float, Holder]]:
         root, queues = node.root(), self._cluster.queues
-        found = [one for one in self._ends.until(until_s, now_s) if queues[one[1].cluster_queue].node.root() is root]
-        return sorted((one for one in found if one[0] <= until_s), key=lambda one: (one[0], one[1].key))
+        found = [
+            (end_s, holder)
+            for end_s, holder in self._ends.until(until_s, now_s)
+            if end_s <= until_s and queues[holder.cluster_queue].node.root() is root
+        ]
+        return sorted(found, key=lambda leaving: (leaving[0], leaving[1].key))
+
+
+class NoBackfill:
+    """Under ``backfill: none``, Kueue's policy: no head gets a reservation."""
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(())
+
+    def reserve(self, entries: Iterable[Entry], now_s: float) -> None: ...
+
+    def broken_by(self, entry: Entry, now_s: float) -> None: ...
+
+    def drop(self, key: WorkloadKey) -> None: ...
+
+    def validate(self) -> None: ...
+
+
+def backfill_for(cluster: Cluster, assigner: Assigner) -> Backfill | NoBackfill:
+    on = cluster.config.extensions.backfill is BackfillPolicy.CONSERVATIVE
+    return Backfill(cluster, assigner) if on else NoBackfill()

@@ -4,16 +4,17 @@ A node is kept by amounts, not by pods: victim and preemptor need not be of one 
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
-from controller.engine.model.resources import Amount, FlavorName, ResourceName
+from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import each_of
 from controller.engine.topology.nodes import PODS
 
 Places = tuple[tuple[FlavorName, TopologyUsage], ...]
-Where = tuple[str, ...]
+_Location = tuple[str, ...]
 
 
 def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
@@ -23,7 +24,7 @@ def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
     for flavor, usage in places:
         rests: dict[tuple[tuple[ResourceName, Amount], ...], list[Domain]] = {}
         for domain in usage.domains:
-            there = held.get(_where(usage.levels, domain))
+            there = held.get(_location(usage.levels, domain))
             rest = []
             for name, amount in each_of(usage.single_pod):
                 wanted, taken = amount * domain.pods, there.get(name, 0) if there is not None else 0
@@ -36,19 +37,41 @@ def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
     return tuple(kept)
 
 
-def _held(victims: Iterable[Holder]) -> dict[Where, dict[ResourceName, Amount]]:
-    held: dict[Where, dict[ResourceName, Amount]] = {}
+class KeptPlaces:
+    """``kept_places`` of each claim, worked out again only when one of its victims has changed or left."""
+
+    def __init__(self) -> None:
+        self._known: dict[WorkloadKey, tuple[Places, list[Holder], Places]] = {}
+        """By claimant: what was asked (places, victims), compared by identity, and the answer."""
+
+    def of(self, key: WorkloadKey, places: Places, victims: list[Holder]) -> Places:
+        known = self._known.get(key)
+        if known is not None and known[0] is places and list(map(id, known[1])) == list(map(id, victims)):
+            return known[2]
+        kept = kept_places(places, victims)
+        self._known[key] = (places, victims, kept)
+        return kept
+
+    def forget(self, key: WorkloadKey) -> None:
+        self._known.pop(key, None)
+
+    def keys(self) -> AbstractSet[WorkloadKey]:
+        return self._known.keys()
+
+
+def _held(victims: Iterable[Holder]) -> dict[_Location, dict[ResourceName, Amount]]:
+    held: dict[_Location, dict[ResourceName, Amount]] = {}
     for one in (pod_set for holder in victims for pod_set in holder.info.pod_sets):
         if one.topology is None:
             continue
         for domain in one.topology.domains:
-            sums = held.setdefault(_where(one.topology.levels, domain), {})
+            sums = held.setdefault(_location(one.topology.levels, domain), {})
             for name, amount in each_of(one.topology.single_pod):
                 sums[name] = sums.get(name, 0) + amount * domain.pods
     return held
 
 
-def _where(levels: Sequence[str], domain: Domain) -> Where:
+def _location(levels: Sequence[str], domain: Domain) -> _Location:
     """A node is one, whatever flavor it was given by."""
     return domain.values[-1:] if levels[-1:] == (HOSTNAME_LABEL,) else domain.values
 

@@ -7,12 +7,14 @@ undone at its end. What was admitted stays charged, or is charged for good by th
 
 from collections.abc import Iterable, Iterator
 
-from controller.engine.claims.beyond import Beyond
+from controller.engine.claims.backfill import Backfill, NoBackfill
+from controller.engine.claims.book import ClaimBook
+from controller.engine.claims.charges import ClaimCharges
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
 from controller.engine.cycle import variants
-from controller.engine.cycle.nomination import Nominator
+from controller.engine.cycle.nomination import Nominator, nominate_beside_claims
 from controller.engine.cycle.ordering import classical_order, fair_order
 from controller.engine.cycle.secondpass import place_again
 from controller.engine.devices.grants import GrantOwner
@@ -36,7 +38,8 @@ class Cycle:
         self,
         cluster: Cluster,
         nominator: Nominator,
-        beyond: Beyond,
+        claims: ClaimBook,
+        backfill: Backfill | NoBackfill,
         now_s: float,
         *,
         blocks: bool,
@@ -44,7 +47,10 @@ class Cycle:
         asks: bool = False,
     ) -> None:
         self._cluster = cluster
-        self._beyond = beyond
+        self._claims = claims
+        self._charges: ClaimCharges
+        """The claims of preemptors, charged for the trial that is open in ``_run``."""
+        self._backfill = backfill
         self._nominator = nominator
         self._now_s = now_s
         self._blocks = blocks
@@ -75,22 +81,26 @@ class Cycle:
         """Decides into ``decided``; those refused outright."""
         refused: list[Entry] = []
         open_: list[Entry] = []
-        beyond, nominator, now_s = self._beyond, self._nominator, self._now_s
         with self._cluster.trial():
-            claimed = beyond.begin()
+            self._charges = charges = self._claims.charge()
             for entry in entries:
-                wary = claimed and beyond.concern(entry)
-                goes_on = beyond.nominate(entry, nominator, now_s) if wary else nominator.nominate(entry, now_s)
+                wary = charges.concern(entry)
+                goes_on = self._beside_claims(entry) if wary else self._nominator.nominate(entry, self._now_s)
                 (open_ if goes_on else refused).append(entry)
-            beyond.nominated(open_, now_s)
+            if not self._asks:
+                self._backfill.reserve(open_, self._now_s)
             for entry in self._ordered(open_):
                 decided.append(entry)
-                if claimed and beyond.concern(entry):
-                    with beyond.deciding(entry):
-                        self._decide(entry)
-                else:
-                    self._decide(entry)
+                charges.open(entry)
+                self._decide(entry)
+                charges.close(entry)
         return refused
+
+    def _beside_claims(self, entry: Entry) -> bool:
+        """Whether the entry, nominated beside claims, goes on to be decided."""
+        if not self._asks and self._claims.recall(entry):
+            return True
+        return nominate_beside_claims(entry, self._nominator, self._charges, self._cluster, self._now_s)
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._cluster.config.fair_sharing is None:
@@ -128,7 +138,10 @@ class Cycle:
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not stands and not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
-        elif not self._beyond.held_back(entry, self._now_s):
+        elif (broken := self._backfill.broken_by(entry, self._now_s)) is not None:
+            starts_in_s = max(0, broken.start_s - self._now_s)
+            entry.decide(Rule.HELD_BACK, f"{broken.key}, which is to start in {starts_in_s:.0f} s at latest")
+        else:
             self._take(entry)
 
     def _place_again(self, entry: Entry, holder: Holder) -> None:
@@ -320,9 +333,9 @@ class Cycle:
         usage = {
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
-        self._cluster.quota.add_usage(queue.name, self._beyond.unclaimed(entry, usage))
+        self._cluster.quota.add_usage(queue.name, self._charges.unclaimed(entry, usage))
         # Its places are where others run now: whoever has made these go for itself has them first.
-        if not self._beyond.claims:
+        if not self._claims:
             self._add_places(entry)
 
     def _victims_of(self, entry: Entry) -> Victims:

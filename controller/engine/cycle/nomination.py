@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from controller.engine.claims.charges import ClaimCharges
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.conditions.records import Rule
@@ -190,6 +191,38 @@ class Nominator:
                     return False
                 contested = fr
         return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
+
+
+def nominate_beside_claims(
+    entry: Entry, nominator: Nominator, charges: ClaimCharges, cluster: Cluster, now_s: float
+) -> bool:
+    """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
+
+    Claims of other ClusterQueues do not hold against an entry that needs no more than its own queue's quota: one that
+    does not fit beside them is nominated a second time without them, and that counts if it is such an entry.
+    """
+    bookmark = entry.pending.bookmark if entry.pending is not None else None
+    own, others = charges.own(entry), charges.of_other_queues(entry)
+    with cluster.trial():
+        charges.lift(*own)
+        goes_on = nominator.nominate(entry, now_s)
+    if not goes_on or not others or entry.pending is None or entry.assignment.mode is Mode.FIT:
+        return goes_on
+    bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
+    found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
+    with cluster.trial():
+        charges.lift(*own)
+        charges.lift_quota(*others)
+        nominator.nominate(entry, now_s)
+    entry.ignores_claims = _within_own_quota(entry.assignment)
+    if not entry.ignores_claims:
+        entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
+        entry.pending.bookmark = bookmark
+    return True
+
+
+def _within_own_quota(assignment: Assignment) -> bool:
+    return assignment.mode is Mode.FIT and assignment.borrowing == 0
 
 
 def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:

@@ -47,8 +47,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """Of a second pass: where its pod sets go."""
     moved: Mapping[str, TopologyUsage] = {}
     """Of a second pass: what of ``places`` it does not hold yet."""
-    by_right: bool = False
-    """It needs its own queue's quota alone, whatever others have claimed."""
+    ignores_claims: bool = False
+    """It needs no more than its own queue's quota: no claim of another ClusterQueue holds against it."""
     charged: bool = False
     """It was admitted, and its usage is charged already."""
     rule: Rule = Rule.NO_FIT

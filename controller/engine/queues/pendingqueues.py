@@ -7,11 +7,11 @@ change at any time and in any order. A workload that leads nowhere is kept and t
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
+from controller.engine.queues.departures import Departed, DepartureListener, NoListener
 from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quotanode import QuotaNode
@@ -22,18 +22,23 @@ class QueueDriftError(AssertionError):
 
 
 class PendingQueues:
-    """``usage``: past usage of a LocalQueue, for ClusterQueues that admit by it. Time is always an argument."""
+    """``usage``: past usage of a LocalQueue, for ClusterQueues that admit by it. Time is always an argument.
 
-    def __init__(self, cluster: Cluster, usage: Callable[[LocalQueueKey], float]) -> None:
+    ``listener`` is told of evicted workloads that have gone, where nothing else has woken their tree.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        usage: Callable[[LocalQueueKey], float],
+        listener: DepartureListener = NoListener(),  # noqa: B008  it keeps nothing
+    ) -> None:
         self._cluster = cluster
         self._usage = usage
+        self._listener = listener
         self._orders: dict[ClusterQueueName, ClusterQueueOrder] = {}
         self._pending: dict[WorkloadKey, PendingWorkload] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
-        self.on_removed: Callable[[WorkloadKey], None] | None = None
-        """Told of every workload that waits no longer, or not as it did."""
-        self.on_departed: Callable[[AbstractSet[WorkloadKey]], None] | None = None
-        """Told, after their tree was woken, of evicted holders whose leaving was all that woke it."""
         self._woken: dict[int, tuple[QuotaNode, set[WorkloadKey] | None]] = {}
         """Roots of the trees that are to be tried again; who has left, where nothing else has happened."""
         self._roomless: set[ClusterQueueName] = set()
@@ -80,8 +85,6 @@ class PendingQueues:
         del siblings[key]
         if not siblings:
             del self._by_local_queue[pending.local_queue]
-        if self.on_removed is not None:
-            self.on_removed(key)
         return pending
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:
@@ -286,8 +289,8 @@ class PendingQueues:
             for root, departed in woken.values():
                 for name in _tree(root):
                     self._wake(name)
-                if departed and self.on_departed is not None:
-                    self.on_departed(departed)
+                if departed:
+                    self._listener.apply(Departed(departed))
         if self._room_freed:
             self._room_freed = False
             for name in tuple(self._roomless):

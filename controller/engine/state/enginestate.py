@@ -1,12 +1,17 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from controller.engine.claims.backfill import backfill_for
+from controller.engine.claims.book import book_for
+from controller.engine.claims.events import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.decisions import Admitted
+from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.preemption import Preemption
+from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
@@ -26,11 +31,12 @@ class EngineState:
         self.config = config
         self.cluster = Cluster(config, placement)
         self.usage = UsageHistory(fair)
-        self.queues = PendingQueues(self.cluster, self.usage.usage)
+        self.claims = book_for(self.cluster)
+        self.queues = PendingQueues(self.cluster, self.usage.usage, self.claims)
         self.preemption = Preemption(self.cluster, self.usage.usage, self.is_open)
+        self.assigner = FlavorAssigner(self.cluster, self.preemption.oracle)
+        self.backfill = backfill_for(self.cluster, self.assigner)
         self.changes = 0
-        self.releases = 0
-        """How often a tree was woken because something in it was released or changed."""
         self.objects: dict[WorkloadKey, Workload] = {}
         """Every workload that is not finished, as it was told last."""
         self.stranded: dict[ClusterQueueName, dict[WorkloadKey, Workload]] = {}
@@ -71,8 +77,37 @@ class EngineState:
 
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         self.touch()
-        self.releases += 1
+        self.claims.apply(RELEASED)
         self.queues.wake(name, departed)
+
+    def dequeue(self, key: WorkloadKey) -> PendingWorkload | None:
+        """The workload waits no longer, if it did: with its wait end its claim and its backfill reservation."""
+        pending = self.queues.remove(key)
+        if pending is None:
+            return None
+        if key in self.claims:
+            self.carry_out(self.claims.apply(Withdrawn(key)))
+        reserved_in = self.backfill.drop(key)
+        if reserved_in is not None:
+            self.wake(reserved_in)
+        return pending
+
+    def withdraw(self, claimants: Iterable[WorkloadKey]) -> None:
+        """Their claims end."""
+        for key in claimants:
+            self.carry_out(self.claims.apply(Withdrawn(key)))
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Of an event that ``claims`` took in; before the next one."""
+        for effect in effects:
+            match effect:
+                case WakeAll():
+                    self.queues.wake_all()
+                    self.touch()
+                case WakeTree(name):
+                    self.wake(name)
+                case RunAgain():
+                    self.touch()
 
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
         """What it held, or part of it, is free: quota in its tree, and room on nodes for whoever uses them."""

@@ -91,7 +91,7 @@ class WorkloadEvents:
         state, cluster = self._state, self._state.cluster
         if key in state.ended:
             return
-        state.queues.remove(key)
+        state.dequeue(key)
         known = cluster.holders.get(key)
         holder = _holder(workload, state, known)
         self._unstrand(key)
@@ -176,12 +176,12 @@ class WorkloadEvents:
             return
         if known is not None:
             # Something a try depends on has changed, though its place in the queue may be the same.
-            state.queues.remove(key)
+            state.dequeue(key)
         state.queues.put(pending, now_s)
         state.touch()
 
     def _unqueue(self, key: WorkloadKey) -> None:
-        if self._state.queues.remove(key) is not None:
+        if self._state.dequeue(key) is not None:
             self._state.touch()
 
     # -- changes from outside ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 Work is counted, not timed: the instructions of the engine that one cycle executes.
 """
 
+import math
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from controller.engine.claims.events import Preempts
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
 from controller.engine.model.config import (
@@ -132,6 +134,17 @@ def test_what_another_policy_asks_for_beside_the_peers_own_work_is_little(policy
         assert asked(more, gpus, 1, expected=expected) < 1.1 * asked(peer, gpus, 1, expected=expected)
 
 
+def claim(engine: Engine, name: ClusterQueueName) -> None:
+    """A preemptor that is not tried itself, because it stands in a back-off, claims one GPU of the queue."""
+    key = WorkloadKey("ns/preemptor")
+    engine.put(workload("preemptor", name, 1), NOW_S)
+    pending = engine.state.queues.remove(key)
+    assert pending is not None
+    pending.due_s = math.inf
+    engine.state.queues.put(pending, NOW_S)
+    engine.state.claims.apply(Preempts(key, name, {GPU: 1}, frozenset({WorkloadKey("ns/w0")}), (), None))
+
+
 def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
     """Tried a second time, without the claims of others, is who could reclaim what they claim."""
     work: dict[str, int] = {}
@@ -142,9 +155,7 @@ def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
             engine.put(local_queue(name), NOW_S)
         rest(engine)
         if claimed != "nobody":
-            assert engine.beyond.claims is not None
-            engine.beyond.is_tried = lambda _key, _name: True
-            engine.beyond.claims.stake(WorkloadKey("ns/preemptor"), ClusterQueueName(claimed), {GPU: 1}, ())
+            claim(engine, ClusterQueueName(claimed))
         work[claimed] = asked(engine, 10_000, 1, expected=Pending)
     assert work["there"] < 1.25 * work["nobody"] < work["here"]
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from controller.config.settings import OnGpuFailure
+from controller.engine.claims.backfill import Backfill
 from controller.engine.cluster.cluster import DriftError
 from controller.engine.engine import Engine
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions
@@ -227,17 +228,17 @@ def test_work_in_a_queue_that_nobody_asks_is_seen() -> None:
 
 def test_a_reservation_that_is_looked_for_elsewhere_is_seen() -> None:
     engine = busy(EngineConfig(extensions=Extensions(backfill=BackfillPolicy.CONSERVATIVE)))
-    backfill = engine.beyond.backfill
-    assert backfill is not None
-    engine.beyond.validate()
+    backfill = engine.state.backfill
+    assert isinstance(backfill, Backfill)
+    backfill.validate()
     backfill._queue_of[SECOND] = OTHER
     with pytest.raises(DriftError, match="reservations are kept for"):
-        engine.beyond.validate()
+        backfill.validate()
     backfill._queue_of.clear()
-    backfill._trees_of = engine.state.cluster.quota.generation
-    backfill._trees[0] = [OTHER]
+    backfill._by_tree_at = engine.state.cluster.quota.generation
+    backfill._by_tree[0] = [OTHER]
     with pytest.raises(DriftError, match="listed by tree"):
-        engine.beyond.validate()
+        backfill.validate()
 
 
 def test_capacity_that_no_node_offers_is_seen() -> None:

@@ -64,8 +64,7 @@ def test_a_claim_ends_with_its_workload() -> None:
     world.settle()
     world.put(workload("preemptor", "a", 4, priority=1))
     world.settle()
-    claims = world.engine.beyond.claims
-    assert claims is not None
+    claims = world.engine.state.claims
     assert [claim.key for claim in claims] == ["ns/preemptor"]
     world.delete("preemptor")
     assert not len(claims)
@@ -146,8 +145,7 @@ def test_who_has_gone_by_the_promised_time_is_nobody_who_may_be_made_to_go() -> 
     world.put(workload("head", "a", 4, priority=5))
     world.settle()
     assert world.running() == {"low", "high"}
-    backfill = world.engine.beyond.backfill
-    assert backfill is not None
+    backfill = world.engine.state.backfill
     assert [(one.key, one.start_s) for one in backfill] == [("ns/head", world.now_s + 20)]
 
 
@@ -167,8 +165,7 @@ def test_asking_why_changes_nothing() -> None:
     world.put(workload("r", "a", 4, annotations=runs(100)), workload("late", "a", 8, created_s=9))
     world.settle()
     world.put(workload("early", "a", 8, created_s=1))
-    backfill = world.engine.beyond.backfill
-    assert backfill is not None
+    backfill = world.engine.state.backfill
     before = [one.key for one in backfill]
     asked = world.engine.explain(WorkloadKey("ns/early"), world.now_s)
     assert asked is not None
@@ -198,8 +195,8 @@ def test_what_an_entry_looks_past_is_taken_off_once() -> None:
     asked, decide = [], Cycle._decide
 
     def asking(self: Cycle, entry: Entry) -> None:
-        if entry.by_right:
-            asked.append(self._beyond.unclaimed(entry, entry.assignment.usage))
+        if entry.ignores_claims:
+            asked.append(self._charges.unclaimed(entry, entry.assignment.usage))
         decide(self, entry)
 
     with patch.object(Cycle, "_decide", asking):

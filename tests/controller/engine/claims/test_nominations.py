@@ -1,17 +1,14 @@
 """A preemptor that waits for its victims is not tried anew in every cycle; nothing comes of it but the time saved."""
 
-from collections.abc import Mapping
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.claims.verdicts import Verdicts
+from controller.engine.claims.book import ClaimBook
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing
-from controller.engine.model.resources import WorkloadKey
 from controller.engine.queues.entry import Entry
-from controller.engine.quota.queuestate import Holder
 from tests.controller.engine.contention import Story, full_nodes, full_queues
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -22,14 +19,14 @@ WITHIN = {"withinClusterQueue": "LowerPriority"}
 @given(full_queues() | full_nodes(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
-    recall = Verdicts.recall
+    recall = ClaimBook.recall
 
-    def noting(self: Verdicts, entry: Entry, holders: Mapping[WorkloadKey, Holder]) -> bool:
-        stands = recall(self, entry, holders)
+    def noting(self: ClaimBook, entry: Entry) -> bool:
+        stands = recall(self, entry)
         assert not stands or (entry.targets and all(target.holder.evicted for target in entry.targets))
         return stands
 
-    with patch.object(Verdicts, "recall", noting):
+    with patch.object(ClaimBook, "recall", noting):
         story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=CLAIMS))
 
 
@@ -79,8 +76,8 @@ def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last
     for number in range(2):
         world.stop_evicted(limit=1)
         assert "ns/preemptor" not in nominated(world), f"{number + 1} gone"
-        (verdict,) = world.engine.beyond._verdicts._verdicts.values()
-        assert len(verdict.targets) == 2 - number
+        (nomination,) = world.engine.state.claims._nominations.values()
+        assert len(nomination.targets) == 2 - number
     world.stop_evicted(limit=1)
     assert "ns/preemptor" in nominated(world)
     assert world.running() == {"preemptor"}
@@ -108,7 +105,7 @@ def test_a_preemptor_is_tried_anew_when_its_queue_gets_more_quota() -> None:
 
 def test_nothing_is_remembered_of_a_preemptor_that_is_gone() -> None:
     world = two_queues()
-    verdicts = world.engine.beyond._verdicts
-    assert len(verdicts) == 1
+    nominations = world.engine.state.claims._nominations
+    assert len(nominations) == 1
     world.delete("preemptor")
-    assert len(verdicts) == 0
+    assert len(nominations) == 0

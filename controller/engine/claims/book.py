@@ -1,0 +1,214 @@
+"""Which preemptor keeps what: the one machine that begins, changes and ends claims.
+
+``ClaimBook.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` stands for it
+under the policy ``kueue``: it takes the same events, and there are no claims. ``ClaimCharges`` charges them.
+"""
+
+from collections.abc import Iterator
+
+from controller.engine.claims.charges import ClaimCharges
+from controller.engine.claims.claim import Claim
+from controller.engine.claims.claimedplaces import KeptPlaces, Places
+from controller.engine.claims.events import (
+    Admitted,
+    Delayed,
+    Effect,
+    Event,
+    Preempts,
+    Refused,
+    Released,
+    RunAgain,
+    WakeAll,
+    WakeTree,
+    Withdrawn,
+)
+from controller.engine.claims.nominations import Nomination
+from controller.engine.cluster.cluster import Cluster, DriftError
+from controller.engine.conditions.records import Rule
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.queues.departures import Departed
+from controller.engine.queues.entry import Entry
+
+Effects = tuple[Effect, ...]
+
+# The workload waits for its victims, or for what does not depend on capacity: its claim stands.
+_DELAYED = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
+
+
+class ClaimBook:
+    """One claim at most for a workload. Only ``apply`` changes the book; a cycle reads it and charges a copy.
+
+    Invariants, which ``validate`` checks:
+
+    - Every key here is that of a pending workload: its owner tells of the end of each wait (``Withdrawn``).
+    - A nomination belongs to a claim (``_nominations`` holds a subset of the keys of ``_claims``), and its targets are
+      among the claim's victims.
+    - ``_kept_places`` remembers answers for claims only, so it ends with them.
+
+    ``_gave_way`` is no part of a claim: it outlives them, and is cleared when a tree is woken.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._claims: dict[WorkloadKey, Claim] = {}
+        self._nominations: dict[WorkloadKey, Nomination] = {}
+        self._kept_places = KeptPlaces()
+        self._no_charges = ClaimCharges(cluster, self._kept_places, ())
+        self._gave_way: set[tuple[type[Effect], WorkloadKey]] = set()
+        """Which effects the end of a claim or of a nomination has had since a tree was woken last, by claimant.
+
+        Each is granted once. Preemptors in each other's way could otherwise take turns for as long as their victims
+        take to leave. One that gives way a second time had preempted anew in between: its victims are still there, and
+        all others are tried again when these leave.
+        """
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._claims.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._claims
+
+    def of(self, key: WorkloadKey) -> Claim | None:
+        return self._claims.get(key)
+
+    def apply(self, event: Event) -> Effects:
+        """The event is taken in. The effects, in order, are the caller's to carry out before the next event."""
+        match event:
+            case Released():
+                self._gave_way.clear()
+            case Departed():
+                self._depart(event)
+            case Preempts():
+                return self._stake(event)
+            case Admitted():
+                return self._admit(event)
+            case Delayed():
+                return self._drop_nomination(event.key)
+            case Refused():
+                return self._drop_nomination(event.key) + self._end(event.key)
+            case Withdrawn():
+                self._nominations.pop(event.key, None)
+                return self._end(event.key)
+        return ()
+
+    def recall(self, entry: Entry) -> bool:
+        """Whether a nomination stands for the entry, which is nominated by it then."""
+        found, pending = self._nominations.get(entry.key), entry.pending
+        if found is None or pending is None or not found.stands(pending):
+            return False
+        targets = found.targets_now(self._cluster.holders)
+        if targets is None:
+            return False
+        entry.assignment, entry.targets, entry.ignores_claims = found.assignment, targets, found.ignores_claims
+        pending.bookmark = found.assignment.bookmark
+        return True
+
+    def charge(self) -> ClaimCharges:
+        """Charge all claims for the length of the open trial. The book does not change before the end of it."""
+        if not self._claims:
+            return self._no_charges
+        # A claim counts for nothing while its ClusterQueue is not there.
+        weighing = [claim for claim in self._claims.values() if claim.cluster_queue in self._cluster.queues]
+        return ClaimCharges(self._cluster, self._kept_places, weighing)
+
+    def validate(self) -> None:
+        """DriftError where nominations or remembered places have no claim, or victims that are not the claim's."""
+        for key, claim in self._claims.items():
+            if claim.key != key or any(amount < 0 for amount in claim.usage.values()):
+                raise DriftError(f"the claim of {key} is kept as {claim}")
+        for key, nomination in self._nominations.items():
+            of = self._claims.get(key)
+            targets = {target.holder.key for target in nomination.targets}
+            if of is None or nomination.pending.key != key or not targets or not targets <= of.victims:
+                raise DriftError(f"a nomination of {key} stands for victims {sorted(targets)}, its claim is {of}")
+        if not self._kept_places.keys() <= self._claims.keys():
+            raise DriftError(f"places are remembered for {sorted(self._kept_places.keys() - self._claims.keys())}")
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _stake(self, event: Preempts) -> Effects:
+        """A claim begins, or changes: a later preemption adds victims; what is asked for is always the latest."""
+        key, known = event.key, self._claims.get(event.key)
+        victims = event.victims if known is None else known.victims | event.victims
+        claim = Claim(
+            key=key, cluster_queue=event.cluster_queue, usage=dict(event.usage), victims=victims, places=event.places
+        )
+        # An equal claim stays the same object: what is kept of many places is worked out once for it.
+        if claim != known:
+            self._claims[key] = claim
+        if event.nomination is None:
+            return self._drop_nomination(key)
+        self._nominations[key] = event.nomination
+        return ()
+
+    def _admit(self, event: Admitted) -> Effects:
+        effects = self._drop_nomination(event.key)
+        claim = self._claims.get(event.key)
+        if claim is not None and claim.places == event.places:
+            # All that it kept is held now, by one that can be preempted, as a claim cannot.
+            self._forget(event.key)
+            return (*effects, WakeTree(event.cluster_queue))
+        return effects + self._end(event.key)
+
+    def _depart(self, event: Departed) -> None:
+        for key, nomination in tuple(self._nominations.items()):
+            left = nomination.without(event.keys)
+            if left is not None:
+                self._nominations[key] = left
+
+    def _drop_nomination(self, key: WorkloadKey) -> Effects:
+        """It did not hold in a decision: the next cycle finds another."""
+        if self._nominations.pop(key, None) is None:
+            return ()
+        return (RunAgain(),) if self._first(RunAgain, key) else ()
+
+    def _end(self, key: WorkloadKey) -> Effects:
+        """What the claim kept is free."""
+        return (WakeAll(),) if self._forget(key) and self._first(WakeAll, key) else ()
+
+    def _forget(self, key: WorkloadKey) -> bool:
+        self._kept_places.forget(key)
+        return self._claims.pop(key, None) is not None
+
+    def _first(self, effect: type[Effect], key: WorkloadKey) -> bool:
+        if (effect, key) in self._gave_way:
+            return False
+        self._gave_way.add((effect, key))
+        return True
+
+
+class NoClaims(ClaimBook):
+    """The book under ``reserveForPreemptor: false``, Kueue's policy: no event begins a claim."""
+
+    def apply(self, event: Event) -> Effects:  # noqa: ARG002  nothing is kept of it
+        return ()
+
+
+def book_for(cluster: Cluster) -> ClaimBook:
+    return ClaimBook(cluster) if cluster.config.extensions.reserve_for_preemptor else NoClaims(cluster)
+
+
+def decided(entry: Entry, cluster: Cluster) -> Event:
+    """What a decision on a pending workload means for its claim."""
+    key, rule = entry.key, entry.rule
+    if rule is Rule.PREEMPTS:
+        victims = frozenset(target.holder.key for target in entry.targets)
+        places = places_of(entry, cluster)
+        usage, queue = entry.assignment.usage, entry.incoming.queue.name
+        return Preempts(key, queue, usage, victims, places, Nomination.of(entry))
+    if rule is Rule.FITS:
+        return Admitted(key, entry.incoming.queue.name, places_of(entry, cluster))
+    return Delayed(key) if rule in _DELAYED else Refused(key)
+
+
+def places_of(entry: Entry, cluster: Cluster) -> Places:
+    """Where its pods are to run, by the flavor whose nodes these are."""
+    return tuple(
+        (flavor, pod_set.topology)
+        for pod_set in entry.assignment.pod_sets
+        if pod_set.topology is not None
+        and (flavor := cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())) is not None
+    )

@@ -26,6 +26,7 @@ SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
 SMALL = "the agent's processes stay small: no client library, no CLI library"
 MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
 PURE = "the engine decides: no I/O, no clock, nothing of the agent"
+CONTROLLER_ROOMS = "rooms of the controller: the loop, jobs, pods and failures know nothing of each other"
 ENGINE_ROOMS = "rooms of the engine: what an event passes through stands above what it is decided by"
 ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of jobs, pods, failures or the process"
 YAMLFILE = "yamlfile reads files with their lines and knows no other room"
@@ -39,6 +40,15 @@ REFUSED = [
     (MEMORY, "deviceplugin.answer", "pynvml"),
     (PURE, "controller.engine.engine", "kube.client"),
     (PURE, "controller.engine.engine", "time"),
+    (CONTROLLER_ROOMS, "controller.config.settings", "controller.simulation.run"),
+    (CONTROLLER_ROOMS, "controller.core", "controller.jobs.reconcile_shell"),
+    (CONTROLLER_ROOMS, "controller.failures.gpufailures_shell", "controller.core"),
+    (CONTROLLER_ROOMS, "controller.jobframework.compose", "controller.jobkinds.table"),
+    (CONTROLLER_ROOMS, "controller.jobs.reconcile_shell", "controller.pods.reconcile_shell"),
+    (CONTROLLER_ROOMS, "controller.metrics.exposition", "controller.process.term"),
+    (CONTROLLER_ROOMS, "controller.pods.reconcile_shell", "controller.failures.nodefailures_shell"),
+    (CONTROLLER_ROOMS, "controller.watching.feeds", "controller.config.settings"),
+    (CONTROLLER_ROOMS, "controller.writing.decisionwriter", "controller.lifecycle.lifecycle"),
     (ENGINE_ALONE, "controller.engine.cycle.cycle", "controller.jobkinds.batchjob"),
     (ENGINE_ALONE, "controller.engine.engine", "controller.simulation.run"),
     (ENGINE_ALONE, "controller.engine.state.intake", "controller.jobframework.podsets"),

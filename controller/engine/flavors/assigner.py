@@ -1,24 +1,35 @@
 """Which flavors a pending workload would get, and how well they fit: the first half of nomination.
 
 ``assign`` goes pod set by pod set and resource group by resource group; what one pod set takes counts against the next.
-It changes nothing. Everything that does not depend on usage comes from ``flavorplan``, the choice among flavors is
-``flavorscan``, the way through pod sets and groups ``flavorrun``, the place of pods on nodes ``topologystep``.
-Sources: KEP-79, KEP-582, KEP-2724.
+It changes nothing. Everything that does not depend on usage is compiled once (``plan``); the choice among the flavors
+of one group is ``scan``, the places of pods on nodes are ``topologystep``. Sources: KEP-79, KEP-582, KEP-2724.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.flavors.assignment import Assignment, Bookmark, Mode, PodSetChoice
-from controller.engine.flavors.plan import Answer, Plans, Shortcut
-from controller.engine.flavors.run import Pinned, Run, Setting, free_now
-from controller.engine.flavors.scan import PreemptionOracle, Request, Rules, weigh_alone
+from controller.engine.flavors.assignment import (
+    Assignment,
+    Bookmark,
+    FlavorAttempt,
+    FlavorChoice,
+    Mode,
+    NoFitReason,
+    PodSetChoice,
+)
+from controller.engine.flavors.plan import PODS, Answer, GroupPlan, Plan, Plans, SetPlan, Shortcut
+from controller.engine.flavors.scan import PreemptionOracle, Request, Rules, scan, weigh_alone
+from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.config import QuotaCheckStrategy
-from controller.engine.model.resources import ResourceName
+from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
+from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.queuestate import QueueState
 
-__all__ = ["FlavorAssigner", "Pinned", "pinned_to"]
+Pinned = Mapping[str, Mapping[ResourceName, FlavorName]]
+"""Pod set -> resource -> the only flavor to consider."""
+
+_NO_CHOICES: Mapping[ResourceName, FlavorChoice] = {}
 
 
 def pinned_to(assignment: Assignment) -> Pinned:
@@ -33,17 +44,16 @@ class FlavorAssigner:
 
     def __init__(self, cluster: Cluster, oracle: PreemptionOracle) -> None:
         config = cluster.config
-        self._cluster = cluster
+        self.cluster = cluster
+        self.oracle = oracle
+        self.ignores_undeclared = (
+            config.gates.on("QuotaCheckStrategy")
+            and config.quota_check_strategy is QuotaCheckStrategy.IGNORE_UNDECLARED
+        )
         self._plans = Plans(cluster)
         self._rules: dict[QueueState, tuple[int, Rules]] = {}
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._fungible = config.gates.on("FlavorFungibility")
-        self._setting = Setting(
-            cluster,
-            oracle,
-            ignores_undeclared=config.gates.on("QuotaCheckStrategy")
-            and config.quota_check_strategy is QuotaCheckStrategy.IGNORE_UNDECLARED,
-        )
 
     def assign(
         self,
@@ -74,7 +84,7 @@ class FlavorAssigner:
                 if shortcut.single:
                     return self._contested(incoming, shortcut, answer, cycle)
         rules = self._rules_of(incoming.queue)
-        run = Run(self._setting, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
+        run = _Run(self, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
         run.tried = tried
         for pod_sets in plan.sets:
             if not run.add(pod_sets):
@@ -85,7 +95,7 @@ class FlavorAssigner:
         """What a run would answer where one flavor alone is open, and it has not simply room."""
         queue, pod_set = incoming.queue, answer.of
         request = Request(incoming, answer.requests, {})
-        attempt, choices = weigh_alone(shortcut.option, request, self._rules_of(queue), self._setting.oracle)
+        attempt, choices = weigh_alone(shortcut.option, request, self._rules_of(queue), self.oracle)
         refused = attempt.mode is Mode.NO_FIT
         chosen = PodSetChoice(
             name=pod_set.name,
@@ -107,9 +117,9 @@ class FlavorAssigner:
     def _rules_of(self, queue: QueueState) -> Rules:
         known = self._rules.get(queue)
         if known is None or known[0] != queue.version:
-            if len(self._rules) > 2 * len(self._cluster.queues):
+            if len(self._rules) > 2 * len(self.cluster.queues):
                 self._rules.clear()
-            known = self._rules[queue] = (queue.version, Rules(queue.policies, self._cluster.config))
+            known = self._rules[queue] = (queue.version, Rules(queue.policies, self.cluster.config))
         return known[1]
 
     def _tried(
@@ -123,8 +133,230 @@ class FlavorAssigner:
             return bookmark.tried
         if bookmark.quota_generation != queue.node.quota_generation() or not bookmark.free:
             return None
-        more = any(now > then for now, then in zip(free_now(queue), bookmark.free, strict=True))
+        more = any(now > then for now, then in zip(_free_now(queue), bookmark.free, strict=True))
         return None if more else bookmark.tried
+
+
+class _Run:
+    """One call of ``assign``, pod set by pod set. ``_usage`` is the sum over what ``_chosen`` holds with choices."""
+
+    __slots__ = (
+        "_allowed",
+        "_assigner",
+        "_chosen",
+        "_counts",
+        "_cycle",
+        "_incoming",
+        "_plan",
+        "_reason",
+        "_refused",
+        "_rules",
+        "_usage",
+        "tried",
+    )
+
+    def __init__(
+        self,
+        assigner: FlavorAssigner,
+        incoming: Incoming,
+        plan: Plan,
+        rules: Rules,
+        *,
+        counts: Mapping[str, int] | None,
+        allowed: Pinned | None,
+        cycle: int | None,
+    ) -> None:
+        self._assigner = assigner
+        self._cycle = cycle
+        self._incoming = incoming
+        self._plan = plan
+        self._counts = counts
+        self._allowed = allowed
+        self._rules = rules
+        self._chosen: dict[int, PodSetChoice] = {}
+        self._usage: dict[FlavorResource, Amount] = {}
+        self._refused = False
+        self._reason = NoFitReason.NONE
+        self.tried: tuple[Mapping[ResourceName, int], ...] | None = None
+
+    def add(self, together: SetPlan) -> bool:
+        """Choose for the next pod set, or for those that share their flavors. False: some resource found none."""
+        pod_sets = [self._pod_set(index) for index in together.members]
+        asked = [self._asked(pod_set) for pod_set in pod_sets]
+        total = asked[0] if len(asked) == 1 else _sum(asked)
+        missing = self._undeclared(together, total) if together.undeclared else ()
+        attempts: list[FlavorAttempt] = []
+        choices: dict[ResourceName, FlavorChoice] = {}
+        self._refused = bool(missing)
+        self._reason = NoFitReason.NONE
+        kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
+        pinned = None if self._allowed is None else _merged(self._allowed.get(one.name) for one in pod_sets)
+        for group in together.groups:
+            start = self._start(together.members[0], group) if self.tried is not None else 0
+            request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
+            found = scan(group, request, self._rules, self._assigner.oracle)
+            attempts += found.attempts
+            # Groups that did find a flavor have a say in why the pod set fits nowhere. The peer goes by the names of
+            # the resources, and one that no group declares voids what was said before it.
+            if not missing or max(group.resources) > missing[-1]:
+                self._reason = max(self._reason, found.no_fit_reason)
+            if found.choices:
+                choices.update(found.choices)
+            else:
+                self._refused = True
+        tried = tuple(attempts)
+        problems = tuple(f"cluster queue {self._incoming.queue.name} has no quota on {one}" for one in missing)
+        for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
+            given = choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
+            self._chosen[index] = PodSetChoice(
+                name=pod_set.name,
+                count=pod_set.count,
+                requests=own,
+                choices=_NO_CHOICES if self._refused else given,
+                attempts=tried,
+                problems=problems,
+                delayed_topology=bool(together.delayed and not together.delayed.isdisjoint(_flavors(given))),
+                refused=self._refused,
+            )
+        if not self._refused:
+            self._take(choices, total, held)
+        return not self._refused
+
+    def finish(self, bookmark: Bookmark | None) -> Assignment:
+        """The answer; ``bookmark`` instead of an own one."""
+        chosen = [self._chosen[index] for index in sorted(self._chosen)]
+        reason = (self._reason or NoFitReason.NoMatchingFlavor) if self._refused else NoFitReason.NONE
+        mode, by_quota = (Mode.NO_FIT, True) if self._refused else (_worst(chosen), False)
+        if (self._plan.on_nodes or self._plan.asking or self._plan.implied) and not self._refused:
+            short = mode is Mode.NO_CANDIDATES
+            chosen, reason = self._placed(chosen)
+            mode = _worst(chosen)
+            by_quota = short and mode is Mode.NO_CANDIDATES
+        return Assignment(
+            pod_sets=tuple(chosen),
+            mode=mode,
+            by_quota=by_quota,
+            usage=self._usage,
+            borrowing=max((choice.borrow for one in chosen for choice in one.choices.values()), default=0),
+            no_fit_reason=reason,
+            bookmark=bookmark if bookmark is not None else self._bookmark(),
+        )
+
+    def _bookmark(self) -> Bookmark:
+        queue = self._incoming.queue
+        tried = self._progress()
+        unfinished = any(index != -1 for one in tried for index in one.values())
+        return Bookmark(
+            tried=tried,
+            quota_generation=queue.node.quota_generation(),
+            groups=queue.groups,
+            cycle=-1 if self._cycle is None else self._cycle,
+            free=_free_now(queue) if unfinished else (),
+        )
+
+    def _progress(self) -> tuple[Mapping[ResourceName, int], ...]:
+        """A pod set without choices starts anew."""
+        if self._refused and len(self._chosen) == 1:
+            return ()
+        sets = map(self._chosen.get, range(len(self._incoming.info.pod_sets)))
+        return tuple(
+            {} if one is None else {name: choice.tried_index for name, choice in one.choices.items()} for one in sets
+        )
+
+    def _pod_set(self, index: int) -> PodSetRequests:
+        pod_set = self._incoming.info.pod_sets[index]
+        return pod_set if self._counts is None else pod_set.scaled_to(self._counts.get(pod_set.name, pod_set.count))
+
+    def _asked(self, pod_set: PodSetRequests) -> Mapping[ResourceName, Amount]:
+        return {**pod_set.requests, PODS: pod_set.count} if self._plan.counts_pods else pod_set.requests
+
+    def _undeclared(self, together: SetPlan, total: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:
+        """By name. Asking for none of a resource is asking for nothing."""
+        if self._assigner.ignores_undeclared:
+            return ()
+        return tuple(sorted(one for one in together.undeclared if total[one]))
+
+    def _start(self, index: int, group: GroupPlan) -> int:
+        """The flavor after the last one tried; the first where all were tried or nothing is known."""
+        if self.tried is None or index >= len(self.tried):
+            return 0
+        return self.tried[index].get(group.resources[0], -1) + 1
+
+    def _replaced(
+        self, pod_sets: Iterable[PodSetRequests]
+    ) -> tuple[Mapping[ResourceName, FlavorName] | None, Mapping[ResourceName, Amount] | None]:
+        """Flavors and amounts of these pod sets in the slice that this one replaces."""
+        if self._incoming.replaces is None:
+            return None, None
+        names = {one.name for one in pod_sets}
+        old = [one for one in self._incoming.replaces.info.pod_sets if one.name in names]
+        return _merged(one.flavors for one in old), _sum(one.requests for one in old)
+
+    def _take(
+        self,
+        choices: Mapping[ResourceName, FlavorChoice],
+        total: Mapping[ResourceName, Amount],
+        held: Mapping[ResourceName, Amount] | None,
+    ) -> None:
+        for name, choice in choices.items():
+            fr = FlavorResource(choice.flavor, name)
+            amount = total[name] if held is None else max(0, total[name] - held.get(name, 0))
+            self._usage[fr] = min(self._usage.get(fr, 0) + amount, UNLIMITED)
+
+    def _placed(self, chosen: list[PodSetChoice]) -> tuple[list[PodSetChoice], NoFitReason]:
+        chosen = conflicts(chosen, self._plan)
+        if any(one.refused for one in chosen):
+            homeless = any(one.refused and not one.choices for one in chosen)
+            return chosen, NoFitReason.NoMatchingFlavor if homeless else NoFitReason.NONE
+        wanted = requests(self._incoming, chosen, self._plan)
+        if not wanted:
+            return chosen, NoFitReason.NONE
+        cluster, replaces = self._assigner.cluster, self._incoming.replaces
+        if replaces is None:
+            return place(cluster, wanted, chosen)
+        with cluster.trial():
+            cluster.vacate(replaces)
+            return place(cluster, wanted, chosen)
+
+
+def _worst(chosen: Iterable[PodSetChoice]) -> Mode:
+    return min((one.mode for one in chosen), default=Mode.FIT)
+
+
+def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, Amount]:
+    total: dict[ResourceName, Amount] = {}
+    for one in asked:
+        for name, amount in one.items():
+            total[name] = min(total.get(name, 0) + amount, UNLIMITED)
+    return total
+
+
+def _flavors(choices: Mapping[ResourceName, FlavorChoice]) -> set[FlavorName]:
+    return {choice.flavor for choice in choices.values()}
+
+
+def _merged(flavors: Iterable[Mapping[ResourceName, FlavorName] | None]) -> dict[ResourceName, FlavorName]:
+    return {name: flavor for one in flavors if one is not None for name, flavor in one.items()}
+
+
+def _share(
+    choices: Mapping[ResourceName, FlavorChoice],
+    own: Mapping[ResourceName, Amount],
+    on_nodes: frozenset[FlavorName],
+) -> dict[ResourceName, FlavorChoice]:
+    """What of a group's flavors one pod set gets: those of its own resources.
+
+    One that asks for nothing still runs on the nodes of the others.
+    """
+    if own:
+        return {name: choice for name, choice in choices.items() if name in own}
+    return {name: choice for name, choice in choices.items() if choice.flavor in on_nodes}
+
+
+def _free_now(queue: QueueState) -> tuple[Amount, ...]:
+    """What the queue could use of each flavor-resource."""
+    cells = queue.node.cells
+    return tuple(cells[fr].available() for fr in queue.flavor_resources)
 
 
 def _has_room(answer: Answer) -> bool:

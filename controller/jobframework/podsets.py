@@ -6,7 +6,7 @@ Workload.status.admission -> PodSetInfo -> job's templates (what was given)
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -268,8 +268,3 @@ def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
     """Whether two templates mean the same to a scheduler, and carry the same labels and annotations."""
     labels = one.metadata.labels == other.metadata.labels
     return labels and one.metadata.annotations == other.metadata.annotations and one.spec == other.spec
-
-
-def as_dict(value: Any) -> Json:
-    """``value`` where it is an object; an empty one otherwise."""
-    return value if isinstance(value, dict) else {}

@@ -91,11 +91,6 @@ class Quantity:
         """Whole units, rounded up away from zero, within int64."""
         return _saturated(_away_from_zero(self.nanos, NANO))
 
-    @property
-    def milli_value(self) -> int:
-        """Thousandths of a unit, rounded up away from zero, within int64."""
-        return _saturated(_away_from_zero(self.nanos, MILLI_IN_NANO))
-
 
 def parse_quantity(given: object) -> Quantity:
     """A quantity from its JSON value: a string, or a number as YAML writers leave them.
@@ -137,10 +132,6 @@ def _parse(text: str) -> Quantity:
     if form is Format.BINARY_SI:
         nanos = min(nanos, MAX_INT64 * NANO)
     return Quantity(-nanos if match["sign"] == "-" else nanos, form)
-
-
-def from_fraction(amount: Fraction) -> Quantity:
-    return Quantity(_away_from_zero(amount.numerator * NANO, amount.denominator))
 
 
 def _away_from_zero(numerator: int, denominator: int) -> int:

@@ -28,9 +28,8 @@ from controller.engine.devices.grants import (
     pod_facts,
     same_hardware,
 )
-from controller.engine.devices.labels import said
 from controller.engine.devices.mix import DeviceShape
-from controller.engine.devices.rooms import Rooms
+from controller.engine.devices.supply import DeviceSupply, labelled_gpus
 from controller.engine.model.devicerequest import ANY
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import FlavorName
@@ -42,7 +41,7 @@ from controller.objects.gpunode import GpuNode
 HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
 
 
-class DeviceBook(Rooms):
+class DeviceBook(DeviceSupply):
     """Changes of objects and of places.
 
     ``held``: all places that are held now, asked for when a node's devices become known; ``told`` hears of nodes whose
@@ -66,11 +65,11 @@ class DeviceBook(Rooms):
 
     def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them."""
-        told = said(labels)
-        if told is not None:
-            self._said[name] = told
+        labelled = labelled_gpus(labels)
+        if labelled is not None:
+            self._labelled[name] = labelled
         else:
-            self._said.pop(name, None)
+            self._labelled.pop(name, None)
         if self.pods.set_host(name, label):
             for state in (self.nodes.get(one) for one in dict.fromkeys((name, label)) if one is not None):
                 if state is not None:

@@ -51,10 +51,6 @@ class DeviceAsk(NamedTuple):
         """Whether some GPUs are not good enough: the pod must be placed by its devices."""
         return bool(self.product or self.min_memory_mib or (self.link is not None and not self.wished))
 
-    def relaxed(self) -> "DeviceAsk":
-        """Without what is only wished for."""
-        return self._replace(link=None, wished=False) if self.wished else self
-
     def strict(self) -> "DeviceAsk":
         """With what is wished for as if it were required."""
         return self._replace(wished=False)

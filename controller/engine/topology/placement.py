@@ -7,7 +7,7 @@ import msgspec
 
 from controller.engine.devices.book import DeviceBook, HeldPlace
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
-from controller.engine.devices.slices import Makeable, could_be_made
+from controller.engine.devices.supply import Makeable, could_be_made
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
-from controller.engine.devices.slices import Makeable
+from controller.engine.devices.supply import Makeable
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage

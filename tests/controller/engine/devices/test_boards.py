@@ -11,7 +11,7 @@ from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
 from controller.engine.devices.grants import NOBODY, Grant, Set, chosen
 from controller.engine.devices.kinds import Free
-from controller.engine.devices.slices import Makeable, could_be_made
+from controller.engine.devices.supply import Makeable, could_be_made
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName
 from controller.engine.model.undo import UndoLog

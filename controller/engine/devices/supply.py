@@ -1,32 +1,73 @@
-"""What fits where: the devices of all nodes, and how many pods could be given theirs."""
+"""What the devices of all nodes have room for: how many pods could be given theirs, and which MIG instances made."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.engine.devices import granting
 from controller.engine.devices.board import Pool
 from controller.engine.devices.grants import NOBODY, Grant, NodeDevices, room_together
 from controller.engine.devices.kinds import Free
-from controller.engine.devices.labels import Said
 from controller.engine.devices.mix import Mix
 from controller.engine.devices.pods import KnownPods
 from controller.engine.model.devicerequest import DeviceAsk
 from controller.engine.model.resources import Amount, ResourceName
+from inventory.layout.layout import mig_resource_name
 
 UNBOUNDED: Final = 1 << 30
 _PERCENT: Final = 0.01
 _MOST_PODS: Final = 256
 """No node runs more."""
+_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+"""MiB of each GPU."""
+_PRODUCT_SUFFIXES: Final = ("-SHARED", "-MIG-")
+_MEMORY_DIGITS: Final = 12
+_MIG_PREFIX: Final = mig_resource_name("")
 
 
-class Rooms:
-    """Nodes are known by the names of their objects, or by their hostname labels."""
+class LabelledGpus(NamedTuple):
+    """What GPU feature discovery's labels say of a node whose GPUs no agent reports.
+
+    ``product`` is empty and ``memory_mib`` 0 where nothing is said.
+    """
+
+    product: str
+    memory_mib: int
+
+    def may_be(self, ask: DeviceAsk) -> bool:
+        """False where the node's GPUs are others than those that are asked for."""
+        fine = not ask.product or not self.product or self._is(ask.product)
+        return fine and (not self.memory_mib or self.memory_mib >= ask.min_memory_mib)
+
+    def _is(self, product: str) -> bool:
+        rest = self.product.removeprefix(product)
+        return not rest or (rest != self.product and rest.startswith(_PRODUCT_SUFFIXES))
+
+
+class Makeable(NamedTuple):
+    """A MIG instance that does not exist yet and that the GPU has room for. A layout makes it; the queue cuts nothing.
+
+    ``starts``: the memory slices that it could begin at. ``mode``: MIG mode is on already.
+    """
+
+    node: str
+    gpu: int
+    starts: tuple[int, ...]
+    mode: bool
+
+
+class DeviceSupply:
+    """Nodes are known by the names of their objects, or by their hostname labels.
+
+    ``DeviceBook`` alone writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a node
+    for the length of one question and takes it off again.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeDevices] = {}
         self.pods = KnownPods()
-        self._said: dict[str, Said] = {}
+        self._labelled: dict[str, LabelledGpus] = {}
         """What labels say of nodes, by name; those that say nothing are not in it."""
         self.mix = Mix()
 
@@ -37,8 +78,8 @@ class Rooms:
         """How many such pods could be given devices there. ``empty``: as if nothing that may go were running."""
         state = self.node(host)
         if state is None:
-            said = self._said.get(self.pods.name(host)) if ask.binding else None
-            return UNBOUNDED if said is None or said.may_be(ask) else 0
+            labelled = self._labelled.get(self.pods.name(host)) if ask.binding else None
+            return UNBOUNDED if labelled is None or labelled.may_be(ask) else 0
         wanted = state.board.wanted(single_pod)
         if not wanted:
             return 0 if ask.binding else UNBOUNDED
@@ -120,3 +161,23 @@ class Rooms:
 
     def _taken(self, state: NodeDevices, *, empty: bool) -> Counter[str]:
         return granting.taken(state, self.pods, empty=empty)
+
+
+def labelled_gpus(labels: Mapping[str, str]) -> LabelledGpus | None:
+    product, memory = labels.get(_PRODUCT_LABEL, ""), labels.get(_MEMORY_LABEL, "")
+    number = int(memory) if memory.isascii() and memory.isdigit() and len(memory) <= _MEMORY_DIGITS else 0
+    return LabelledGpus(product, number) if product or number else None
+
+
+def could_be_made(rooms: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
+    """Where there is room beside the instances that exist; of GPUs without MIG mode those that nobody has."""
+    if not resource.startswith(_MIG_PREFIX):
+        return
+    for name, state in rooms.nodes.items():
+        for device in state.given.devices:
+            mig = device.mig
+            if mig is None or not device.healthy or (not mig.enabled and rooms.held(state, device.uuid)):
+                continue
+            for one in mig.placements:
+                if one.free and str(mig_resource_name(one.profile)) == resource:
+                    yield Makeable(name, device.index, one.free, mig.enabled)

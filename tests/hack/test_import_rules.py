@@ -25,6 +25,8 @@ KUBE = "kube does not know what a GPU is"
 SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
 SMALL = "the agent's processes stay small: no client library, no CLI library"
 MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
+AGENT_ROOMS = "inside the agent: what is decided and read below, what is served and published above"
+NVML = "NVML's functions are called in agent.hardware, and in telemetry's readers, which run on a GPU's own thread"
 PURE = "the engine decides: no I/O, no clock, nothing of the agent"
 CONTROLLER_ROOMS = "rooms of the controller: the loop, jobs, pods and failures know nothing of each other"
 ENGINE_ROOMS = "rooms of the engine: what an event passes through stands above what it is decided by"
@@ -38,6 +40,10 @@ REFUSED = [
     (SIMULATOR, "simulator.fleet", "agent.picture"),
     (SMALL, "agent.main", "rich"),
     (MEMORY, "deviceplugin.answer", "pynvml"),
+    (AGENT_ROOMS, "agent.hardware.query", "agent.kubelet.plans"),
+    (AGENT_ROOMS, "agent.mig.node", "agent.mps.node"),
+    (AGENT_ROOMS, "agent.health.machine", "agent.hardware.probe"),
+    (NVML, "agent.health.machine", "pynvml"),
     (PURE, "controller.engine.engine", "kube.client"),
     (PURE, "controller.engine.engine", "time"),
     (CONTROLLER_ROOMS, "controller.config.settings", "controller.simulation.run"),

@@ -12,38 +12,36 @@ from functools import partial
 
 import grpc
 import grpc.aio
-from msgspec.structs import replace
 
 from agent.cluster.announcer import Announcer
 from agent.cluster.nodewatch import CONFIG_LABEL, NodeWatch
 from agent.cluster.outlet import Outlet
 from agent.config.settings import Settings
+from agent.deviceaccess import DeviceAccess
 from agent.hardware.driver import Discovery, Driver, Versions
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState
-from agent.keeping import checkpoint
-from agent.keeping.checkpoint import Checkpoint
-from agent.keeping.layoutstate import LayoutState
-from agent.keeping.statefiles import Known, StateFiles
-from agent.kubelet.devicefiles import DeviceFiles
+from agent.keeping import statefiles
+from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.linkscores import LinkScores
 from agent.kubelet.podresources import HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
+from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
 from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
-from agent.picture import Choices, Picture
-from agent.process.clock import until_poll
+from agent.picture import Picture
+from agent.process.tasks import Alarm
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
+from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
-from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory import __version__
 from inventory.devices import Node
 from inventory.ids import DeviceId, GpuUuid
@@ -51,9 +49,6 @@ from inventory.ids import DeviceId, GpuUuid
 log = logging.getLogger(__name__)
 
 HOLDERS_WITHIN_S = 2.0
-FILES_POLL_S = 5.0
-FILES = "device-files"
-"""The reason's name under which devices that no container could use are withheld."""
 LIST_FIRST_S = 0.1
 """The kubelet's first list goes out before anything else is begun."""
 LISTED_WITHIN_S = 2.0
@@ -64,72 +59,67 @@ class Restart(Exception):  # noqa: N818 - a request to the process, not an error
     """The process must execute itself anew: the driver library it has loaded is not the driver's any more."""
 
 
-def choices_of(settings: Settings) -> Choices:
-    return Choices(
-        layout=settings.layout,
-        gpu_layout=settings.gpu_layout,
-        allocation=settings.allocation,
-        replica_policy=settings.replica_policy,
-        health=settings.health,
-    )
-
-
 class Agent:
-    """One node's agent. ``clock`` gives seconds since the epoch and never jumps."""
+    """One node's agent: wires its parts, and carries what one learns to the others. All of it on one event loop.
+
+    ``picture`` is written here, and by ``access``, ``mig`` and ``mps``, which withhold and report in it; every other
+    part reads it. Each change is followed by ``_serve``: kubelet, API server and disk are never older than it for long.
+    """
 
     def __init__(
         self,
         settings: Settings,
         outlet: Outlet,
         clock: Callable[[], float],
+        *,
+        renamed: Callable[[str | None], None] = lambda _: None,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
+        """``clock`` gives seconds since the epoch and never jumps.
+
+        ``renamed`` is called with the configuration that the node's label names, None for none; ``settled`` once, when
+        GPUs are advertised and have been read: the start is over.
+        """
         self._settings = settings
         self._outlet = outlet
-        self._simulated = settings.simulate is not None
         self._clock = clock
-        self._boot_id = checkpoint.read_boot_id(settings.proc_root)
+        self._renamed = renamed
+        self._settled = settled
+        self._boot_id = statefiles.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
         self._announcer = Announcer(self.metrics, outlet)
         self._files = StateFiles(settings.state_dir, self._known)
-        # What a GpuLayout said last holds until the API server is heard: the file's layout must not flash up between.
-        self._object_layout = self._files.layout.object_layout if settings.use_api_server else None
-        choices = self._choices(settings)
-        self.picture = Picture(
-            settings.node_name, choices, self._files.layout.modes, partial(client_of, settings.mps_dir)
-        )
-        self._devices = DeviceFiles(settings)
-        self._restored = self._restore()
-        self._adopting = asyncio.Lock()
+        self._layout = LayoutChoice(settings, self._files.layout.object_layout)
+        client = partial(client_of, settings.mps_dir)
+        self.picture = Picture(settings.node_name, self._layout.choices, self._files.layout.modes, client)
+        self.access = DeviceAccess(settings, self.picture)
+        restored = self._restore()
+        self._start = Start(None if restored is None else restored.node.driver_version)
+        self._discovery_problems: tuple[str, ...] = ()
+        self._listed = asyncio.Event()
+        self._restart = asyncio.Event()
+        self._alarm = Alarm(lambda: self.health(Tick()))
+        self._asking: asyncio.Task[None] | None = None
         self.holders = HolderWatch(PodResources(settings.kubelet_dir / "pod-resources"), self._holdable, self._held)
-        self.pods = PodWatch()
-        self.pods.freed = self.holders.nudge
-        self.watch = NodeWatch()
-        self.watch.changed = self._node_changed
-        self.renamed: Callable[[str | None], None] = lambda _: None
-        """Called with the configuration that the node's label names, None for none."""
-        self.settled: Callable[[], None] = lambda: None
-        """Called once, when GPUs are advertised and have been read: the start is over."""
-        outlet.follow(self.pods)
-        outlet.follow(self.watch)
+        self.pods = PodWatch(self.holders.nudge)
+        self.watch = NodeWatch(self._node_changed)
         self.sampler = Sampler(
             self.picture,
             lambda: self.holders.holders,
             self.pods.containers,
             settings.process_root,
             settings.metrics,
+            problem=outlet.problem,
+            passed=self._sampled,
         )
-        self.sampler.problem = outlet.problem
-        self.sampler.passed = self._sampled
-        self._listed = asyncio.Event()
-        observer = CallObserver(self.metrics, self.holders.nudge, self._listed.set)
         self.manager = PluginManager(
-            settings.device_plugins_dir, settings.registration_socket, Preferrer(planner=self.pods), observer
+            settings.device_plugins_dir,
+            settings.registration_socket,
+            Preferrer(planner=self.pods),
+            CallObserver(self.metrics, self.holders.nudge, self._listed.set),
         )
-        self._resets = ResetDetector(self._restored.energy_mj if self._restored else None)
-        self.monitor = GpuMonitor(self._driver, self, self._resets, choices.health, self.picture.node)
-        self.endpoints = Endpoints(
-            self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu
-        )
+        self._resets = ResetDetector(restored.energy_mj if restored else None)
+        self.monitor = GpuMonitor(self._driver, self, self._resets, settings.health, self.picture.node)
         self.mps = MpsNode(
             self.picture,
             settings,
@@ -148,17 +138,12 @@ class Agent:
             say=outlet.problem,
             daemons_ended=self.mps.ended,
         )
-        outlet.follow(self.mig.evictor)
+        self.endpoints = Endpoints(
+            self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu
+        )
         self._scores = LinkScores(lambda: self.picture.links, clock)
-        self._tick: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
-        self._restart = asyncio.Event()
-        self._looked = self._restored is not None
-        """Whether anything is known: until then there is nothing to be ready for."""
-        self._held_back = self._restored is None
-        """Nothing is advertised until layouts are restored: a reboot leaves no MIG instance of those that pods had."""
-        self._layout_problem: tuple[str, ...] = ()
-        self._discovery_problems: tuple[str, ...] | None = None
+        for follower in (self.pods, self.watch, self.mig.evictor):
+            outlet.follow(follower)
 
     # Life
 
@@ -166,13 +151,12 @@ class Agent:
         """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
-        if self._devices.lacking(self.picture.choices.allocation, self.picture.access):
-            await self._bring_files(self.picture.access)
+        await self.access.begin()
         self._serve()
-        names = {
+        works = {
             "device-plugin": self.manager.run(),
             "gpus": self.monitor.run(),
-            "device-files": self._look_for_files(),
+            "device-files": self.access.follow(self._serve),
             "pod-resources": self.holders.run(),
             "outside": self._open_up(),
             "checkpoint": self._files.run(),
@@ -180,7 +164,7 @@ class Agent:
             "mig": self.mig.run(),
             "telemetry": self.sampler.run(self.monitor),
         }
-        tasks = [asyncio.create_task(one, name=name) for name, one in names.items()]
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(self._restart.wait())]
         try:
             done, _ = await asyncio.wait({*tasks, *ends}, return_when=asyncio.FIRST_COMPLETED)
@@ -202,8 +186,7 @@ class Agent:
         await self._outlet.run()
 
     async def _end(self, tasks: Iterable["asyncio.Task[object]"]) -> None:
-        if self._tick is not None:
-            self._tick.cancel()
+        self._alarm.set(None)
         tasks = [*tasks, *([] if self._asking is None else [self._asking])]
         for task in tasks:
             task.cancel()
@@ -213,24 +196,18 @@ class Agent:
         await self.endpoints.stop()
         log.info("stopped")
 
-    def _choices(self, settings: Settings) -> Choices:
-        choices = choices_of(settings)
-        return choices if self._object_layout is None else replace(choices, gpu_layout=self._object_layout)
-
     def _node_changed(self) -> None:
         """The Node's labels or the GpuLayouts are others."""
         if self.watch.labels is not None:
-            self.renamed(self.watch.labels.get(CONFIG_LABEL))
+            self._renamed(self.watch.labels.get(CONFIG_LABEL))
             self.mig.labelled(self.watch.labels)
         chosen = self.watch.chosen
         if chosen is None:
             return
-        self._layout_problem = (chosen.problem,) if chosen.problem else ()
-        if not chosen.problem and chosen.layout != self._object_layout:
-            self._object_layout = chosen.layout
-            source = self._settings.gpu_layout.source if chosen.layout is None else chosen.layout.source
-            log.info("layout", extra={"source": source})
-            self.picture.reconfigured(self._choices(self._settings), self._clock())
+        if self._layout.heard(chosen):
+            choices = self._layout.choices
+            log.info("layout", extra={"source": choices.gpu_layout.source})
+            self.picture.reconfigured(choices, self._clock())
             if self.picture.awaits_holders:
                 self._asking = asyncio.create_task(self._hear_holders())
             self.mig.wishes_changed(again=True)
@@ -238,13 +215,11 @@ class Agent:
 
     async def reconfigure(self, settings: Settings) -> None:
         """Take new settings into use; only what they change is touched."""
-        self._settings = settings
-        choices = self._choices(settings)
-        async with self._adopting:
-            self._devices.reconfigure(settings)
-            access = self._devices.access(self.picture.node)
-            await self._bring_files(access, choices.allocation)
-            self.picture.access = access
+        self._settings = self._layout.settings = settings
+        choices = self._layout.choices
+        async with self.access.adopting:
+            self.access.files.reconfigure(settings)
+            self.picture.access = await self.access.bring(self.picture.node, choices.allocation)
             transitions = self.picture.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
         if settings.metrics != self.sampler.settings:
@@ -260,23 +235,19 @@ class Agent:
 
     async def discovered(self, discovery: Discovery) -> None:
         node, now_s = discovery.node, self._clock()
-        if self._restored is not None and self._restored.node.driver_version != node.driver_version:
-            # Another driver reset the GPUs when it was loaded.
+        if self._start.found(node.driver_version):
             self._announcer.tell(self.picture.apply(BootChanged(), now_s))
-        self._restored = None
-        self._looked = True
         self.metrics.driver_up(up=True)
-        async with self._adopting:
-            access = self._devices.access(node)
-            await self._bring_files(access)
+        async with self.access.adopting:
+            access = await self.access.bring(node)
             differs = node != self.picture.node
             self._announcer.tell(self.picture.discovered(node, access, now_s))
             await self._ask_holders()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
-        self._held_back = False
         self._scores.changed()
         await self._scores.begin()
+        self._start.learn(Learned.ADOPTED)
         self._discovery_problems = discovery.problems
         if differs:
             self.holders.nudge()
@@ -284,30 +255,6 @@ class Agent:
         self._serve()
         if differs or self.sampler.blank:
             self.sampler.nudge()
-
-    async def _bring_files(self, access: NodeAccess, spec: AllocationSpec | None = None) -> None:
-        """Before the first answer that names a device by CDI, or that container waits for the runtime's next try.
-
-        A container without the driver's files starts, and finds no GPU: where they are missing, none is given.
-        """
-        await self._devices.write(spec or self.picture.choices.allocation, access)
-        problem = self._devices.problem
-        self.picture.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
-        self.picture.report(FILES, (problem,) if problem else ())
-
-    async def _look_for_files(self) -> None:
-        """What a setting promised and this host did not have may have come."""
-        while True:
-            await asyncio.sleep(until_poll(FILES_POLL_S))
-            if self._devices.complete:
-                continue
-            before = self._devices.problem, self.picture.access
-            async with self._adopting:
-                access = self._devices.access(self.picture.node)
-                await self._bring_files(access)
-                self.picture.access = access
-            if (self._devices.problem, access) != before:
-                self._serve()
 
     async def _hear_holders(self) -> None:
         """What waits for the kubelet's word is not listed meanwhile: that is to be a moment."""
@@ -335,13 +282,13 @@ class Agent:
         if transitions:
             self._announcer.tell(transitions)
             self._serve()
-        self._schedule_tick()
+        self._set_alarm()
 
     def at_ease(self, gpu: GpuUuid) -> bool:
         return self.picture.health.state(gpu).state is HealthState.HEALTHY
 
     def driver_gone(self, reason: str) -> None:
-        self._looked = True
+        self._start.learn(Learned.NO_DRIVER)
         self._listed.set()
         self.metrics.driver_up(up=False)
         self.sampler.forget()
@@ -358,21 +305,20 @@ class Agent:
 
     def _sampled(self, read: int, failed: int, duration_s: float) -> None:
         self.metrics.sampled(read, failed, duration_s)
-        if read and not self._held_back and self.endpoints.serving:
-            settled, self.settled = self.settled, lambda: None
-            settled()
+        if read and self.endpoints.serving and self._start.learn(Learned.MEASURED):
+            self._settled()
 
     # Out
 
     def _serve(self) -> None:
         """The picture has changed: kubelet first, since pods wait for it."""
         self.mps.planned()
-        self.manager.apply(() if self._held_back else self.picture.views())
-        if self._discovery_problems is not None:
-            self._announcer.complain((*self._discovery_problems, *self._layout_problem, *self.picture.problems))
+        self.manager.apply(self.picture.views() if self._start.advertises else ())
+        if self._start.discovered:
+            self._announcer.complain((*self._discovery_problems, *self._layout.problems, *self.picture.problems))
             self._announcer.note(self.picture.layout.notes)
         self._files.changed()
-        self._schedule_tick()
+        self._set_alarm()
         self._publish()
 
     def _holdable(self) -> set[DeviceId]:
@@ -406,19 +352,10 @@ class Agent:
             for resource in self.picture.layout.resources
         )
 
-    def _schedule_tick(self) -> None:
+    def _set_alarm(self) -> None:
         """Probation and the like end at a moment, not at an event."""
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
         deadline_s = self.picture.health.next_deadline_s()
-        if deadline_s is not None:
-            delay_s = max(0.0, deadline_s - self._clock())
-            self._tick = asyncio.get_running_loop().call_later(delay_s, self._on_tick)
-
-    def _on_tick(self) -> None:
-        self._tick = None
-        self.health(Tick())
+        self._alarm.set(None if deadline_s is None else deadline_s - self._clock())
 
     def exposition(self) -> bytes:
         """What Prometheus gets: the agent's own figures, then the GPUs'. NVML is not asked."""
@@ -431,7 +368,7 @@ class Agent:
         return NodeReport(
             version=__version__,
             now_s=self._clock(),
-            simulated=self._simulated,
+            simulated=self._settings.simulate is not None,
             driver_up=self.monitor.session_open,
             node=self.picture.node,
             resources=self.picture.layout.resources,
@@ -446,10 +383,8 @@ class Agent:
         )
 
     def _unready(self) -> str | None:
-        if not self._looked:
-            return "NVML has not answered yet"
-        if self.manager.ready:
-            return None
+        if self._start.unready is not None or self.manager.ready:
+            return self._start.unready
         registered = {status.resource for status in self.manager.status() if status.registered}
         waiting = [one.name for one in self.picture.layout.resources if one.name not in registered]
         return f"not registered with the kubelet: {', '.join(waiting)}" if waiting else "a resource is being withdrawn"
@@ -463,14 +398,14 @@ class Agent:
         return Driver(self._settings.node_name, self._settings.sys_root, on_xid)
 
     def _restore(self) -> Checkpoint | None:
-        found = checkpoint.load(self._settings.state_dir, node_name=self._settings.node_name)
+        found = statefiles.load_checkpoint(self._settings.state_dir, node_name=self._settings.node_name)
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
         self._announcer.tell(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
-        self.picture.discovered(found.node, self._devices.access(found.node), now_s)
+        self.picture.discovered(found.node, self.access.files.access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
 
@@ -480,11 +415,11 @@ class Agent:
             return None
         return Known(
             checkpoint=Checkpoint(
-                version=checkpoint.VERSION,
+                version=statefiles.VERSION,
                 boot_id=self._boot_id,
                 node=self.picture.node,
                 health=self.picture.health.snapshot(),
                 energy_mj=dict(self._resets.energy_mj),
             ),
-            layout=LayoutState(modes=self.picture.modes, object_layout=self._object_layout),
+            layout=LayoutState(modes=self.picture.modes, object_layout=self._layout.object_layout),
         )

@@ -137,9 +137,7 @@ class _Process:
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         outlet = make_outlet(self._settings)
-        agent = Agent(self._settings, outlet, SteadyClock())
-        agent.renamed = self._on_name
-        agent.settled = heap.give_back
+        agent = Agent(self._settings, outlet, SteadyClock(), renamed=self._on_name, settled=heap.give_back)
         if self._config.rejected is not None:
             log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
             outlet.problem(str(self._config.rejected))

@@ -33,8 +33,8 @@ class _Node(Struct, frozen=True):
 class NodeWatch:
     """``changed`` is called from ``follow``'s task after each difference; it must not block."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.changed: Callable[[], None] = lambda: None
+    def __init__(self, changed: Callable[[], None], clock: Clock | None = None) -> None:
+        self._changed = changed
         self._clock = clock or SystemClock()
         self._labels: Mapping[str, str] | None = None
         self._layouts: dict[str, Found] = {}
@@ -76,7 +76,7 @@ class NodeWatch:
                 labels = entry.object.metadata.labels
                 if labels != self._labels:
                     self._labels = labels
-                    self.changed()
+                    self._changed()
             case _:
                 pass  # a Node that is gone keeps what was known of it: it comes back, or the machine goes
 
@@ -92,4 +92,4 @@ class NodeWatch:
             case Synced():
                 self._layouts_known = True
         if self._layouts_known:
-            self.changed()
+            self._changed()

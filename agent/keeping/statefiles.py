@@ -1,22 +1,64 @@
-"""What the agent keeps on disk across its own restarts: written soon after each change, and at the end."""
+"""What the agent keeps on disk across its own restarts: written soon after each change, and at the end.
+
+checkpoint.json   what it knew, so that it serves before NVML has answered: valid for one boot and one driver, since
+minors, MIG instances and most faults are others after either changed. That a board is to be
+replaced holds across boots.
+layout.json       the modes that GPUs are in, and what a GpuLayout said last, across reboots: without it a restarted
+agent could not tell a GPU that pods share from one that is to be shared.
+"""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from agent.keeping import checkpoint, layoutstate
-from agent.keeping.checkpoint import Checkpoint
-from agent.keeping.layoutstate import LayoutState
+from agent.health.checkpoint import HealthSnapshot
+from agent.keeping.files import write_atomically
+from inventory.devices import Node
+from inventory.ids import GpuUuid
+from inventory.layout.entries import GpuLayoutSpec, GpuMode
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=Struct)
+
+VERSION = 1
+CHECKPOINT = "checkpoint.json"
+LAYOUT = "layout.json"
+MAX_BYTES = 4 << 20
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 0.1
 """The most that a kill can make the agent forget."""
+
+
+class Checkpoint(Struct, frozen=True):
+    """``energy_mj`` are the GPUs' energy counters when it was saved: a smaller one later shows a reset."""
+
+    version: int
+    boot_id: str
+    node: Node
+    health: HealthSnapshot = HealthSnapshot(())
+    energy_mj: dict[GpuUuid, int] = {}
+
+    def is_of_boot(self, boot_id: str) -> bool:
+        """Whether its node can be served. Of another boot's only the faults that survive a reboot hold."""
+        return bool(boot_id) and self.boot_id == boot_id
+
+
+class LayoutState(Struct, frozen=True):
+    """``modes`` by GPU; GPUs that no layout ever named are not in it.
+
+    ``object_layout`` is what a GpuLayout said last: it holds until the API server is heard again.
+    """
+
+    version: int = VERSION
+    modes: dict[GpuUuid, GpuMode] = {}
+    object_layout: GpuLayoutSpec | None = None
 
 
 class Known(Struct, frozen=True):
@@ -24,6 +66,53 @@ class Known(Struct, frozen=True):
 
     checkpoint: Checkpoint
     layout: LayoutState
+
+
+def save_checkpoint(state_dir: Path, checkpoint: Checkpoint) -> None:
+    """Write it in one step, mode 0600. Raises OSError."""
+    write_atomically(state_dir / CHECKPOINT, msgspec.json.encode(checkpoint))
+
+
+def load_checkpoint(state_dir: Path, *, node_name: str) -> Checkpoint | None:
+    """The checkpoint of this node, of whatever boot, or None: none there, or not to be understood."""
+    found = _read(state_dir / CHECKPOINT, Checkpoint, lambda checkpoint: checkpoint.node.validate())
+    return found if found is not None and found.version == VERSION and found.node.name == node_name else None
+
+
+def save_layout(state_dir: Path, state: LayoutState) -> None:
+    """Write it in one step, mode 0600. Raises OSError."""
+    write_atomically(state_dir / LAYOUT, msgspec.json.encode(state))
+
+
+def load_layout(state_dir: Path) -> LayoutState:
+    """What was saved last; nothing where none is there, or none that can be understood."""
+    found = _read(state_dir / LAYOUT, LayoutState, lambda _: None)
+    return found if found is not None and found.version == VERSION else LayoutState()
+
+
+def _read(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError:
+        return None
+    try:
+        if len(content) > MAX_BYTES:
+            raise msgspec.ValidationError(f"found more than {MAX_BYTES} bytes")
+        found = msgspec.json.decode(content, type=kind)
+        validate(found)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AssertionError) as wrong:
+        log.warning("state file ignored", extra={"file": str(path), "error": str(wrong)})
+        return None
+    return found
+
+
+def read_boot_id(proc_root: Path) -> str:
+    """The kernel's id of this boot; empty where it cannot be read (then no checkpoint ever fits)."""
+    try:
+        return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 class StateFiles:
@@ -34,7 +123,7 @@ class StateFiles:
         self._known = known
         self._changed = asyncio.Event()
         self._saving: asyncio.Task[None] | None = None
-        self.layout = layoutstate.load(folder)
+        self.layout = load_layout(folder)
         """As it is on disk."""
 
     def changed(self) -> None:
@@ -64,8 +153,8 @@ class StateFiles:
             return
         try:
             if known.layout != self.layout:
-                layoutstate.save(self._folder, known.layout)
+                save_layout(self._folder, known.layout)
                 self.layout = known.layout
-            checkpoint.save(self._folder, known.checkpoint)
+            save_checkpoint(self._folder, known.checkpoint)
         except OSError as failed:
-            log.warning("checkpoint not saved", extra={"error": str(failed)})
+            log.warning("state files not saved", extra={"error": str(failed)})

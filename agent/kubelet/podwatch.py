@@ -171,10 +171,10 @@ def _demands(containers: Iterable[_Container]) -> Iterable[Demand]:
 class PodWatch:
     """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
 
-    ``freed`` is called when a pod ends that held devices: nobody else tells.
+    ``freed`` is called when a pod ends that held devices: the kubelet does not tell.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, freed: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
         self.plans = Plans()
         self.containers = ContainerTable()
         self._clock = clock or SystemClock()
@@ -182,7 +182,7 @@ class PodWatch:
         self._news = asyncio.Event()
         self._patience_s = NEWS_S
         self._holders: frozenset[PodKey] = frozenset()
-        self.freed: Callable[[], None] = lambda: None
+        self._freed = freed
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Follow the node's pods until cancelled. A server that refuses is asked again, less and less often."""
@@ -206,7 +206,7 @@ class PodWatch:
                 if entry.object.waiting is IDLE:
                     self.plans.unbound(entry.uid)
                     if entry.object.over and tuple(change.key) in self._holders:
-                        self.freed()
+                        self._freed()
                 else:
                     self.plans.bound(entry.object.waiting)
                     self._news.set()
@@ -215,7 +215,7 @@ class PodWatch:
                 self.containers.drop(entry.uid)
                 self.plans.unbound(entry.uid)
                 if tuple(change.key) in self._holders:
-                    self.freed()
+                    self._freed()
 
     def held(self, holders: Mapping[DeviceId, Holder]) -> None:
         """Pod resources' answer."""

@@ -1,4 +1,4 @@
-"""A changing set of background tasks whose failures surface where they are waited for."""
+"""A changing set of background tasks whose failures surface where they are waited for; and one alarm at a time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -44,3 +44,23 @@ class TaskSet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = set()
+
+
+class Alarm:
+    """Calls ``function`` on the event loop once, at the time that was set last."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, delay_s: float | None) -> None:
+        """So long from now, in place of any earlier time; None: not at all."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if delay_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, delay_s), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._function()

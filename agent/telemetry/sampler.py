@@ -70,7 +70,11 @@ class Pass(Struct, frozen=True):
 
 
 class Sampler:
-    """One node's figures. ``failed`` and ``passed`` tell the agent's own metrics."""
+    """One node's figures.
+
+    ``problem`` is told what is wrong with the collectors file, one line; ``passed`` how many GPUs a pass read and
+    failed to read, and how long it took in seconds.
+    """
 
     def __init__(
         self,
@@ -79,6 +83,9 @@ class Sampler:
         pods: PodLookup,
         process_root: Path,
         settings: MetricsSettings,
+        *,
+        problem: Callable[[str], None] = lambda _: None,
+        passed: Callable[[int, int, float], None] = lambda _read, _failed, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
         self._picture = picture
@@ -100,10 +107,8 @@ class Sampler:
         self._complained: set[GpuUuid] = set()
         self._settings = settings
         self.collectors: Collectors = USUAL
-        self.problem: Callable[[str], None] = lambda _: None
-        """Told what is wrong with the collectors file, one line."""
-        self.passed: Callable[[int, int, float], None] = lambda _read, _failed, _seconds: None
-        """Told how many GPUs a pass read and failed to read, and how long it took."""
+        self._problem = problem
+        self._passed = passed
 
     # When
 
@@ -184,7 +189,7 @@ class Sampler:
         self._account()
         await asyncio.sleep(0)
         self._text = self._write()
-        self.passed(len(readings), len(here) - len(readings), self._clock.monotonic() - start_s)
+        self._passed(len(readings), len(here) - len(readings), self._clock.monotonic() - start_s)
         return any(one.first for one in readings.values())
 
     async def _read(self, gpus: Gpus, gpu: Gpu, wanted: frozenset[str]) -> GpuReading | None:
@@ -343,13 +348,13 @@ class Sampler:
             self.collectors = collectors.read(path)
         except ConfigError as wrong:
             log.warning("collectors file rejected, the fields stay as they are", extra={"problem": str(wrong)})
-            self.problem(f"collectors file rejected, the fields stay as they are: {wrong}")
+            self._problem(f"collectors file rejected, the fields stay as they are: {wrong}")
             return
         for line in (*self.collectors.refused, *self.collectors.missing):
             log.warning("collectors", extra={"problem": line})
         if self.collectors.refused:
             more = f" (and {len(self.collectors.refused) - 1} more)" if len(self.collectors.refused) > 1 else ""
-            self.problem(f"collectors file: a line is left out: {self.collectors.refused[0]}{more}")
+            self._problem(f"collectors file: a line is left out: {self.collectors.refused[0]}{more}")
 
 
 def _identity(path: Path) -> tuple[int, ...]:

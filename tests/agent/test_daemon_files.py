@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from msgspec import structs
 
-from agent import daemon
+from agent import deviceaccess
 from agent.config.settings import DriverSettings
 from agent.kubelet.devicefiles import DeviceFiles
 from tests.agent import hostlab
@@ -27,13 +27,13 @@ async def serve(lab: Lab, host: hostlab.Host, config: str) -> None:
         driver_root=host.driver_root, dev_root=host.dev_root, container_driver_root=host.root / "not-in-a-container"
     )
     settings = structs.replace(lab.settings(config), simulate=None, driver=driver)
-    agent._devices = DeviceFiles(settings)  # before its first step
+    agent.access.files = DeviceFiles(settings)  # before its first step
     await lab.listed()
 
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "FILES_POLL_S", 0.05)
+    monkeypatch.setattr(deviceaccess, "FILES_POLL_S", 0.05)
 
 
 @pytest.fixture(params=sorted(hostlab.LAYOUTS))

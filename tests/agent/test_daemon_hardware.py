@@ -15,7 +15,7 @@ from agent.hardware import monitor
 from agent.hardware.worker import GpuWorker
 from agent.health.faults import FaultKind
 from agent.health.states import HealthState
-from agent.keeping import checkpoint
+from agent.keeping import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.agent.lab import EAGER, GPU, Lab, fleet
@@ -268,7 +268,7 @@ async def test_another_driver_version_ends_the_process_for_a_new_start(lab: Lab)
 
 def forget_energy(lab: Lab) -> None:
     """Then only the driver's version tells that it was loaded anew."""
-    path = lab.state_dir / checkpoint.NAME
+    path = lab.state_dir / statefiles.CHECKPOINT
     content = json.loads(path.read_text())
     assert content.pop("energy_mj")
     path.write_text(json.dumps(content))

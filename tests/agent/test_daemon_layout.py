@@ -144,7 +144,7 @@ async def test_a_layout_with_a_mistake_is_named_and_nothing_of_it_is_applied(lab
 
 async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab) -> None:
     await lab.serve(fleet(2), slices(4), resource=SHARED)
-    lab.agent._object_layout = layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
+    lab.agent._layout.object_layout = layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
     await lab.agent.reconfigure(lab.settings(slices(4)))
     await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 100)
     assert lab.agent.picture.modes == {lab.uuid(0): Fractional(50)}
@@ -183,10 +183,10 @@ async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(l
     watch.hear_layout(Synced())
     appears("first", LayoutEntry(on(1), LayoutMode.TIME_SLICING, replicas=2))
     await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
-    applied, before = lab.agent._object_layout, lab.agent.picture.layout
+    applied, before = lab.agent._layout.object_layout, lab.agent.picture.layout
     appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
     assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.outlet.problems)
-    assert lab.agent._object_layout == applied
+    assert lab.agent._layout.object_layout == applied
     assert lab.agent.picture.layout == before
     watch.hear_layout(Removed(Key("", "first"), Entry(Found("first", {}, None), "first", "1")))
     await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 200)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.keeping import checkpoint
+from agent.keeping import statefiles
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
@@ -158,7 +158,7 @@ async def test_an_agent_that_remembers_no_gpu_ends_no_daemon_before_it_has_looke
     running = pid(lab, 0)
     with mps_client(lab, 0) as (held, _):
         await lab.stop()
-        (lab.state_dir / checkpoint.NAME).unlink()
+        (lab.state_dir / statefiles.CHECKPOINT).unlink()
         lab.sim(driver="down")
         await lab.start(CONFIG)
         # The kubelet says that nobody holds anything, and only then does NVML say what there is.

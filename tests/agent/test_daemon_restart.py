@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from agent.health.states import HealthState
-from agent.keeping import checkpoint
+from agent.keeping import statefiles
 from tests.agent.lab import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
@@ -17,7 +17,7 @@ NO_TRACE = EAGER.replace("health: {", "health: {xids: {13: {class: reset}}, ")
 
 async def saved(lab: Lab, text: str) -> None:
     """Once the checkpoint says that."""
-    path = lab.state_dir / checkpoint.NAME
+    path = lab.state_dir / statefiles.CHECKPOINT
     await lab.until(lambda: path.exists() and text in path.read_text(), f"{text} was not saved")
 
 
@@ -115,7 +115,7 @@ async def test_the_picture_of_another_boot_is_not_served(lab: Lab) -> None:
 )
 async def test_a_broken_checkpoint_costs_nothing_but_the_head_start(lab: Lab, content: str) -> None:
     lab.state_dir.mkdir()
-    (lab.state_dir / checkpoint.NAME).write_text(content)
+    (lab.state_dir / statefiles.CHECKPOINT).write_text(content)
     endpoint = await lab.serve(fleet(2))
     assert len(endpoint.healthy) == 2
     await saved(lab, lab.uuid(1))
@@ -124,7 +124,7 @@ async def test_a_broken_checkpoint_costs_nothing_but_the_head_start(lab: Lab, co
 async def test_another_nodes_checkpoint_is_not_served(lab: Lab) -> None:
     await lab.serve(fleet(2))
     await lab.stop()
-    path = lab.state_dir / checkpoint.NAME
+    path = lab.state_dir / statefiles.CHECKPOINT
     content = json.loads(path.read_text())
     content["node"]["name"] = "node-2"
     path.write_text(json.dumps(content))

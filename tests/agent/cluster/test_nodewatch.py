@@ -56,8 +56,8 @@ def test_one_layout_selects_a_node_or_none(found: list[Found], chosen: Chosen) -
 async def test_labels_and_layouts_are_followed() -> None:
     async with FakeApiServer() as server:
         clock = VirtualClock()
-        watch, told = NodeWatch(clock), asyncio.Event()
-        watch.changed = told.set
+        told = asyncio.Event()
+        watch = NodeWatch(told.set, clock)
         server.create(NODES, "node-1", {"metadata": {"labels": {"pool": "x"}}})
         server.create(NODES, "node-2", {"metadata": {"labels": {"pool": "y"}}})
         async with Client(server.config, user_agent="test", clock=clock) as client:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.keeping.checkpoint import MAX_BYTES, NAME, VERSION, Checkpoint, load, read_boot_id, save
+from agent.keeping.statefiles import (
+    CHECKPOINT,
+    MAX_BYTES,
+    VERSION,
+    Checkpoint,
+    load_checkpoint,
+    read_boot_id,
+    save_checkpoint,
+)
 from inventory.ids import GpuUuid, NodeName
 from tests.inventory.builders import gpu, node, uuid
 
@@ -22,21 +30,21 @@ def checkpoint(**changes: object) -> Checkpoint:
 
 
 def put(folder: Path, content: bytes) -> None:
-    (folder / NAME).write_bytes(content)
+    (folder / CHECKPOINT).write_bytes(content)
 
 
 def found(folder: Path, node_name: str = "node-a") -> Checkpoint | None:
-    return load(folder, node_name=node_name)
+    return load_checkpoint(folder, node_name=node_name)
 
 
 def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    save(tmp_path / "new", checkpoint())
+    save_checkpoint(tmp_path / "new", checkpoint())
     assert found(tmp_path / "new") == checkpoint()
 
 
 def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:
-    save(tmp_path, checkpoint())
-    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+    save_checkpoint(tmp_path, checkpoint())
+    assert stat.S_IMODE((tmp_path / CHECKPOINT).stat().st_mode) == 0o600
 
 
 def test_none_is_there_at_first(tmp_path: Path) -> None:
@@ -45,7 +53,7 @@ def test_none_is_there_at_first(tmp_path: Path) -> None:
 
 
 def test_another_nodes_is_ignored(tmp_path: Path) -> None:
-    save(tmp_path, checkpoint())
+    save_checkpoint(tmp_path, checkpoint())
     assert found(tmp_path, "node-b") is None
 
 
@@ -59,7 +67,7 @@ def test_one_of_an_unknown_boot_never_fits() -> None:
 
 
 def test_one_of_another_version_is_ignored(tmp_path: Path) -> None:
-    save(tmp_path, checkpoint(version=VERSION + 1))
+    save_checkpoint(tmp_path, checkpoint(version=VERSION + 1))
     assert found(tmp_path) is None
 
 
@@ -82,7 +90,7 @@ def test_a_broken_file_is_ignored_with_one_warning(
 ) -> None:
     put(tmp_path, content)
     assert found(tmp_path) is None
-    assert [record.getMessage() for record in caplog.records] == ["checkpoint ignored"]
+    assert [record.getMessage() for record in caplog.records] == ["state file ignored"]
 
 
 def test_a_file_beyond_the_limit_is_ignored(tmp_path: Path) -> None:
@@ -92,9 +100,9 @@ def test_a_file_beyond_the_limit_is_ignored(tmp_path: Path) -> None:
 
 def test_a_node_that_contradicts_itself_is_ignored(tmp_path: Path) -> None:
     whole = checkpoint().node
-    save(tmp_path, checkpoint(node=msgspec.structs.replace(whole, gpus=(whole.gpus[0],) * 3)))
+    save_checkpoint(tmp_path, checkpoint(node=msgspec.structs.replace(whole, gpus=(whole.gpus[0],) * 3)))
     assert found(tmp_path) is None
-    save(tmp_path, checkpoint(node=msgspec.structs.replace(whole, links=())))
+    save_checkpoint(tmp_path, checkpoint(node=msgspec.structs.replace(whole, links=())))
     assert found(tmp_path) is None
 
 
@@ -120,7 +128,7 @@ def test_the_boot_id_is_read_from_proc(tmp_path: Path) -> None:
 
 
 def test_energy_is_kept_by_gpu(tmp_path: Path) -> None:
-    save(tmp_path, checkpoint(energy_mj={GpuUuid("GPU-x"): 2**53}))
+    save_checkpoint(tmp_path, checkpoint(energy_mj={GpuUuid("GPU-x"): 2**53}))
     again = found(tmp_path)
     assert again is not None
     assert again.energy_mj == {"GPU-x": 2**53}

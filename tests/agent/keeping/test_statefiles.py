@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.keeping import checkpoint, layoutstate
-from agent.keeping.checkpoint import VERSION, Checkpoint
-from agent.keeping.layoutstate import LayoutState
-from agent.keeping.statefiles import Known, StateFiles
+from agent.keeping.statefiles import VERSION, Checkpoint, Known, LayoutState, StateFiles, load_checkpoint, load_layout
 from inventory.layout.entries import Fractional
 from kube.testing import eventually
 from tests.inventory.builders import gpu, node, uuid
@@ -23,8 +20,8 @@ def known(energy_mj: int) -> Known:
 
 
 def on_disk(folder: Path) -> Known | None:
-    found = checkpoint.load(folder, node_name="node-a")
-    return None if found is None else Known(found, layoutstate.load(folder))
+    found = load_checkpoint(folder, node_name="node-a")
+    return None if found is None else Known(found, load_layout(folder))
 
 
 async def test_a_change_is_written_and_the_last_one_at_the_end(tmp_path: Path) -> None:
@@ -52,4 +49,4 @@ async def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, capl
     (tmp_path / "file").touch()
     with caplog.at_level(logging.WARNING):
         await StateFiles(tmp_path / "file", lambda: known(1)).close()
-    assert [record.message for record in caplog.records] == ["checkpoint not saved"]
+    assert [record.message for record in caplog.records] == ["state files not saved"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,9 @@ def test_pods_that_wait_for_no_device_are_passed_over(given: dict[str, Any]) -> 
 class Watching:
     """A PodWatch that follows a server, with time standing still."""
 
-    def __init__(self, server: FakeApiServer) -> None:
+    def __init__(self, server: FakeApiServer, freed: Callable[[], None] = lambda: None) -> None:
         self.clock = VirtualClock()
-        self.watch = PodWatch(self.clock)
+        self.watch = PodWatch(freed, self.clock)
         self._server = server
         self._client = Client(server.config, user_agent="test", clock=self.clock)
 
@@ -156,7 +157,7 @@ async def test_after_a_wait_in_vain_the_next_one_is_brief_until_a_pod_is_heard_o
 
 
 async def test_nothing_waits_where_there_is_no_api_server() -> None:
-    choice = await asyncio.wait_for(PodWatch(VirtualClock()).advise(GPU, FREE, [], 1), 60)
+    choice = await asyncio.wait_for(PodWatch(clock=VirtualClock()).advise(GPU, FREE, [], 1), 60)
     assert (choice.devices, choice.known) == ((), False)
 
 
@@ -169,9 +170,8 @@ async def test_an_acknowledged_pod_asks_no_more() -> None:
 
 
 async def test_the_end_of_a_pod_that_held_devices_is_a_reason_to_look_who_holds_what() -> None:
-    async with FakeApiServer() as server, Watching(server) as watch:
-        freed: list[int] = []
-        watch.freed = lambda: freed.append(1)
+    freed: list[int] = []
+    async with FakeApiServer() as server, Watching(server, freed=lambda: freed.append(1)) as watch:
         for name in ("holder", "other", "removed"):
             server.create(PODS, name, body({GPU: "1"}, status={"phase": "Running", "startTime": "x"}), namespace="ns")
         watch.held({DeviceId(f"GPU-{name}"): Holder("ns", name, "c", GPU) for name in ("holder", "removed")})
@@ -182,7 +182,7 @@ async def test_the_end_of_a_pod_that_held_devices_is_a_reason_to_look_who_holds_
 
 
 def test_holders_are_told_by_pod() -> None:
-    watch = PodWatch(VirtualClock())
+    watch = PodWatch(clock=VirtualClock())
     watch.plans.bound(BoundPod(uid="u", key=("ns", "p"), age=1, demands=(Demand(GPU, 1),)))
     watch.held({DeviceId("GPU-0"): Holder("ns", "p", "c", GPU)})
     assert len(watch.plans) == 0

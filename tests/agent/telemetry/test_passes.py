@@ -38,7 +38,14 @@ DIGITS = "a" * 64, "b" * 64
 class Rig:
     """A sampler whose hardware, holders and readings are set by hand. Also its ``Gpus``."""
 
-    def __init__(self, of: Node, layout: Layout, proc: Path = Path("/nowhere"), clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        of: Node,
+        layout: Layout,
+        proc: Path = Path("/nowhere"),
+        clock: Clock | None = None,
+        passed: Callable[[int, int, float], None] = lambda *_: None,
+    ) -> None:
         self.session = 1
         self.picture = SimpleNamespace(
             node=of,
@@ -51,7 +58,13 @@ class Rig:
         self.meanwhile: Callable[[], None] = lambda: None
         """Called while a GPU is read."""
         self.sampler = Sampler(
-            cast("Picture", self.picture), lambda: self.holders, self.containers, proc, MetricsSettings(), clock
+            cast("Picture", self.picture),
+            lambda: self.holders,
+            self.containers,
+            proc,
+            MetricsSettings(),
+            passed=passed,
+            clock=clock,
         )
 
     def hold(self, device: str, pod: str, namespace: str = "team", resource: str = GPU) -> None:
@@ -110,10 +123,10 @@ async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_n
 
 
 async def test_a_gpu_that_was_lost_at_discovery_is_not_asked_and_no_failure() -> None:
-    rig = Rig(node(board(0), structs.replace(board(1), readable=False)), plan(TWO, LayoutSpec()))
-    rig.say = {"GPU-0": whole(0, {UTIL: 50.0})}
     told: list[tuple[int, int]] = []
-    rig.sampler.passed = lambda read, failed, _: told.append((read, failed))
+    boards = node(board(0), structs.replace(board(1), readable=False))
+    rig = Rig(boards, plan(TWO, LayoutSpec()), passed=lambda read, failed, _: told.append((read, failed)))
+    rig.say = {"GPU-0": whole(0, {UTIL: 50.0})}
     await rig.look()
     assert told == [(1, 0)]
 

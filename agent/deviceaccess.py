@@ -1,0 +1,60 @@
+"""The files that an answer to the kubelet names, brought before any answer names them.
+
+A container without the driver's files starts, and finds no GPU: where they are missing, no device is given.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from agent.config.settings import Settings
+from agent.kubelet.devicefiles import DeviceFiles
+from agent.picture import Picture
+from agent.process.clock import until_poll
+from deviceplugin.strategy import AllocationSpec, NodeAccess
+from inventory.devices import Node
+
+FILES_POLL_S = 5.0
+FILES = "device-files"
+"""The reason's name under which devices that no container could use are withheld."""
+
+
+class DeviceAccess:
+    """Of one node. Writes CDI specs; keeps ``picture.access`` and what the picture withholds for want of files.
+
+    ``adopting`` is held by whoever brings files and then gives the picture an access: a spec on disk is never older
+    than the access that names it. ``files`` is written under it alone.
+    """
+
+    def __init__(self, settings: Settings, picture: Picture) -> None:
+        self.files = DeviceFiles(settings)
+        self.adopting = asyncio.Lock()
+        self._picture = picture
+
+    async def begin(self) -> None:
+        """Before the checkpoint's devices are shown: the specs that their answers would name."""
+        if self.files.lacking(self._picture.choices.allocation, self._picture.access):
+            await self._write(self._picture.choices.allocation, self._picture.access)
+
+    async def bring(self, node: Node, spec: AllocationSpec | None = None) -> NodeAccess:
+        """The files of ``node`` as it is now, written. ``spec``: how devices will be handed out, where that changes."""
+        access = self.files.access(node)
+        await self._write(spec or self._picture.choices.allocation, access)
+        return access
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """Look until cancelled for what a setting promised and this host did not have; ``changed`` when it has come."""
+        while True:
+            await asyncio.sleep(until_poll(FILES_POLL_S))
+            if self.files.complete:
+                continue
+            before = self.files.problem, self._picture.access
+            async with self.adopting:
+                self._picture.access = await self.bring(self._picture.node)
+            if (self.files.problem, self._picture.access) != before:
+                changed()
+
+    async def _write(self, spec: AllocationSpec, access: NodeAccess) -> None:
+        await self.files.write(spec, access)
+        problem = self.files.problem
+        self._picture.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
+        self._picture.report(FILES, (problem,) if problem else ())

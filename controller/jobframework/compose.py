@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.jobframework import marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
-from controller.jobframework.raw import JobError, Json, integer, labels, shown, text
+from controller.jobframework.raw import Json, PriorityClassMissingError, integer, labels, shown, text
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
@@ -17,15 +17,6 @@ from controller.objects.workload import PodSet, Workload
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
-
-
-class PriorityClassMissingError(JobError):
-    """The priority class that the job names does not exist."""
-
-
-def is_reserved(workload: Workload) -> bool:
-    """Whether it holds quota, or is still booked as if it did."""
-    return workload.status.admission is not None or is_true(workload.status.conditions, "QuotaReserved")
 
 
 def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) -> str:
@@ -174,26 +165,27 @@ def workload_class(name: str, lookups: Lookups) -> Json:
 def spec_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, lookups: Lookups) -> Json:
     """Merge patch of ``spec`` that makes a workload without reservation ask for what the job asks for now."""
     asked = [one.as_json() for one in pod_sets(kind, job, settings)]
-    return {"podSets": asked, **mark_patch(job, workload.typed, lookups)}
+    return {"podSets": asked, **mark_patch(job, workload, lookups)}
 
 
-def mark_patch(job: Json, workload: Workload, lookups: Lookups) -> Json:
+def mark_patch(job: Json, workload: SeenWorkload, lookups: Lookups) -> Json:
     """Merge patch of ``spec`` for labels of the job that have changed, as far as the workload's state allows.
 
     Raises JobError for a label that says nothing.
     """
     patch: Json = {}
-    reserved = is_reserved(workload)
+    reserved, spec = workload.is_reserved, workload.typed.spec
     queue = marks.queue_name(job)
-    if not reserved and queue != workload.spec.queue_name:
+    if not reserved and queue != spec.queue_name:
         patch["queueName"] = queue or None
     seconds = marks.max_exec_time_s(job)
-    if not is_true(workload.status.conditions, "Admitted") and seconds != workload.spec.maximum_execution_time_seconds:
+    admitted = is_true(workload.typed.status.conditions, "Admitted")
+    if not admitted and seconds != spec.maximum_execution_time_seconds:
         patch["maximumExecutionTimeSeconds"] = seconds
-    label, ref = marks.priority_class(job), workload.spec.priority_class_ref
+    label, ref = marks.priority_class(job), spec.priority_class_ref
     of_workloads = ref is not None and (ref.group, ref.kind) == tuple(_WORKLOAD_CLASS.values())
     differs = ref is None or not of_workloads or ref.name != label
-    # Who holds quota may change from one workload class to another, and nothing else about its class.
+    # A workload that holds quota may change from one WorkloadPriorityClass to another, and change no other class.
     if label and differs and (of_workloads or not reserved):
         patch |= workload_class(label, lookups)
     return patch

@@ -9,7 +9,6 @@ from controller.jobframework.marks import queue_name
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, text
 from controller.jobframework.settings import JobSettings, Lookups, Observed
-from controller.objects.meta import is_true
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,21 +40,9 @@ class Context:
         """Whether the job went to another queue when the workload could not follow. Running jobs do not move."""
         moved = queue_name(self.job) != workload.typed.spec.queue_name
         stopped = self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
-        return moved and stopped and compose.is_reserved(workload.typed)
+        return moved and stopped and workload.is_reserved
 
 
 def controls(job: Json, workload: SeenWorkload) -> bool:
     uid = text(job, "metadata", "uid")
     return any(owner.controller and owner.uid == uid for owner in workload.typed.metadata.owner_references)
-
-
-def is_finished(workload: SeenWorkload) -> bool:
-    return is_true(workload.typed.status.conditions, "Finished")
-
-
-def is_going(workload: SeenWorkload) -> bool:
-    return workload.typed.metadata.deletion_timestamp is not None
-
-
-def is_live(workload: SeenWorkload) -> bool:
-    return not is_finished(workload) and not is_going(workload)

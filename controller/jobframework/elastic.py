@@ -5,20 +5,11 @@ wait behind a scheduling gate until then. Fewer pods lower the count of the slic
 Source: Kueue's KEP 77, "Elastic jobs via workload slices".
 """
 
-from typing import Any
-
 from controller.jobframework import compose, names
-from controller.jobframework.actions import (
-    Action,
-    CreateWorkload,
-    DeleteWorkload,
-    EmitEvent,
-    FinishWorkload,
-    UngatePods,
-    UpdateWorkload,
-)
+from controller.jobframework.actions import Action, CreateWorkload, UngatePods
 from controller.jobframework.context import Context
 from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.steps import delete, event, finish, update
 from controller.objects.meta import epoch_s, is_true
 
 
@@ -29,8 +20,10 @@ def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | N
     if not admitted:
         return None, []
     base = admitted[-1]
-    actions: list[Action] = [_replaced(old, base) for old in admitted[:-1]]
-    if is_true(base.typed.status.conditions, "Evicted"):
+    actions: list[Action] = [
+        finish(old, "WorkloadSliceReplaced", f"Replaced by workload {base.name}") for old in admitted[:-1]
+    ]
+    if base.eviction is not None:
         return base, actions
     waiting = [one for one in ordered if one not in admitted]
     return base, actions + _sized(context, base, waiting)
@@ -43,10 +36,10 @@ def _sized(context: Context, base: SeenWorkload, waiting: list[SeenWorkload]) ->
         return []  # no change of size: the job is another one, which its kind does not allow while it runs
     if any(asked[name] > have[name] for name in asked):
         return _grown(context, base, waiting, asked)
-    actions: list[Action] = [_withdrawn(one) for one in waiting]
+    actions: list[Action] = [delete(one) for one in waiting]
     if asked != have:
         actions.append(update(base, {"spec": compose.with_counts(base, asked)}))
-        actions.append(_event("UpdatedWorkload", f"Updated workload {base.name} to {_told(asked)}"))
+        actions.append(event("UpdatedWorkload", f"Updated workload {base.name} to {_listed(asked)}"))
     return actions
 
 
@@ -55,13 +48,13 @@ def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], as
         body = compose.workload_body(context.kind, context.job, context.settings, context.lookups, replaces=base)
         if body["metadata"]["name"] == base.name:
             return []  # the job's generation has not been seen to change
-        created = f"Created workload {body['metadata']['name']} for {_told(asked)}, to replace {base.name}"
-        return [CreateWorkload(body=body), _event("CreatedWorkload", created)]
+        created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
+        return [CreateWorkload(body=body), event("CreatedWorkload", created)]
     slice_ = waiting[-1]
-    actions: list[Action] = [_withdrawn(one) for one in waiting[:-1]]
-    if compose.counts_of(slice_.typed.spec.pod_sets) != asked and not compose.is_reserved(slice_.typed):
+    actions: list[Action] = [delete(one) for one in waiting[:-1]]
+    if compose.counts_of(slice_.typed.spec.pod_sets) != asked and not slice_.is_reserved:
         actions.append(update(slice_, {"spec": compose.with_counts(slice_, asked)}))
-        actions.append(_event("UpdatedWorkload", f"Updated workload {slice_.name} to {_told(asked)}"))
+        actions.append(event("UpdatedWorkload", f"Updated workload {slice_.name} to {_listed(asked)}"))
     return actions
 
 
@@ -72,29 +65,5 @@ def ungated(context: Context, workload: SeenWorkload) -> list[Action]:
     return [UngatePods(gate=names.ELASTIC_JOB, counts=compose.counts_of(workload.typed.spec.pod_sets))]
 
 
-def update(workload: SeenWorkload, patch: dict[str, Any]) -> UpdateWorkload:
-    """``patch`` tied to the workload as it was seen."""
-    meta = workload.typed.metadata
-    metadata = {**patch.get("metadata", {}), "uid": meta.uid, "resourceVersion": meta.resource_version}
-    return UpdateWorkload(name=workload.name, patch={**patch, "metadata": metadata})
-
-
-def _replaced(old: SeenWorkload, new: SeenWorkload) -> FinishWorkload:
-    return FinishWorkload(
-        name=old.name,
-        uid=old.typed.metadata.uid,
-        reason="WorkloadSliceReplaced",
-        message=f"Replaced by workload {new.name}",
-    )
-
-
-def _withdrawn(slice_: SeenWorkload) -> DeleteWorkload:
-    return DeleteWorkload(name=slice_.name, uid=slice_.typed.metadata.uid)
-
-
-def _told(counts: dict[str, int]) -> str:
+def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} pods in {name}" for name, count in counts.items())
-
-
-def _event(reason: str, message: str) -> EmitEvent:
-    return EmitEvent(type="Normal", reason=reason, message=message)

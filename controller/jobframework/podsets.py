@@ -13,7 +13,7 @@ import msgspec
 from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json, map_patch, mapping, sequence, shown, strings
 from controller.objects.decode import DecodeError, decode
-from controller.objects.meta import Struct, to_json
+from controller.objects.meta import Condition, Struct, find_condition, is_true, to_json
 from controller.objects.pods import PodSpec, PodTemplateSpec
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, Workload
@@ -61,6 +61,42 @@ class SeenWorkload(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.typed.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.typed.metadata.uid
+
+    @property
+    def is_finished(self) -> bool:
+        return is_true(self.typed.status.conditions, "Finished")
+
+    @property
+    def is_going(self) -> bool:
+        """It is being deleted."""
+        return self.typed.metadata.deletion_timestamp is not None
+
+    @property
+    def is_live(self) -> bool:
+        return not self.is_finished and not self.is_going
+
+    @property
+    def has_finalizer(self) -> bool:
+        return names.RESOURCE_IN_USE in self.typed.metadata.finalizers
+
+    @property
+    def is_reserved(self) -> bool:
+        """It holds quota, or is still booked as if it did."""
+        return self.typed.status.admission is not None or is_true(self.typed.status.conditions, "QuotaReserved")
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.typed.status.admission is not None and is_true(self.typed.status.conditions, "Admitted")
+
+    @property
+    def eviction(self) -> Condition | None:
+        """The condition Evicted where it is True."""
+        found = find_condition(self.typed.status.conditions, "Evicted")
+        return found if found is not None and found.status == "True" else None
 
     def templates(self) -> dict[str, Json]:
         """Pod template by pod set. Raises JobError for what no API server would have let in."""

@@ -19,6 +19,10 @@ class JobError(ValueError):
     """The job cannot be queued as it is: one sentence for its owner, with the field, what is there, what should be."""
 
 
+class PriorityClassMissingError(JobError):
+    """The priority class that the job names does not exist."""
+
+
 def at(job: Json, *path: str) -> Any:
     """The value at ``path``; None where it, or anything on the way to it, is absent or null."""
     value: Any = job

@@ -16,54 +16,46 @@ from controller.jobframework.actions import (
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
-    FinishReason,
-    FinishWorkload,
-    Refuse,
-    ReleaseQuota,
-    RemoveFinalizer,
     SetReclaimable,
     StartJob,
     StopJob,
     UpdateWorkload,
 )
-from controller.jobframework.context import Context, controls, is_finished, is_going, is_live
+from controller.jobframework.context import Context, controls
 from controller.jobframework.kind import Outcome
 from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
-from controller.jobframework.raw import JobError, labels, text
+from controller.jobframework.raw import JobError, PriorityClassMissingError, labels, text
 from controller.jobframework.readiness import pods_ready_action
 from controller.jobframework.settings import JobSettings, Lookups, Observed
-from controller.objects.meta import find_condition, is_true
+from controller.jobframework.steps import (
+    delete,
+    event,
+    finish,
+    finish_orphans,
+    flavor_missing,
+    not_startable,
+    refuse,
+    release_quota,
+    remove_finalizers,
+    update,
+)
+from controller.objects.meta import Condition, find_condition
 
-# Evicted for these, a workload is queued again without a delay.
-_REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
+_GONE = "The job does not exist any more"
 _RUN_TO_THE_END = ("Succeeded", "Failed")
 
 
 def reconcile(seen: Observed, settings: JobSettings, lookups: Lookups) -> tuple[Action, ...]:
     """The actions of the next step, in order; empty when all is as it should be, or somebody else has to act first."""
     if seen.job is None:
-        return tuple(_orphaned(seen.workloads))
+        return tuple(finish_orphans(seen.workloads, _GONE))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, lookups=lookups)
     try:
         return tuple(_job(context))
     except JobError as error:
-        reason = "ErrWorkloadCompose"
-        if isinstance(error, compose.PriorityClassMissingError):
-            reason = "WorkloadPriorityClassNotFound"
-        return (*_hold(context, error), Refuse(reason=reason, sentence=str(error)))
-
-
-def _orphaned(workloads: tuple[SeenWorkload, ...]) -> list[Action]:
-    """The job is gone. Its workloads hold quota for nobody, and nothing keeps them."""
-    actions: list[Action] = []
-    for workload in workloads:
-        if not is_finished(workload):
-            actions.append(_finish(workload, "OwnerNotFound", "The job does not exist any more"))
-        if names.RESOURCE_IN_USE in workload.typed.metadata.finalizers:
-            actions.append(_unfinalized(workload))
-    return actions
+        return (*_hold(context, error), refuse(error))
 
 
 def _job(context: Context) -> list[Action]:
@@ -76,7 +68,7 @@ def _job(context: Context) -> list[Action]:
     try:
         ancestor = managed_ancestor(job, settings, context.lookups)
     except NestingTooDeepError as error:
-        return [*_hold(context), _event("JobNestingTooDeep", str(error), warning=True)]
+        return [*_hold(context), refuse(error)]
     if ancestor is not None:
         return _child(context, ancestor, own)
     prebuilt = prebuilt_workload(job)
@@ -87,19 +79,19 @@ def _job(context: Context) -> list[Action]:
 
 def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """A job that left the queue: what still waits for it is withdrawn, what runs is seen to its end."""
-    if any(compose.is_reserved(workload.typed) and not is_finished(workload) for workload in own):
+    if any(workload.is_reserved and not workload.is_finished for workload in own):
         return _queued(context, own, prebuilt=names.PREBUILT_WORKLOAD in labels(context.job))
     return _withdrawn(own)
 
 
 def _withdrawn(own: list[SeenWorkload]) -> list[Action]:
-    return [action for one in own if is_going(one) or not is_finished(one) for action in _withdraw(one)]
+    return [action for one in own if one.is_going or not one.is_finished for action in _withdraw(one)]
 
 
 def _withdraw(workload: SeenWorkload) -> list[Action]:
-    if is_going(workload):
-        return [_unfinalized(workload)] if names.RESOURCE_IN_USE in workload.typed.metadata.finalizers else []
-    return [_deleted(workload), _event("DeletedWorkload", f"Deleted workload {workload.name}")]
+    if workload.is_going:
+        return [*remove_finalizers([workload])]
+    return [delete(workload), event("DeletedWorkload", f"Deleted workload {workload.name}")]
 
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
@@ -108,17 +100,17 @@ def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Act
     if context.lookups.is_admitted(ancestor) or context.kind.is_suspended(context.job):
         return actions
     stop = StopJob(patches=(context.kind.suspend(context.job),))
-    return [*actions, stop, _event("Suspended", "Suspended until the job that owns it is admitted")]
+    return [*actions, stop, event("Suspended", "Suspended until the job that owns it is admitted")]
 
 
 def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """The job is being deleted: its quota is free when its pods are gone, and it never starts again."""
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(outcome, [one for one in own if not is_finished(one)], own)
-    if not context.kind.is_stopped(context.job) and any(compose.is_reserved(one.typed) for one in own):
+        return _done(outcome, [one for one in own if not one.is_finished], own)
+    if not context.kind.is_stopped(context.job) and any(one.is_reserved for one in own):
         return [] if context.kind.is_suspended(context.job) else _suspended(context)
-    return _orphaned(tuple(own))
+    return [*finish_orphans(own, _GONE)]
 
 
 def _suspended(context: Context) -> list[Action]:
@@ -131,12 +123,12 @@ def _hold(context: Context, error: JobError | None = None) -> list[Action]:
     try:
         if kind.finished(job) is not None:
             return []
-        own = [one for one in context.seen.workloads if is_live(one) and controls(job, one)]
-        let_in = [one for one in own if _is_admitted(one)]
-        evicted = any(is_true(one.typed.status.conditions, "Evicted") for one in let_in)
+        own = [one for one in context.seen.workloads if one.is_live and controls(job, one)]
+        let_in = [one for one in own if one.is_admitted]
+        evicted = any(one.eviction is not None for one in let_in)
         if not kind.is_suspended(job):
             return _suspended(context) if evicted or not let_in else []
-        missing = error is None or isinstance(error, compose.PriorityClassMissingError)
+        missing = error is None or isinstance(error, PriorityClassMissingError)
         if missing or names.PREBUILT_WORKLOAD in labels(job) or not kind.is_stopped(job):
             return []
         # It cannot start: quota must not wait for it.
@@ -153,33 +145,24 @@ def _prebuilt(context: Context, name: str) -> list[Action]:
     if not controls(context.job, workload):
         if any(owner.controller for owner in workload.typed.metadata.owner_references):
             raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} belongs to another job")
-        if is_finished(workload) or is_going(workload):
+        if workload.is_finished or workload.is_going:
             raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} is finished or going")
         return [*_hold(context), _adopted(context, workload)]
     return _queued(context, [workload], prebuilt=True)
 
 
 def _adopted(context: Context, workload: SeenWorkload) -> UpdateWorkload:
-    meta = workload.typed.metadata
     others = workload.raw.get("metadata", {}).get("ownerReferences") or []
-    return UpdateWorkload(
-        name=workload.name,
-        patch={
-            "metadata": {
-                "uid": meta.uid,
-                "resourceVersion": meta.resource_version,
-                "labels": {names.JOB_UID: text(context.job, "metadata", "uid")},
-                "ownerReferences": [*others, compose.owner_reference(context.kind, context.job)],
-            }
-        },
-    )
+    labels_ = {names.JOB_UID: text(context.job, "metadata", "uid")}
+    owner = compose.owner_reference(context.kind, context.job)
+    return update(workload, {"metadata": {"labels": labels_, "ownerReferences": [*others, owner]}})
 
 
 def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False) -> list[Action]:
     """A job with a queue of its own."""
-    live = [workload for workload in own if is_live(workload)]
-    finished = [workload for workload in own if is_finished(workload) and not is_going(workload)]
-    going = [workload for workload in own if is_going(workload)]
+    live = [workload for workload in own if workload.is_live]
+    finished = [workload for workload in own if workload.is_finished and not workload.is_going]
+    going = [workload for workload in own if workload.is_going]
     outcome = context.kind.finished(context.job)
     if outcome is not None:
         return _done(outcome, live, going)
@@ -203,19 +186,19 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
 def _done(outcome: Outcome, live: list[SeenWorkload], going: list[SeenWorkload]) -> list[Action]:
     actions: list[Action] = []
     for workload in live:
-        actions.append(_finish(workload, outcome.reason, outcome.message))
-        actions.append(_event("FinishedWorkload", f"Workload {workload.name} is finished: {outcome.message}"))
-    return actions + [_unfinalized(one) for one in going if names.RESOURCE_IN_USE in one.typed.metadata.finalizers]
+        actions.append(finish(workload, outcome.reason, outcome.message))
+        actions.append(event("FinishedWorkload", f"Workload {workload.name} is finished: {outcome.message}"))
+    return actions + remove_finalizers(going)
 
 
 def _going(context: Context, going: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
     """Somebody deletes workloads: the job gives up what it got through them, and then they may go."""
-    holder = next((one for one in going if compose.is_reserved(one.typed) and not is_finished(one)), None)
-    if holder is not None and not any(_is_admitted(one) for one in live):
+    holder = next((one for one in going if one.is_reserved and not one.is_finished), None)
+    if holder is not None and not any(one.is_admitted for one in live):
         stopping = _stopping(context, holder, f"Workload {holder.name} is being deleted")
         if stopping or not context.kind.is_stopped(context.job):
             return stopping
-    return [_unfinalized(one) for one in going if names.RESOURCE_IN_USE in one.typed.metadata.finalizers]
+    return [*remove_finalizers(going)]
 
 
 def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: bool) -> list[Action]:
@@ -243,30 +226,29 @@ def _without_workload(context: Context) -> list[Action]:
         return stopping
     body = compose.workload_body(context.kind, context.job, context.settings, context.lookups)
     created = f"Created workload {body['metadata']['name']}"
-    return [CreateWorkload(body=body), _event("CreatedWorkload", created)]
+    return [CreateWorkload(body=body), event("CreatedWorkload", created)]
 
 
 def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
     """Of several: what fits first, then what holds quota, then the oldest."""
-    return min(live, key=lambda one: (not context.fits(one), not compose.is_reserved(one.typed), _age(one)))
+    return min(live, key=lambda one: (not context.fits(one), not one.is_reserved, _age(one)))
 
 
 def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     kind, job = context.kind, context.job
-    held = compose.is_reserved(workload.typed)
-    evicted = find_condition(workload.typed.status.conditions, "Evicted")
-    if held and evicted is not None and evicted.status == "True":  # it keeps its place, and is compared again then
-        return _evicted(context, workload, evicted.reason, evicted.message)
+    held = workload.is_reserved
+    if held and workload.eviction is not None:  # it keeps its place, and is compared again then
+        return _evicted(context, workload, workload.eviction)
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
         spec = compose.spec_patch(kind, job, workload, context.settings, context.lookups)
         updated = f"Updated workload {workload.name} to what the job asks for"
-        return [_update(workload, {"spec": spec}), _event("UpdatedWorkload", updated)]
+        return [update(workload, {"spec": spec}), event("UpdatedWorkload", updated)]
     stopping = _stopping(context, workload, f"The job has changed from what workload {workload.name} says")
     if stopping or not kind.is_stopped(job):
         return stopping
     if prebuilt:
-        return [_finish(workload, "OutOfSync", "The job asks for something else than its prebuilt workload")]
+        return [finish(workload, "OutOfSync", "The job asks for something else than its prebuilt workload")]
     return _withdraw(workload)
 
 
@@ -276,11 +258,10 @@ def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> lis
     if any(isinstance(action, DeleteWorkload) for action in actions):
         return actions
     actions += _reclaimed(context, workload)
-    evicted = find_condition(workload.typed.status.conditions, "Evicted")
     ready = pods_ready_action(context, workload)
     actions += [ready] if ready is not None else []
-    if evicted is not None and evicted.status == "True":
-        return actions + _evicted(context, workload, evicted.reason, evicted.message)
+    if workload.eviction is not None:
+        return actions + _evicted(context, workload, workload.eviction)
     return actions + _run_or_not(context, workload)
 
 
@@ -288,49 +269,38 @@ def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -
     """Labels of the job that have changed. One that says nothing stops nothing: it is reported and passed over."""
     job, typed = context.job, workload.typed
     try:
-        spec = compose.mark_patch(job, typed, context.lookups)
+        spec = compose.mark_patch(job, workload, context.lookups)
     except JobError as error:
-        reason = "ErrWorkloadCompose"
-        if isinstance(error, compose.PriorityClassMissingError):
-            reason = "WorkloadPriorityClassNotFound"
-        return [Refuse(reason=reason, sentence=str(error))]
+        return [refuse(error)]
     if context.moved_while_reserved(workload) and not prebuilt:
         return _withdraw(workload)
     metadata = {} if prebuilt else compose.metadata_patch(job, typed, context.settings)
     if not spec and not metadata:
         return []
-    event = _event("UpdatedWorkload", f"Updated workload {workload.name}: {', '.join([*spec, *metadata])}")
-    return [_update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})}), event]
+    updated = event("UpdatedWorkload", f"Updated workload {workload.name}: {', '.join([*spec, *metadata])}")
+    return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})}), updated]
 
 
 def _reclaimed(context: Context, workload: SeenWorkload) -> list[Action]:
-    if not context.settings.gates.on("ReclaimablePods") or not compose.is_reserved(workload.typed):
+    if not context.settings.gates.on("ReclaimablePods") or not workload.is_reserved:
         return []
     had = {pod.name: pod.count for pod in workload.typed.status.reclaimable_pods}
     have = context.kind.reclaimable(context.job, workload)
     grown = {name: max(count, had.get(name, 0)) for name, count in {**had, **have}.items()}  # it never shrinks
     if grown == had:
         return []
-    return [SetReclaimable(name=workload.name, uid=workload.typed.metadata.uid, pods=grown)]
+    return [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
 
 
-def _evicted(context: Context, workload: SeenWorkload, reason: str, message: str) -> list[Action]:
-    stopping = _stopping(context, workload, message or f"Evicted: {reason}")
-    if stopping or not context.kind.is_stopped(context.job) or not compose.is_reserved(workload.typed):
+def _evicted(context: Context, workload: SeenWorkload, evicted: Condition) -> list[Action]:
+    stopping = _stopping(context, workload, evicted.message or f"Evicted: {evicted.reason}")
+    if stopping or not context.kind.is_stopped(context.job) or not workload.is_reserved:
         return stopping
-    return [
-        ReleaseQuota(
-            name=workload.name,
-            uid=workload.typed.metadata.uid,
-            reason=reason,
-            message=message,
-            requeue=reason in _REQUEUED_AT_ONCE,
-        )
-    ]
+    return [release_quota(workload, evicted)]
 
 
 def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
-    if not _is_admitted(workload):
+    if not workload.is_admitted:
         return _stopping(context, workload, f"Workload {workload.name} is not admitted by a cluster queue")
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
@@ -338,16 +308,15 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
         given = infos(workload.typed, context.lookups.flavor, elastic=context.elastic)
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
-        sentence = f"The job cannot start: {conflict}"
-        return [_finish(workload, "FailedToStart", sentence), _event("FailedToStart", sentence, warning=True)]
+        return [*not_startable(workload, f"The job cannot start: {conflict}")]
     except FlavorMissingError as missing:
-        return [_event("FlavorNotFound", f"The job cannot start: {missing}", warning=True)]
+        return [flavor_missing("The job", missing)]
     if not patches:
         return []
     admission = workload.typed.status.admission
     queue = "" if admission is None else admission.cluster_queue
     started = any(not patch.subresource for patch in patches)
-    events = [_event("Started", f"Admitted by cluster queue {queue}")] if started else []
+    events = [event("Started", f"Admitted by cluster queue {queue}")] if started else []
     return [StartJob(patches=patches), *events]
 
 
@@ -357,29 +326,4 @@ def _stopping(context: Context, workload: SeenWorkload | None, why: str) -> list
     patches = context.kind.stop(context.job, workload)
     if not patches:
         return []
-    return [StopJob(patches=patches), *([_event("Stopped", why)] if ran else [])]
-
-
-def _is_admitted(workload: SeenWorkload) -> bool:
-    status = workload.typed.status
-    return status.admission is not None and is_true(status.conditions, "Admitted")
-
-
-def _finish(workload: SeenWorkload, reason: FinishReason, message: str) -> FinishWorkload:
-    return FinishWorkload(name=workload.name, uid=workload.typed.metadata.uid, reason=reason, message=message)
-
-
-def _deleted(workload: SeenWorkload) -> DeleteWorkload:
-    return DeleteWorkload(name=workload.name, uid=workload.typed.metadata.uid)
-
-
-def _unfinalized(workload: SeenWorkload) -> RemoveFinalizer:
-    return RemoveFinalizer(name=workload.name, uid=workload.typed.metadata.uid)
-
-
-def _update(workload: SeenWorkload, patch: dict[str, object]) -> UpdateWorkload:
-    return elastic.update(workload, patch)
-
-
-def _event(reason: str, message: str, *, warning: bool = False) -> EmitEvent:
-    return EmitEvent(type="Warning" if warning else "Normal", reason=reason, message=message)
+    return [StopJob(patches=patches), *([event("Stopped", why)] if ran else [])]

@@ -11,7 +11,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import compose, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
-from controller.jobframework.raw import Json, shown, text
+from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.pods.group import Group
 
@@ -66,7 +66,7 @@ def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, lo
     for name in {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}:
         value = lookups.pod_priority(name)
         if value is None:
-            raise compose.PriorityClassMissingError(f"spec.priorityClassName: no PriorityClass {shown(name)}")
+            raise PriorityClassMissingError(f"spec.priorityClassName: no PriorityClass {shown(name)}")
         known.append((value, name))
     if known:
         value, name = max(known)
@@ -79,8 +79,8 @@ def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkloa
 
     ``sets`` is empty where it is not known yet what is asked for. Raises JobError.
     """
-    patch = compose.mark_patch(oldest.raw, workload.typed, lookups)
-    if sets and not compose.is_reserved(workload.typed) and not _asks_for(sets, workload):
+    patch = compose.mark_patch(oldest.raw, workload, lookups)
+    if sets and not workload.is_reserved and not _asks_for(sets, workload):
         patch["podSets"] = [one.as_json() for one in sets]
     return patch
 

@@ -5,17 +5,32 @@ PodGroup for ``minMember``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME, is_object_name
-from controller.jobframework.podsets import JobPodSet
+from controller.jobframework.podsets import JobPodSet, SeenWorkload
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_NAME, GROUP_TOTAL, SERVING, VOLCANO_GROUPS, SeenPod
 from controller.jobframework.raw import JobError, Json, integer, shown
 from controller.pods.roles import MAIN, MAX_ROLES, by_role, pod_set
 
 VOLCANO: Final = "scheduling.volcano.sh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenPods:
+    """All pods of one group, or one pod on its own, with what belongs to them.
+
+    ``workload``: the one of the name that ``compose.workload_name`` gives, whoever owns it. ``pod_group``: Volcano's
+    object of the group's name. ``namespace_going``: the namespace is being deleted, nobody will come after these.
+    """
+
+    pods: tuple[SeenPod, ...]
+    workload: SeenWorkload | None = None
+    pod_group: Json | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_going: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,61 +10,52 @@ makes another; so a group's workload lives on without running pods, held by the 
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
-from controller.jobframework import compose, elastic, names
+from controller.jobframework import compose, names
 from controller.jobframework.actions import (
     CreateWorkload,
     DeleteWorkload,
-    EmitEvent,
     FinishReason,
-    FinishWorkload,
     Refuse,
-    ReleaseQuota,
-    RemoveFinalizer,
     SetReclaimable,
     SetWaitingForPods,
 )
-from controller.jobframework.context import is_finished, is_going
 from controller.jobframework.deviceplan import Devices
 from controller.jobframework.marks import queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import JobError, Json, shown
+from controller.jobframework.raw import JobError, shown
 from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.steps import delete, event, finish, flavor_missing, not_startable, refuse, update
 from controller.objects.meta import find_condition, is_true
 from controller.placing.ungating import Place
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
-from controller.pods.actions import DeletePod, PatchPod, PodAction
-from controller.pods.group import Group
-from controller.pods.start import infos_by_set, places, released, role_in, start_patch, unfinalized
+from controller.pods.actions import (
+    DeletePod,
+    PatchPod,
+    PodAction,
+    closing,
+    deletions,
+    evicted,
+    finalizer_removed,
+    finalizers_removed,
+    is_of_pods,
+    orphaned,
+)
+from controller.pods.group import Group, SeenPods
+from controller.pods.start import infos_by_set, places, released, role_in, start_patch
 from inventory.api.names import DEVICES
 
-_REQUEUED_AT_ONCE = ("Preempted", "NodeFailures")
 _EXCESS = "ExcessPodDeleted"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenPods:
-    """All pods of one group, or one pod on its own, with what belongs to them.
-
-    ``workload``: the one of the name that ``podcompose.workload_name`` gives, whoever owns it. ``pod_group``: Volcano's
-    object of the group's name. ``namespace_going``: the namespace is being deleted, nobody will come after these.
-    """
-
-    pods: tuple[SeenPod, ...]
-    workload: SeenWorkload | None = None
-    pod_group: Json | None = None
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    namespace_going: bool = False
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> tuple[PodAction, ...]:
@@ -72,39 +63,30 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> t
     try:
         pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda one: one.age_key))
     except JobError as error:
-        return (_refused(error),)
+        return (refuse(error),)
     if not pods:
-        return tuple(_orphaned(seen.workload))
+        return tuple(orphaned(seen.workload))
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
         return tuple(PatchPod(name=pod.name, body=released(pod)) for pod in pods)
     try:
         return tuple(_owned(seen, pods, settings, lookups))
     except (JobError, NestingTooDeepError) as error:
-        return (*_held_back(seen, pods), _refused(error))
-
-
-def _refused(error: Exception) -> Refuse:
-    reason = "ErrWorkloadCompose"
-    if isinstance(error, compose.PriorityClassMissingError):
-        reason = "WorkloadPriorityClassNotFound"
-    elif isinstance(error, NestingTooDeepError):
-        reason = "JobNestingTooDeep"
-    return Refuse(reason=reason, sentence=" ".join(str(error).split()))
+        return (*_held_back(seen, pods), refuse(error))
 
 
 def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
     """For pods that are refused: what waits is withdrawn, what was let in goes on, what was evicted or is over goes."""
     workload = seen.workload
     try:
-        if workload is None or not _ours(workload, pods):
-            return [_patched(pod) for pod in pods if pod.is_over and pod.has_finalizer]
-        if is_finished(workload) or is_going(workload):
-            return _closing(workload, pods)
-        if is_true(workload.typed.status.conditions, "Evicted"):
-            return _stopped(workload, pods, fast=False)
-        if compose.is_reserved(workload.typed) or any(pod.may_run for pod in pods):
+        if workload is None or not is_of_pods(workload, pods):
+            return finalizers_removed(pods)
+        if workload.is_finished or workload.is_going:
+            return closing(workload, pods)
+        if workload.eviction is not None:
+            return evicted(workload, pods, fast=False)
+        if workload.is_reserved or any(pod.may_run for pod in pods):
             return []
-        return [DeleteWorkload(name=workload.name, uid=workload.typed.metadata.uid)]
+        return [delete(workload)]
     except JobError:
         return []
 
@@ -149,7 +131,7 @@ class _Life:
             return found
         found.sort(key=lambda pod: (pod.is_held, pod.age_key))
         workload = self.seen.workload
-        if workload is None or not compose.is_reserved(workload.typed):
+        if workload is None or not workload.is_reserved:
             return found[: self.group.total]
         left = compose.counts_of(workload.typed.spec.pod_sets)
         members = []
@@ -166,28 +148,27 @@ class _Life:
 
     def next(self) -> list[PodAction]:
         workload = self.seen.workload
-        if workload is not None and not self.alone and not _ours(workload, self.pods):
+        if workload is not None and not self.alone and not is_of_pods(workload, self.pods):
             raise JobError(f"group {shown(self.group.name)}: workload {workload.name} belongs to a job")
-        if workload is not None and (is_finished(workload) or is_going(workload)):
-            return [*_closing(workload, self.pods), *self._late(workload)]
+        if workload is not None and (workload.is_finished or workload.is_going):
+            return [*closing(workload, self.pods), *self._late(workload)]
         outcome = self._outcome()
         if outcome is not None:
-            finished = [] if workload is None else [_finish(workload, *outcome)]
-            return [*finished, *(_patched(pod) for pod in self.pods if pod.is_over and pod.has_finalizer)]
+            finished = [] if workload is None else [finish(workload, *outcome)]
+            return [*finished, *finalizers_removed(self.pods)]
         if workload is None:
             return self._without()
-        evicted = find_condition(workload.typed.status.conditions, "Evicted")
-        if evicted is not None and evicted.status == "True":
+        if workload.eviction is not None:
             fast = self.settings.gates.on("FastQuotaReleaseInPodIntegration")
-            stopping = _stopped(workload, self.pods, fast=fast)
-            if stopping or compose.is_reserved(workload.typed) or any(pod.may_run for pod in self.pods):
+            stopping = evicted(workload, self.pods, fast=fast)
+            if stopping or workload.is_reserved or any(pod.may_run for pod in self.pods):
                 return [*stopping, *self._let_go()]
         return self._with(workload)
 
     def _late(self, workload: SeenWorkload) -> list[PodAction]:
         """Pods that came after the end: their group's name is taken until the old ones have gone."""
         late = [pod for pod in self.pods if pod.is_held and pod.stays]
-        if self.alone or not late or not is_finished(workload):
+        if self.alone or not late or not workload.is_finished:
             return []
         sentence = f"group {self.group.name} has finished: delete its pods before its name is used again"
         return [Refuse(reason="GroupFinished", sentence=sentence)]
@@ -217,19 +198,19 @@ class _Life:
         excess = self._excess(None)
         if excess:
             return excess
-        over: list[PodAction] = [_patched(pod) for pod in self.failed if pod.has_finalizer]
+        over: list[PodAction] = [finalizer_removed(pod) for pod in self.failed if pod.has_finalizer]
         if not self.counted:
             return over
         sets = self._sets()
         if not sets:
             short = f"group {self.group.name} has {len(self.counted)} of {self.group.total} pods"
-            return [*over, _event("WaitingForPods", short)]
+            return [*over, event("WaitingForPods", short)]
         holding = [pod for pod in self.counted if pod.has_finalizer]
         if not holding:
             raise JobError("metadata.finalizers: the pod was not marked when it was created; create it anew")
         body = podcompose.workload_body(self.group, holding, sets, self.settings, self.lookups)
         name = body["metadata"]["name"]
-        return [*over, CreateWorkload(body=body), _event("CreatedWorkload", f"Created workload {name}")]
+        return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
 
     def _sets(self) -> tuple[JobPodSet, ...]:
         sets = podgroup.pod_sets(self.group, self.counted)
@@ -240,9 +221,9 @@ class _Life:
     # With one.
 
     def _with(self, workload: SeenWorkload) -> list[PodAction]:
-        reserved = compose.is_reserved(workload.typed)
+        reserved = workload.is_reserved
         if not reserved:
-            early = _deletions(self.pods, "NotAdmitted", f"Workload {workload.name} is not admitted by a cluster queue")
+            early = deletions(self.pods, "NotAdmitted", f"Workload {workload.name} is not admitted by a cluster queue")
             if early:
                 return early
         excess = self._excess(workload if reserved else None)
@@ -281,17 +262,17 @@ class _Life:
 
     def _synchronized(self, workload: SeenWorkload) -> list[PodAction]:
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
-        if moved and compose.is_reserved(workload.typed) and not any(pod.may_run for pod in self.pods):
-            return [DeleteWorkload(name=workload.name, uid=workload.typed.metadata.uid)]
+        if moved and workload.is_reserved and not any(pod.may_run for pod in self.pods):
+            return [delete(workload)]
         # Those that were let go tell no more what was asked for: the workload itself does, until one comes that waits.
-        asks = not compose.is_reserved(workload.typed) and any(pod.is_held for pod in self.counted)
+        asks = not workload.is_reserved and any(pod.is_held for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.lookups)
         holding = [pod for pod in self.pods if pod.has_finalizer]
         metadata = podcompose.metadata_patch(self.group, holding, workload, self.settings) if holding else {}
         if not spec and not metadata:
             return []
-        return [elastic.update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]
+        return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]
 
     def _let_go(self) -> list[PodAction]:
         """Finalizers that nothing needs any more: of failed pods, except the one that holds the group together."""
@@ -299,10 +280,10 @@ class _Life:
             return []
         spare = [pod for pod in self.failed if pod.has_finalizer and pod.is_retriable]
         others = [pod for pod in self.pods if pod not in spare and pod.has_finalizer]
-        return [_patched(pod) for pod in (spare if others else spare[:-1])]
+        return [finalizer_removed(pod) for pod in (spare if others else spare[:-1])]
 
     def _reclaimed(self, workload: SeenWorkload) -> list[PodAction]:
-        if self.alone or self.group.serving or not compose.is_reserved(workload.typed):
+        if self.alone or self.group.serving or not workload.is_reserved:
             return []
         if not self.settings.gates.on("ReclaimablePods"):
             return []
@@ -312,7 +293,7 @@ class _Life:
         # It never shrinks: what was given back may be somebody else's by now.
         grown = {name: min(max(done[name], had.get(name, 0)), limit) for name, limit in limits.items()}
         grown = {name: count for name, count in grown.items() if count}
-        return [] if grown == had else [SetReclaimable(name=workload.name, uid=workload.typed.metadata.uid, pods=grown)]
+        return [] if grown == had else [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
 
     def _waiting(self, workload: SeenWorkload) -> list[PodAction]:
         if self.alone:
@@ -323,7 +304,7 @@ class _Life:
         now = find_condition(workload.typed.status.conditions, "WaitingForReplacementPods")
         if waits == (now is not None and now.status == "True"):
             return []
-        uid = workload.typed.metadata.uid
+        uid = workload.uid
         if waits:
             told = f"{missing} of {needed} pods have failed or were deleted, and nobody came in their place"
             return [SetWaitingForPods(name=workload.name, uid=uid, status="True", reason="PodsMissing", message=told)]
@@ -346,14 +327,13 @@ class _Life:
             )
             patches = [self._started_pod(held[one.uid], given, one, devices) for one in found]
         except StartConflictError as conflict:
-            sentence = f"The pods cannot start: {conflict}"
-            return [_finish(workload, "FailedToStart", sentence), _event("FailedToStart", sentence, warning=True)]
+            return [*not_startable(workload, f"The pods cannot start: {conflict}")]
         except FlavorMissingError as missing:
-            return [_event("FlavorNotFound", f"The pods cannot start: {missing}", warning=True)]
+            return [flavor_missing("The pods", missing)]
         except TopologyEncodingError as error:
-            return [_event("TopologyUnreadable", f"The pods cannot start: {error}", warning=True)]
+            return [event("TopologyUnreadable", f"The pods cannot start: {error}", warning=True)]
         queue = status.admission.cluster_queue
-        return [*patches, _event("Started", f"Admitted by cluster queue {queue}")] if patches else []
+        return [*patches, event("Started", f"Admitted by cluster queue {queue}")] if patches else []
 
     def _devices(self, workload: SeenWorkload) -> Devices:
         live = [pod for pod in self.pods if pod.may_run]
@@ -366,73 +346,5 @@ class _Life:
         return PatchPod(name=pod.name, body=start_patch(pod, given[name], place.node_selector, planned))
 
 
-def _ours(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:
-    """Whether the workload is one of pods: those that own it may all have gone."""
-    owners = workload.typed.metadata.owner_references
-    uids = {pod.uid for pod in pods}
-    return not any(owner.controller and owner.uid not in uids for owner in owners)
-
-
-def _orphaned(workload: SeenWorkload | None) -> list[PodAction]:
-    """The pods are gone. Their workload holds quota for nobody."""
-    if workload is None:
-        return []
-    owners = workload.typed.metadata.owner_references
-    if any(owner.kind != "Pod" for owner in owners):
-        return []
-    actions: list[PodAction] = []
-    if not is_finished(workload):
-        actions.append(_finish(workload, "OwnerNotFound", "The pods do not exist any more"))
-    if names.RESOURCE_IN_USE in workload.typed.metadata.finalizers:
-        actions.append(RemoveFinalizer(name=workload.name, uid=workload.typed.metadata.uid))
-    return actions
-
-
-def _closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """The workload is finished or being deleted: pods end, then nothing of it holds anything."""
-    actions: list[PodAction] = []
-    if is_going(workload) and not is_finished(workload):
-        actions += _deletions(pods, "WorkloadDeleted", f"Workload {workload.name} was deleted")
-        if any(pod.may_run for pod in pods):
-            return actions
-    actions += [_patched(pod) for pod in pods if pod.is_over and pod.has_finalizer]
-    if is_going(workload) and names.RESOURCE_IN_USE in workload.typed.metadata.finalizers:
-        actions.append(RemoveFinalizer(name=workload.name, uid=workload.typed.metadata.uid))
-    return actions
-
-
-def _stopped(workload: SeenWorkload, pods: tuple[SeenPod, ...], *, fast: bool) -> list[PodAction]:
-    """Evicted: every pod that was let go is deleted; the quota is free when none can run, or (``fast``) at once."""
-    evicted = find_condition(workload.typed.status.conditions, "Evicted")
-    reason, message = ("", "") if evicted is None else (evicted.reason, evicted.message)
-    actions = _deletions(pods, f"WorkloadEvictedDueTo{reason}", message or f"Evicted: {reason}")
-    busy = any(pod.may_run and not (fast and pod.is_going) for pod in pods)
-    if not busy and compose.is_reserved(workload.typed):
-        requeue = reason in _REQUEUED_AT_ONCE
-        uid = workload.typed.metadata.uid
-        actions.append(ReleaseQuota(name=workload.name, uid=uid, reason=reason, message=message, requeue=requeue))
-    return actions
-
-
-def _deletions(pods: tuple[SeenPod, ...], reason: str, message: str) -> list[PodAction]:
-    return [
-        DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message)
-        for pod in pods
-        if pod.may_run and not pod.is_going
-    ]
-
-
 def _how_it_failed(pod: SeenPod) -> str:
     return "The pod was deleted" if pod.is_going and pod.phase != "Failed" else "The pod failed"
-
-
-def _patched(pod: SeenPod) -> PatchPod:
-    return PatchPod(name=pod.name, body=unfinalized(pod))
-
-
-def _finish(workload: SeenWorkload, reason: FinishReason, message: str) -> FinishWorkload:
-    return FinishWorkload(name=workload.name, uid=workload.typed.metadata.uid, reason=reason, message=message)
-
-
-def _event(reason: str, message: str, *, warning: bool = False) -> EmitEvent:
-    return EmitEvent(type="Warning" if warning else "Normal", reason=reason, message=message)

@@ -24,8 +24,8 @@ from controller.objects.workload import Workload
 from controller.pods.actions import PodAction
 from controller.pods.actions_shell import PodActions
 from controller.pods.compose import workload_name
-from controller.pods.group import Group
-from controller.pods.reconcile import SeenPods, reconcile_pods
+from controller.pods.group import Group, SeenPods
+from controller.pods.reconcile import reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News

@@ -36,7 +36,8 @@ from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
-from controller.pods.reconcile import SeenPods, reconcile_pods
+from controller.pods.group import SeenPods
+from controller.pods.reconcile import reconcile_pods
 from tests.controller.jobs.model import ConflictError, InvalidError, lookups
 
 LEVELS = ("rack", "kubernetes.io/hostname")

@@ -211,7 +211,7 @@ def test_a_child_of_nobody_that_is_queued_is_queued_itself(parent: Json | None) 
 
 def test_owners_without_end_are_followed_so_far_and_no_further() -> None:
     parent = {"metadata": {"uid": "p", "labels": {}, "ownerReferences": [owned()]}}
-    stop, event = family(parent=parent)
+    stop, refusal = family(parent=parent)
     assert isinstance(stop, StopJob)
-    assert isinstance(event, EmitEvent)
-    assert event.reason == "JobNestingTooDeep"
+    assert isinstance(refusal, Refuse)
+    assert refusal.reason == "JobNestingTooDeep"

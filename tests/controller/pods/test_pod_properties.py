@@ -13,7 +13,8 @@ from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GROUP_TOTAL, INDEX_OFFSET, POD_INDEX, POD_INDEX_LABEL, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
-from controller.pods.reconcile import SeenPods, reconcile_pods
+from controller.pods.group import SeenPods
+from controller.pods.reconcile import reconcile_pods
 from controller.pods.roles import role
 from tests.controller.jobs.model import lookups
 from tests.controller.jobs.podworld import PodWorld, member, pod

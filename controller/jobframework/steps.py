@@ -1,0 +1,86 @@
+"""Steps that jobs and plain pods share: actions about a workload, built from the state of it that was seen."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from controller.jobframework.actions import (
+    DeleteWorkload,
+    EmitEvent,
+    FinishReason,
+    FinishWorkload,
+    Refuse,
+    ReleaseQuota,
+    RemoveFinalizer,
+    UpdateWorkload,
+)
+from controller.jobframework.owners import NestingTooDeepError
+from controller.jobframework.podsets import FlavorMissingError, SeenWorkload
+from controller.jobframework.raw import JobError, PriorityClassMissingError
+from controller.objects.meta import Condition
+
+_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures")
+"""Evicted for these reasons, a workload is queued again without a delay."""
+
+
+def event(reason: str, message: str, *, warning: bool = False) -> EmitEvent:
+    return EmitEvent(type="Warning" if warning else "Normal", reason=reason, message=message)
+
+
+def finish(workload: SeenWorkload, reason: FinishReason, message: str) -> FinishWorkload:
+    return FinishWorkload(name=workload.name, uid=workload.uid, reason=reason, message=message)
+
+
+def delete(workload: SeenWorkload) -> DeleteWorkload:
+    return DeleteWorkload(name=workload.name, uid=workload.uid)
+
+
+def update(workload: SeenWorkload, patch: dict[str, Any]) -> UpdateWorkload:
+    """``patch`` tied to the workload as it was seen."""
+    version = workload.typed.metadata.resource_version
+    metadata = {**patch.get("metadata", {}), "uid": workload.uid, "resourceVersion": version}
+    return UpdateWorkload(name=workload.name, patch={**patch, "metadata": metadata})
+
+
+def remove_finalizers(workloads: Iterable[SeenWorkload]) -> list[RemoveFinalizer]:
+    """Of those that have one."""
+    return [RemoveFinalizer(name=one.name, uid=one.uid) for one in workloads if one.has_finalizer]
+
+
+def finish_orphans(workloads: Iterable[SeenWorkload], message: str) -> list[FinishWorkload | RemoveFinalizer]:
+    """What they were for is gone: they hold quota for nothing, and nothing keeps them."""
+    actions: list[FinishWorkload | RemoveFinalizer] = []
+    for workload in workloads:
+        if not workload.is_finished:
+            actions.append(finish(workload, "OwnerNotFound", message))
+        actions += remove_finalizers([workload])
+    return actions
+
+
+def release_quota(workload: SeenWorkload, evicted: Condition) -> ReleaseQuota:
+    """Of a workload that was evicted and runs no more."""
+    return ReleaseQuota(
+        name=workload.name,
+        uid=workload.uid,
+        reason=evicted.reason,
+        message=evicted.message,
+        requeue=evicted.reason in _REQUEUED_AT_ONCE,
+    )
+
+
+def not_startable(workload: SeenWorkload, sentence: str) -> list[FinishWorkload | EmitEvent]:
+    """No start of it can ever succeed."""
+    return [finish(workload, "FailedToStart", sentence), event("FailedToStart", sentence, warning=True)]
+
+
+def flavor_missing(what: str, missing: FlavorMissingError) -> EmitEvent:
+    return event("FlavorNotFound", f"{what} cannot start: {missing}", warning=True)
+
+
+def refuse(error: JobError | NestingTooDeepError) -> Refuse:
+    """Under Kueue's reason for it."""
+    reason = "ErrWorkloadCompose"
+    if isinstance(error, PriorityClassMissingError):
+        reason = "WorkloadPriorityClassNotFound"
+    elif isinstance(error, NestingTooDeepError):
+        reason = "JobNestingTooDeep"
+    return Refuse(reason=reason, sentence=" ".join(str(error).split()))

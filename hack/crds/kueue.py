@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.objects import queues, v1beta1, workload
+from controller.objects import queues, workload
+from hack.crds.older import V1BETA1
 from hack.crds.schema import Schema, Shape, structural
 from hack.crds.shapes import QUEUES
 from hack.crds.v1beta1 import QUEUES as QUEUES_V1BETA1
@@ -37,8 +38,8 @@ Column = tuple[str, str, str] | tuple[str, str, str, int]
 class Kind:
     """One CRD. ``columns`` of v1beta1 only where they are others."""
 
-    new: type
-    old: type
+    struct: type
+    """Of v1beta2; the older one follows from it."""
     plural: str
     description: str
     short: Sequence[str]
@@ -65,33 +66,33 @@ def _condition(type_: str) -> str:
 
 KINDS: Final = (
     Kind(
-        new=queues.AdmissionCheck, old=v1beta1.AdmissionCheck, plural="admissionchecks", short=["ac"],
+        struct=queues.AdmissionCheck, plural="admissionchecks", short=["ac"],
         description="Another controller's say before a workload that has its quota may start.",
     ),
     Kind(
-        new=queues.ClusterQueue, old=v1beta1.ClusterQueue, plural="clusterqueues", short=["cq"], converted=True,
+        struct=queues.ClusterQueue, plural="clusterqueues", short=["cq"], converted=True,
         description="A pool of quota and the rules by which workloads get and lose it.",
         columns=_cluster_queue_columns("cohortName"), old_columns=_cluster_queue_columns("cohort"),
     ),
     Kind(
-        new=queues.Cohort, old=v1beta1.Cohort, plural="cohorts", short=["co"], converted=True,
+        struct=queues.Cohort, plural="cohorts", short=["co"], converted=True,
         description="ClusterQueues, or further cohorts, that lend each other what they do not use.",
     ),
     Kind(
-        new=queues.LocalQueue, old=v1beta1.LocalQueue, plural="localqueues", short=["queue", "queues", "lq"],
+        struct=queues.LocalQueue, plural="localqueues", short=["queue", "queues", "lq"],
         namespaced=True, converted=True, description="A namespace's door to a ClusterQueue.",
         columns=(("ClusterQueue", "string", ".spec.clusterQueue"), _PENDING, _ADMITTED),
     ),
     Kind(
-        new=queues.ResourceFlavor, old=queues.ResourceFlavor, plural="resourceflavors", status=False,
+        struct=queues.ResourceFlavor, plural="resourceflavors", status=False,
         short=["flavor", "flavors", "rf"], description="A sort of nodes, by their labels and taints.",
     ),
     Kind(
-        new=queues.Topology, old=queues.Topology, plural="topologies", short=["topo"], status=False,
+        struct=queues.Topology, plural="topologies", short=["topo"], status=False,
         description="How nodes lie to each other: the labels of their blocks, racks and hosts, the widest first.",
     ),
     Kind(
-        new=workload.Workload, old=v1beta1.Workload, plural="workloads", namespaced=True, converted=True,
+        struct=workload.Workload, plural="workloads", namespaced=True, converted=True,
         short=["kwl", "kueueworkload", "kueueworkloads"], selectable=(".status.admission.clusterQueue",),
         description="What a job asks for, and what has been decided about it.",
         columns=(
@@ -103,7 +104,7 @@ KINDS: Final = (
         ),
     ),
     Kind(
-        new=queues.WorkloadPriorityClass, old=queues.WorkloadPriorityClass, plural="workloadpriorityclasses",
+        struct=queues.WorkloadPriorityClass, plural="workloadpriorityclasses",
         short=["wpc"], status=False, description="A priority among workloads that pods know nothing of.",
         columns=(("Value", "integer", ".value"),),
     ),
@@ -116,9 +117,9 @@ def crds() -> list[dict[str, Any]]:
 
 
 def _crd(kind: Kind) -> dict[str, Any]:
-    name = kind.new.__name__
-    old = _version(kind, kind.old, OLD, kind.columns if kind.old_columns is None else kind.old_columns)
-    new = _version(kind, kind.new, NEW, kind.columns)
+    name = kind.struct.__name__
+    old = _version(kind, V1BETA1[kind.struct], OLD, kind.columns if kind.old_columns is None else kind.old_columns)
+    new = _version(kind, kind.struct, NEW, kind.columns)
     deprecation = {"deprecated": True, "deprecationWarning": f"{GROUP}/v1beta1 {name} is old: write {GROUP}/v1beta2"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

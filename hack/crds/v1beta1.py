@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from controller.objects import queues, v1beta1, workload
+from controller.objects import queues, workload
+from hack.crds import older
+from hack.crds.older import V1BETA1
 from hack.crds.schema import Shape, laid_over, rules
 from hack.crds.shapes import ATOMIC as ATOMIC_LIST
 from hack.crds.shapes import (
@@ -37,9 +39,9 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
         required=("name",), fields={"name": text(316), "onFlavors": items(SUBDOMAIN)}
     ),
     queues.AdmissionChecksStrategy: Shape(),
-    v1beta1.FlavorFungibility: CLUSTER_QUEUE[queues.FlavorFungibility],
-    v1beta1.AdmissionScope: Shape(required=("admissionMode",)),
-    v1beta1.ClusterQueueSpec: Shape(
+    V1BETA1[queues.FlavorFungibility]: CLUSTER_QUEUE[queues.FlavorFungibility],
+    V1BETA1[queues.AdmissionScope]: Shape(required=("admissionMode",)),
+    V1BETA1[queues.ClusterQueueSpec]: Shape(
         fields={
             **{name: keywords for name, keywords in _SPEC.fields.items() if name != "cohortName"},
             "cohort": SUBDOMAIN,
@@ -47,18 +49,18 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
         },
         rules=(borrowing_rule("cohort"),),
     ),
-    v1beta1.FairSharingStatus: Shape(required=("weightedShare",)),
-    v1beta1.ClusterQueuePendingWorkload: Shape(required=("name", "namespace")),
-    v1beta1.ClusterQueuePendingWorkloadsStatus: Shape(
+    V1BETA1[queues.FairSharingStatus]: Shape(required=("weightedShare",)),
+    older.ClusterQueuePendingWorkload: Shape(required=("name", "namespace")),
+    older.ClusterQueuePendingWorkloadsStatus: Shape(
         required=("lastChangeTime",), fields={"clusterQueuePendingWorkload": ATOMIC_LIST}
     ),
-    v1beta1.ClusterQueueStatus: Shape(
+    V1BETA1[queues.ClusterQueueStatus]: Shape(
         fields={"conditions": _CONDITIONS, "flavorsReservation": FLAVORS_USED, "flavorsUsage": FLAVORS_USED}
     ),
-    v1beta1.FlavorTopology: Shape(
+    older.FlavorTopology: Shape(
         required=("name", "levels"), fields={"name": SUBDOMAIN, "levels": ATOMIC_LIST | counted(16, 1)}
     ),
-    v1beta1.LocalQueueFlavorStatus: Shape(
+    older.LocalQueueFlavorStatus: Shape(
         required=("name",),
         fields={
             "name": SUBDOMAIN,
@@ -67,7 +69,7 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
             "nodeTaints": ATOMIC_LIST | counted(8),
         },
     ),
-    v1beta1.LocalQueueStatus: Shape(
+    V1BETA1[queues.LocalQueueStatus]: Shape(
         fields={
             "conditions": _CONDITIONS,
             "flavorsReservation": FLAVORS_LOCALLY_USED,
@@ -81,7 +83,7 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
         OTHERS[queues.AdmissionCheckParametersReference],
         apiGroup={"minLength": None}, kind={"minLength": None}, name={"minLength": None},
     ),
-    v1beta1.AdmissionCheckSpec: Shape(
+    V1BETA1[queues.AdmissionCheckSpec]: Shape(
         required=("controllerName",),
         fields={
             "controllerName": rules((IMMUTABLE, "controllerName cannot be changed")),
@@ -94,11 +96,11 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
 _STATUS: Final = WORKLOADS[workload.WorkloadStatus].fields
 
 WORKLOADS_V1BETA1: Final[dict[type, Shape]] = WORKLOADS | {
-    v1beta1.PodSetTopologyRequest: Shape(fields={"podSetSliceSize": AT_LEAST_1}),
-    v1beta1.PodSet: Shape(
+    V1BETA1[workload.PodSetTopologyRequest]: Shape(fields={"podSetSliceSize": AT_LEAST_1}),
+    V1BETA1[workload.PodSet]: Shape(
         required=("count", "template"), fields={"name": MAIN, "count": {"default": 1}, "minCount": AT_LEAST_1}
     ),
-    v1beta1.WorkloadSpec: Shape(
+    V1BETA1[workload.WorkloadSpec]: Shape(
         required=("podSets",),
         fields={
             "podSets": keyed("name", most=MOST_PODSETS, least=1),
@@ -109,16 +111,16 @@ WORKLOADS_V1BETA1: Final[dict[type, Shape]] = WORKLOADS | {
             "maximumExecutionTimeSeconds": AT_LEAST_1,
         },
     ),
-    v1beta1.TopologyDomainAssignment: Shape(
+    older.TopologyDomainAssignment: Shape(
         required=("values", "count"), fields={"values": ATOMIC_LIST | counted(16, 1), "count": AT_LEAST_1}
     ),
-    v1beta1.TopologyAssignment: Shape(
+    V1BETA1[workload.TopologyAssignment]: Shape(
         required=("levels", "domains"), fields={"levels": ATOMIC_LIST | counted(16, 1)}
     ),
-    v1beta1.PodSetAssignment: Shape(
+    V1BETA1[workload.PodSetAssignment]: Shape(
         required=("name",), fields={"name": MAIN, "flavors": {"additionalProperties": SUBDOMAIN}}
     ),
-    v1beta1.Admission: Shape(
+    V1BETA1[workload.Admission]: Shape(
         required=("clusterQueue", "podSetAssignments"),
         fields={"clusterQueue": SUBDOMAIN, "podSetAssignments": PODSET_LIST},
     ),
@@ -129,7 +131,7 @@ WORKLOADS_V1BETA1: Final[dict[type, Shape]] = WORKLOADS | {
     ),
     workload.SchedulingStats: Shape(fields={"evictions": keyed("reason", "underlyingCause")}),
     workload.UnhealthyNode: Shape(required=("name",)),
-    v1beta1.WorkloadStatus: Shape(
+    V1BETA1[workload.WorkloadStatus]: Shape(
         fields={
             "conditions": _CONDITIONS,
             "reclaimablePods": _STATUS["reclaimablePods"],

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from controller.objects import queues, workload
 from controller.objects.meta import Int32, Int64, Struct
 from controller.objects.quantity import Quantity
 from hack.crds import CRDS, kueue, podtemplate
+from hack.crds.older import V1BETA1, OlderStructs, Otherwise
 from hack.crds.schema import Shape, laid_over, structural
 
 
@@ -116,3 +118,20 @@ def test_a_workload_pays_for_no_rule_at_its_root() -> None:
 
 def test_files_hold_no_anchors() -> None:
     assert not [path for path in CRDS.glob("*.yaml") if "&id0" in path.read_text()]
+
+
+def test_the_older_structs_follow_from_the_newer() -> None:
+    """A struct that does not differ, nor any part of it, is the same; a field added to v1beta2 is in v1beta1 too."""
+    assert V1BETA1[queues.ResourceFlavor] is queues.ResourceFlavor
+    older = V1BETA1[workload.Workload]
+    assert older is not workload.Workload
+    assert V1BETA1[workload.Workload] is older
+    spec = {each.name for each in msgspec.structs.fields(V1BETA1[workload.WorkloadSpec])}
+    newer = {each.name for each in msgspec.structs.fields(workload.WorkloadSpec)}
+    assert spec - newer == {"priority_class_name", "priority_class_source"}
+    assert newer - spec == {"priority_class_ref", "preemption_gates"}
+
+
+def test_a_difference_from_a_field_that_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="AdmissionScope: no fields"):
+        OlderStructs({queues.AdmissionScope: Otherwise(without=("mode",))})[queues.AdmissionScope]

@@ -1,11 +1,11 @@
 """What happens, as counts: decisions, transitions of workloads, writes."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import cause_of
-from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName
 from controller.metrics.book import Book
 from controller.objects.meta import Condition, epoch_s, find_condition
@@ -14,14 +14,22 @@ from kube.writing.writes import Outcome, Write
 
 
 class Counting:
-    """``engine`` is that of the term; ``local_queues``, ``cohorts``: whether there are series of theirs."""
+    """``local_queues``: whether they have series. ``cohorts_above``: the cohorts of a ClusterQueue; None where cohorts
+    have no series. ``creations``: whether it is counted how long jobs wait for their Workload.
+    """
 
-    def __init__(self, book: Book, *, local_queues: bool, cohorts: bool = True, creations: bool = True) -> None:
+    def __init__(
+        self,
+        book: Book,
+        *,
+        local_queues: bool,
+        cohorts_above: Callable[[ClusterQueueName], Iterable[str]] | None = None,
+        creations: bool = True,
+    ) -> None:
         self._book = book
         self._local_queues = local_queues
-        self._cohorts = cohorts
+        self._cohorts_above = cohorts_above
         self._creations = creations
-        self.engine: Engine | None = None
         self.skips: dict[ClusterQueueName, int] = {}
 
     # -- cycles ------------------------------------------------------------------------------------------------------
@@ -145,10 +153,8 @@ class Counting:
         if self._local_queues:
             book.count("kueue_local_queue_admitted_workloads_total", *_local(after), class_)
             self._observe_local("admission_wait_time_seconds", after, waited_s)
-        state = self.engine.state.cluster.queues.get(ClusterQueueName(queue)) if self.engine is not None else None
-        for node in state.node.path() if state is not None and self._cohorts else ():
-            if not node.is_queue:
-                book.count("kueue_cohort_subtree_admitted_workloads_total", node.name, class_)
+        for cohort in self._cohorts_above(ClusterQueueName(queue)) if self._cohorts_above is not None else ():
+            book.count("kueue_cohort_subtree_admitted_workloads_total", cohort, class_)
 
     def _evicted(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)

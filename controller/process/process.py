@@ -5,13 +5,14 @@ import logging
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from controller.config.settings import MANAGED_FRAMEWORKS, POD, ControllerConfig
 from controller.core import Core
+from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
 from controller.jobshell.watched import job_kinds, read_job
 from controller.metrics.book import Book
@@ -20,7 +21,7 @@ from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
 from controller.process.server import Listeners, text, verdict
-from controller.process.term import LEASE, Replica, Term
+from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import QUEUED_PODS, TYPES, WORKLOADS
@@ -39,7 +40,7 @@ _CONNECTIONS: Final = 12
 
 
 class Process:
-    """``run`` until ``stop`` is set. Raises what it cannot go on after: OSError for an address that is taken, say."""
+    """``run`` until ``stop`` is set. Raises what ends the process: OSError for an address that is taken, say."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Process:
         self._counting = Counting(
             self._book,
             local_queues=config.local_queue_metrics,
-            cohorts=gates.on("MetricsForCohorts"),
+            cohorts_above=self._cohorts_above if gates.on("MetricsForCohorts") else None,
             creations=gates.on("MetricForWorkloadCreationLatency"),
         )
         self._feeds: Feeds | None = None
@@ -94,7 +95,7 @@ class Process:
         return 0
 
     async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
-        """Terms until cancelled: who loses the leases campaigns anew, with nothing kept of the old term."""
+        """Terms until cancelled: a replica that loses the leases campaigns anew, and keeps nothing of the old term."""
         if not self._elects():
             term = self._new_term(client)
             await term.run()
@@ -179,13 +180,22 @@ class Process:
         return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
 
     @property
+    def _running(self) -> Running | None:
+        return self._term.running if self._term is not None else None
+
+    @property
     def core(self) -> Core | None:
         """What decides, while this replica leads."""
-        return self._term.core if self._term is not None else None
+        return self._running.core if self._running is not None else None
+
+    def _cohorts_above(self, queue: ClusterQueueName) -> Iterator[str]:
+        """The cohorts that the ClusterQueue is in, its own first; none while this replica does not lead."""
+        state = self.core.engine.state.cluster.queues.get(queue) if self.core is not None else None
+        return (node.name for node in (state.node.path() if state is not None else ()) if not node.is_queue)
 
     @property
     def leader(self) -> str | None:
-        """Who leads, in words; None while we do."""
+        """The replica that leads, in words; None while this one does."""
         return self._leadership.waiting_for if self._leadership is not None else None
 
     @property
@@ -196,10 +206,10 @@ class Process:
 
     def exposition(self) -> str:
         """The text of /metrics."""
-        term, acting = self._term, None
-        if term is not None and term.core is not None and term.writer is not None and term.people is not None:
-            workloads = (kept.workload for kept in term.core.ledger.values())
-            acting = Acting(term.core.engine, workloads, term.writer.pending, term.people.dropped)
+        running, acting = self._running, None
+        if running is not None:
+            workloads = (kept.workload for kept in running.core.ledger.values())
+            acting = Acting(running.core.engine, workloads, running.writer.pending, running.events.dropped)
         skips = self._counting.skips
         return exposition(self._book, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
 

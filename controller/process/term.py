@@ -14,13 +14,13 @@ from controller.jobframework.deviceplan import DevicePlan
 from controller.lifecycle.lifecycle import Step
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
-from controller.process.shells import Reach, Shells, Work
+from controller.process.controllers import NamedTask, ProcessContext, TermControllers
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import WORKLOADS
 from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
-from controller.writing.events import People
+from controller.writing.events import EventPublisher
 from controller.writing.pace import Pace
 from inventory.api.names import CONTROLLER
 from kube.backoff import Backoff
@@ -43,10 +43,10 @@ class _Observer:
     """Counts and publishes what the core says. Events about the controller itself are about its Lease."""
 
     def __init__(
-        self, counting: Counting, people: People, pace: Pace, ledger: Ledger, clock: Clock, own_namespace: str
+        self, counting: Counting, events: EventPublisher, pace: Pace, ledger: Ledger, clock: Clock, own_namespace: str
     ) -> None:
         self._counting = counting
-        self._people = people
+        self._events = events
         self._about = ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", own_namespace)
         self._pace = pace
         self._ledger = ledger
@@ -70,10 +70,10 @@ class _Observer:
         self._counting.drifted(sound=sound)
         after = "they agree again" if sound else "they differ still; please report this"
         note = f"The engine's sums had drifted and were made anew from the objects: {after}: {why}"
-        self._people.tell(self._about, "Warning", "EngineRebuilt", note)
+        self._events.publish(self._about, "Warning", "EngineRebuilt", note)
 
     def events(self, events: tuple[Event, ...]) -> None:
-        self._people.of_workloads(events, self._ledger)
+        self._events.publish_all(events, self._ledger)
 
 
 class _WriteObserver:
@@ -103,10 +103,18 @@ class Replica:
     raws: RawWorkloads | None
 
 
-class Term:
-    """``run`` until cancelled. ``core`` is there while it runs; ``may_write`` says whether we still lead.
+@dataclass(frozen=True)
+class Running:
+    """The parts of a term that decides, for metrics and explanations."""
 
-    ``device_plan``: the GPUs meant for each pod; the engine's where none is given.
+    core: Core
+    writer: Writer
+    events: EventPublisher
+
+
+class Term:
+    """``run`` until cancelled. ``running`` is None before the term decides and after it; ``may_write`` says whether we
+    still lead. ``device_plan``: the GPUs meant for each pod; the engine's where none is given.
     """
 
     def __init__(
@@ -129,9 +137,7 @@ class Term:
         self._replica = replica
         self._may_write = may_write
         self._device_plan = device_plan
-        self.core: Core | None = None
-        self.writer: Writer | None = None
-        self.people: People | None = None
+        self.running: Running | None = None
 
     async def run(self) -> None:
         limits = self._config.client
@@ -152,11 +158,11 @@ class Term:
         recorder = EventRecorder(
             self._client, controller=CONTROLLER, instance=self._replica.me, clock=self._clock, backoff=backoff
         )
-        people = People(recorder, self._clock, pace)
+        events = EventPublisher(recorder, self._clock, pace)
         ledger = Ledger()
-        observer = _Observer(self._counting, people, pace, ledger, self._clock, self._replica.namespace)
+        observer = _Observer(self._counting, events, pace, ledger, self._clock, self._replica.namespace)
         async with writer:
-            core = self.core = Core(
+            core = Core(
                 self._config,
                 self._client,
                 writer,
@@ -166,27 +172,37 @@ class Term:
                 ledger=ledger,
                 known=self._feeds.known,
             )
-            self.writer, self.people, self._counting.engine = writer, people, core.engine
+            self.running = Running(core, writer, events)
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
-            tasks += [asyncio.create_task(work, name=name) for name, work in self._shells(core, writer, people)]
+            tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]
             self._feeds.listen(core.inbox.put)
             log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._feeds.silence()
-                self.core = self.writer = self._counting.engine = None
+                self.running = None
                 await _end(tasks)
             for task in tasks:
                 if not task.cancelled():
                     task.result()
 
-    def _shells(self, core: Core, writer: Writer, people: People) -> Iterator[Work]:
-        if self._replica.raws is None:
+    def _controllers(self, running: Running) -> Iterator[NamedTask]:
+        replica, core = self._replica, running.core
+        if replica.raws is None:
             return iter(())
-        reach = Reach(self._config, self._client, self._feeds, self._replica.raws, self._clock, self._replica.namespace)
-        plan = self._device_plan or core.engine.device_plan
-        return Shells(reach, core, writer, people, counting=self._counting, device_plan=plan).begin()
+        context = ProcessContext(
+            self._config, self._client, self._feeds, replica.raws, self._clock, own_namespace=replica.namespace
+        )
+        controllers = TermControllers(
+            context,
+            core,
+            running.writer,
+            running.events,
+            counting=self._counting,
+            device_plan=self._device_plan or core.engine.device_plan,
+        )
+        return controllers.start()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

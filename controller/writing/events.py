@@ -1,7 +1,7 @@
-"""Events about workloads and jobs, so many a second at most: each is a write, and an admission is worth more.
+"""Events about workloads, jobs and pods, so many a second at most: each is a write, and an admission is worth more.
 
-Where there is room for some only, what somebody lost comes before what went as planned: the last of the allowance is
-kept for evictions and refusals.
+Where there is room for some only, bad news comes before good: the last of the allowance is kept for Events other than
+reservations and admissions.
 """
 
 from typing import Final
@@ -17,9 +17,10 @@ from kube.writing.events import EventRecorder, Occurrence
 ACTION: Final = "Queue"
 _ROUTINE: Final = ("QuotaReserved", "Admitted")
 _KEPT: Final = 20.0
+"""So much of the allowance is left to other Events by those of ``_ROUTINE``."""
 
 
-class People:
+class EventPublisher:
     """``dropped``: Events that were never written."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock, pace: Pace) -> None:
@@ -32,16 +33,16 @@ class People:
     def dropped(self) -> int:
         return self._refused + self._recorder.dropped
 
-    def of_workloads(self, events: tuple[Event, ...], ledger: Ledger) -> None:
+    def publish_all(self, events: tuple[Event, ...], ledger: Ledger) -> None:
         for event in events:
             kept = ledger.get(event.workload)
             if kept is None:
                 continue
             meta = kept.workload.metadata
             about = ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
-            self.tell(about, event.type.value, event.reason, event.message)
+            self.publish(about, event.type.value, event.reason, event.message)
 
-    def tell(self, about: ObjectReference, type_: str, reason: str, note: str) -> None:
+    def publish(self, about: ObjectReference, type_: str, reason: str, note: str) -> None:
         if self._allowance.left(self._clock.wall()) < 1.0 + (_KEPT if reason in _ROUTINE else 0.0):
             self._refused += 1
             return

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.writing.events import People
+from controller.writing.events import EventPublisher
 from controller.writing.pace import Allowance, Pace
 from kube.objects import ObjectReference
 from kube.testing import VirtualClock
@@ -147,12 +147,12 @@ class Recorder(EventRecorder):
 
 def test_the_last_of_the_events_is_kept_for_those_who_lost_something() -> None:
     recorder, clock = Recorder(), VirtualClock()
-    people = People(recorder, clock, Pace())
+    events = EventPublisher(recorder, clock, Pace())
     about = ObjectReference("kueue.x-k8s.io/v1beta2", "Workload", "w", "uid", "ns")
     for _ in range(200):
-        people.tell(about, "Normal", "Admitted", "admitted")
+        events.publish(about, "Normal", "Admitted", "admitted")
     admitted = len(recorder.told)
     assert 0 < admitted < 200
-    people.tell(about, "Normal", "Preempted", "preempted")
+    events.publish(about, "Normal", "Preempted", "preempted")
     assert recorder.told[-1].reason == "Preempted"
-    assert people.dropped == 200 - admitted
+    assert events.dropped == 200 - admitted

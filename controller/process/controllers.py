@@ -1,7 +1,7 @@
-"""What works on jobs and pods during a term, beside the core: each hears of all changes, and waits for its watches.
+"""The controllers of a term beside the core: jobs, pods, node assignment, failures. Each hears of all changes.
 
-A leader before us may have written what our watches do not show yet. Workloads are waited for by the term itself; pods
-here, before the first of them is let go.
+The leader before us may have written what our watches do not show yet. The term itself waits for Workloads; here
+controllers wait for pods, before they remove the first scheduling gate.
 """
 
 import asyncio
@@ -37,19 +37,19 @@ from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS
 from controller.watching.readers import RawWorkloads
-from controller.writing.events import People
+from controller.writing.events import EventPublisher
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.reading.reflector import Removed
 from kube.writing.writer import Writer
 
-Work = tuple[str, Coroutine[Any, Any, None]]
+NamedTask = tuple[str, Coroutine[Any, Any, None]]
 """A name for the log, and what runs until cancelled."""
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What the process has: its configuration, its ways to the API server, and what it knows from there."""
+class ProcessContext:
+    """What a process has for all of its terms: its configuration, its client, and what its watches show."""
 
     config: ControllerConfig
     client: Client
@@ -59,24 +59,27 @@ class Reach:
     own_namespace: str
 
 
-class Shells:
-    """``begin`` once, before the core hears anything. ``counting`` hears what became of what they do."""
+class TermControllers:
+    """``start`` once, before the core hears of any change. ``counting`` counts what becomes of what they do.
+
+    Listeners hear of a change in the order in which they were added, after the core: see ``core.Listener``.
+    """
 
     def __init__(
         self,
-        reach: Reach,
+        context: ProcessContext,
         core: Core,
         writer: Writer,
-        people: People,
+        events: EventPublisher,
         *,
         counting: Counting,
         device_plan: DevicePlan,
     ) -> None:
-        self._config, self._client, self._feeds = reach.config, reach.client, reach.feeds
-        self._raws, self._clock, self._own_namespace = reach.raws, reach.clock, reach.own_namespace
+        self._config, self._client, self._feeds = context.config, context.client, context.feeds
+        self._raws, self._clock, self._own_namespace = context.raws, context.clock, context.own_namespace
         self._core = core
         self._writer = writer
-        self._people = people
+        self._events = events
         self._counting = counting
         self._device_plan = device_plan
         self._workloads = WorkloadActions(
@@ -84,10 +87,10 @@ class Shells:
         )
         kinds = job_kinds(self._config.integrations.frameworks)
         self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
-        self._workload: list[Callable[[Workload, bool], None]] = [self._forget]
-        self._news: list[Callable[[News], None]] = []
+        self._of_workloads: list[Callable[[Workload, bool], None]] = [self._forget_raw]
+        self._of_others: list[Callable[[News], None]] = []
 
-    def begin(self) -> Iterator[Work]:
+    def start(self) -> Iterator[NamedTask]:
         jobs = None
         if self._job_kinds:
             jobs = JobController(
@@ -97,44 +100,44 @@ class Shells:
                 self._feeds,
                 self._core.ledger,
                 self._raws,
-                JobActions(self._client, self._writer, self._workloads, self._people.tell),
+                JobActions(self._client, self._writer, self._workloads, self._events.publish),
                 self._workloads,
                 own_namespace=self._own_namespace,
             )
-            self._workload.append(jobs.workload)
-            self._news.append(jobs.hear)
+            self._of_workloads.append(jobs.workload)
+            self._of_others.append(jobs.hear)
             yield "jobs", self._after_loading(jobs.run)
             if self._config.engine.gates.on(FEATURE):
-                yield from self._places()
+                yield from self._ungater()
         if QUEUED_PODS in self._feeds:
-            yield from self._pods(jobs)
+            yield from self._pod_controller(jobs)
         if all(map(self._config.engine.gates.on, FEATURES)):
             yield "lost-nodes", self._lost_nodes().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
-        self._news.append(GpuPlans(self._counting.planned_pod, self._people.tell).hear)
-        self._news.append(partial(_forget_series, self._counting))
-        self._news.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
+        self._of_others.append(GpuPlans(self._counting.planned_pod, self._events.publish).hear)
+        self._of_others.append(partial(_drop_series, self._counting))
+        self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
         self._core.subscribe(self)
 
     def on_workload(self, workload: Workload, gone: bool) -> None:
-        for hear in self._workload:
+        for hear in self._of_workloads:
             hear(workload, gone)
 
     def on_news(self, news: News) -> None:
-        for hear in self._news:
+        for hear in self._of_others:
             hear(news)
 
-    def _forget(self, workload: Workload, gone: bool) -> None:
+    def _forget_raw(self, workload: Workload, gone: bool) -> None:
         if gone:
             self._raws.forget(WorkloadKey(workload.key))
 
     async def _after_loading(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A job is judged by its workloads: all of them must be known before the first is."""
+        """A job is reconciled by its workloads: all of them must be known before the first job is."""
         await self._core.loaded.wait()
         await run()
 
-    def _places(self) -> Iterator[Work]:
-        """Placed jobs' pods."""
+    def _ungater(self) -> Iterator[NamedTask]:
+        """Gives pods of jobs with a topology assignment their nodes, and removes their scheduling gate."""
         caught_up = asyncio.Event()
 
         def ready() -> bool:
@@ -146,11 +149,11 @@ class Shells:
             clock=self._clock,
             ready=ready,
             count=self._counting.pod_placed,
-            tell=self._people.tell,
+            tell=self._events.publish,
             device_plan=self._device_plan,
         )
-        self._workload.append(ungater.workload)
-        self._news.append(ungater.hear)
+        self._of_workloads.append(ungater.workload)
+        self._of_others.append(ungater.hear)
 
         async def run() -> None:
             await self._feeds[PODS].wait_synced()
@@ -172,10 +175,10 @@ class Shells:
             self._writer.put,
             clock=self._clock,
             ready=ready,
-            tell=partial(self._people.of_workloads, ledger=self._core.ledger),
+            tell=partial(self._events.publish_all, ledger=self._core.ledger),
         )
-        self._workload.append(lost.workload)
-        self._news.append(lost.hear)
+        self._of_workloads.append(lost.workload)
+        self._of_others.append(lost.hear)
         return lost
 
     def _failed_gpus(self) -> FailedGpus:
@@ -188,40 +191,40 @@ class Shells:
             FailureRecord(self._client, self._writer.put, self._own_namespace),
             clock=self._clock,
             count=self._counting.gpu_failure,
-            tell=self._people.tell,
+            tell=self._events.publish,
         )
-        self._news.append(failed.hear)
+        self._of_others.append(failed.hear)
         return failed
 
-    def _pods(self, jobs: JobController | None) -> Iterator[Work]:
+    def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
         """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
-        shell = PodController(
+        controller = PodController(
             self._client,
             self._feeds,
             self._core.ledger,
             self._raws,
-            PodActions(self._writer, self._workloads, self._people.tell, self._clock),
+            PodActions(self._writer, self._workloads, self._events.publish, self._clock),
             job_settings(self._config, self._own_namespace),
             lookups(self._feeds, self._job_kinds, is_admitted, self._device_plan),
             self._job_kinds,
         )
-        groups = PodGroups(self._client, shell.pod_group, clock=self._clock, random=random.random)
-        shell.pod_groups = groups
-        self._workload.append(shell.workload)
-        self._news.append(shell.hear)
+        groups = PodGroups(self._client, controller.pod_group, clock=self._clock, random=random.random)
+        controller.pod_groups = groups
+        self._of_workloads.append(controller.workload)
+        self._of_others.append(controller.hear)
 
         async def run() -> None:
             await self._core.loaded.wait()
             seen = Selection(label_selector=QUEUED_PODS.selector)
             await catch_up(self._client, self._feeds[QUEUED_PODS], self._clock, PODS, seen)
-            await shell.run()
+            await controller.run()
 
         yield "pods", run()
         yield "pod-groups", groups.run()
 
 
-def _forget_series(counting: Counting, news: News) -> None:
+def _drop_series(counting: Counting, news: News) -> None:
     match news.change:
         case Removed(key=key) if news.resource == CLUSTER_QUEUES:
             counting.gone_cluster_queue(key.name)

@@ -10,9 +10,9 @@ from typing import Any
 
 from agent.config.parsers import MEMORY_MIB
 from agent.config.reader import Reader
+from inventory.api.gpulayout import MAX_MPS_CLIENTS
 from inventory.ids import ResourceName
 from inventory.layout.entries import (
-    MAX_MPS_CLIENTS,
     PERCENT_RESOURCE,
     FractionPlacement,
     GpuLayoutSpec,

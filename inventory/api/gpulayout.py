@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from inventory.layout.entries import MAX_MPS_CLIENTS
-
 KIND: Final = "GpuLayout"
 PLURAL: Final = "gpulayouts"
+MAX_MPS_CLIENTS: Final = 60
+"""The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
 
 Name = Annotated[str, Meta(max_length=63)]
 Quantity = Annotated[str, Meta(max_length=24, description="Memory, such as 40Gi.")]

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from inventory.api.gpulayout import MAX_MPS_CLIENTS
 from inventory.api.names import GPU_PERCENT
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, ResourceName
@@ -21,8 +22,6 @@ from inventory.mig import parts as migparts
 from inventory.mig import plan as migplan
 
 PERCENT_RESOURCE = ResourceName(GPU_PERCENT)
-MAX_MPS_CLIENTS = 60
-"""The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
 MAX_MPS_CLIENTS_BEFORE_VOLTA = 16
 """Source: NVIDIA's MPS documentation, "Limitations"."""
 _VOLTA = (7, 0)

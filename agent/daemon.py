@@ -36,7 +36,7 @@ from agent.mps.node import MpsNode
 from agent.picture import Picture
 from agent.process.tasks import Alarm
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
-from agent.serving.endpoints import Endpoints
+from agent.serving.endpoints import Answers, Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler
@@ -139,7 +139,7 @@ class Agent:
             daemons_ended=self.mps.ended,
         )
         self.endpoints = Endpoints(
-            self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu
+            Answers(self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu)
         )
         self._scores = LinkScores(lambda: self.picture.links, clock)
         for follower in (self.pods, self.watch, self.mig.evictor):

@@ -1,13 +1,12 @@
 """The agent's configuration: flags, environment and file in, one frozen ``Settings`` out.
 
-``table`` lists every setting; ``load`` reads them; ``sections`` reads what is more than a value; ``changes`` says
-what a reload touches; ``lastgood`` keeps the configuration that was last in use.
+``table`` lists every setting; ``load`` reads them, and keeps the configuration that was last in use; ``sections`` reads
+what is more than a value; ``changes`` says what a reload touches.
 """
 
 from agent.config.arguments import parse_args
 from agent.config.changes import Changes, Concern, changed
-from agent.config.lastgood import last_good, remember
-from agent.config.load import LoadedConfig, load, load_or_last_good, stand_in
+from agent.config.load import LoadedConfig, last_good, load, load_or_last_good, remember, stand_in
 from agent.config.names import ConfigName
 from agent.config.settings import Address, LogFormat, LogLevel, LogSettings, Settings
 from yamlfile import ConfigError

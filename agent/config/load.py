@@ -1,5 +1,6 @@
 """From flags, environment and file to Settings. The order: command line, TESSERA_*, NVIDIA's names, file, default."""
 
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,17 +9,21 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agent.config.lastgood import last_good
 from agent.config.reader import read_tree
 from agent.config.sections import SPECIAL
 from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, MigSettings, MpsSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
+from agent.keeping.files import write_atomically
 from deviceplugin.strategy import AllocationSpec
 from inventory.ids import NodeName
 from inventory.layout.sharing import LayoutSpec
 from yamlfile import ConfigError, parse_text, read_text
 from yamlfile.parsers import Unfit, words_in
+from yamlfile.tree import MAX_BYTES
+
+LAST_GOOD = "config.last-good"
+"""In the state folder, the last configuration that was in use: a bad edit must not keep an agent from starting."""
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):
@@ -72,6 +77,22 @@ def stand_in(
     except ConfigError:
         return None
     return msgspec.structs.replace(found, rejected=rejected, path=path or given.values.get("config_file"))
+
+
+def remember(state_dir: Path, text: str) -> None:
+    """Keep ``text`` as the last good configuration, in one step, mode 0600. Raises OSError."""
+    write_atomically(state_dir / LAST_GOOD, text.encode())
+
+
+def last_good(state_dir: Path) -> str | None:
+    """What ``remember`` kept, or None: nothing there, or not readable as a configuration."""
+    try:
+        # A link in its place is nothing of ours.
+        with os.fdopen(os.open(state_dir / LAST_GOOD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        return content.decode() if len(content) <= MAX_BYTES else None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -18,7 +18,7 @@ from agent.hardware.gpus import common_ancestor, read_gpu
 from agent.hardware.links import link_matrix
 from agent.hardware.probe import Probe, look, works
 from agent.hardware.query import ask, must, text
-from agent.hardware.renewals import Renewals
+from agent.hardware.resets import Renewals
 from agent.hardware.worker import GpuWorker, XidEvent, address
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, NodeName
@@ -44,7 +44,7 @@ class Discovery(Struct, frozen=True):
 
 
 class Sighting(Struct, frozen=True):
-    """A probe's findings; ``reset`` says that the GPU has come to life anew (see ``renewals``)."""
+    """A probe's findings; ``reset`` says that the GPU has come to life anew (see ``resets``)."""
 
     probe: Probe
     reset: bool

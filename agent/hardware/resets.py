@@ -1,11 +1,50 @@
-"""Whether a GPU was reset since the last look: only from what NVML itself shows. Pure.
+"""Whether a GPU was reset: only from what NVML itself shows. Pure.
+
+    handles -> Renewals -> renewed;  renewed, energy, recovery action -> ResetDetector -> reset
 
 After a reset old handles are dead and new ones work, no recovery action is left, and the energy counter starts anew (as
-it does at a driver reload, which resets as well). Nothing else proves a reset: a GPU that answers again does not.
+it does at a driver reload, which resets as well). Nothing else proves a reset: a GPU that answers again, was merely
+late, or has another handle for no such reason, was not thereby reset.
 """
+
+from collections.abc import Iterable
 
 from agent.hardware.probe import Probe
 from inventory.ids import GpuUuid
+
+
+class Renewals:
+    """GPUs whose handles show a reset: one that worked is dead and another works, or NVML called the GPU lost and now
+    hands out a handle that works.
+
+    Filled by discovery and probes, over sessions; ``take`` empties it. A GPU that answers is never in ``_lost``.
+    """
+
+    def __init__(self) -> None:
+        self._lost: set[GpuUuid] = set()
+        self._renewed: set[GpuUuid] = set()
+
+    def lost(self, gpu: GpuUuid) -> None:
+        """NVML says that the GPU is lost."""
+        self._lost.add(gpu)
+
+    def answered(self, gpu: GpuUuid, *, old_handle_works: bool | None) -> None:
+        """The GPU answers; the handle used before still works, or not, or (None) there was none."""
+        if old_handle_works is False or (old_handle_works is None and gpu in self._lost):
+            self._renewed.add(gpu)
+        self._lost.discard(gpu)
+
+    def keep(self, gpus: Iterable[GpuUuid]) -> None:
+        """These are all there are: one that was removed and comes back has not thereby been reset."""
+        here = set(gpus)
+        self._lost &= here
+        self._renewed &= here
+
+    def take(self, gpu: GpuUuid) -> bool:
+        """Whether the GPU was renewed since it was last asked about."""
+        renewed = gpu in self._renewed
+        self._renewed.discard(gpu)
+        return renewed
 
 
 class ResetDetector:

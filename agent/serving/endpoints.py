@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from agent.config.settings import Address
 from agent.report import NodeReport
-from agent.serving.answers import Answers
 
 if TYPE_CHECKING:
     from agent.serving.handlers import Handlers
@@ -22,19 +23,25 @@ SOCKET_NAME = "agent.sock"
 BACKLOG = 128
 
 
-class Endpoints:
-    """Starts and stops the listeners. The arguments are those of ``Answers``."""
+class Answers(Struct, frozen=True):
+    """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
 
-    def __init__(
-        self,
-        exposition: Callable[[], bytes],
-        report: Callable[[], NodeReport],
-        healthy: Callable[[], str | None],
-        ready: Callable[[], str | None],
-        release: Callable[[float], None],
-        release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None,
-    ) -> None:
-        self._answers = Answers(exposition, report, healthy, ready, release, release_gpu)
+    ``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not.
+    """
+
+    exposition: Callable[[], bytes]
+    report: Callable[[], NodeReport]
+    healthy: Callable[[], str | None]
+    ready: Callable[[], str | None]
+    release: Callable[[float], None]
+    release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None
+
+
+class Endpoints:
+    """Starts and stops the listeners. No request is answered before ``serve``; none is refused after ``bind``."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
         self._public: list[socket.socket] = []
         self._local: socket.socket | None = None
         self._path: Path | None = None

@@ -9,7 +9,7 @@ import socket
 import msgspec
 from aiohttp import web
 
-from agent.serving.answers import Answers
+from agent.serving.endpoints import Answers
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LONGEST_RELEASE_S = 600.0

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from agent.hardware.driver import Driver
 from agent.hardware.probe import Probe
-from agent.hardware.renewals import Renewals
-from agent.hardware.resets import ResetDetector
+from agent.hardware.resets import Renewals, ResetDetector
 from inventory.ids import GpuUuid, NodeName
 from tests.agent.lab import Lab, fleet
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.config.settings import Address
 from agent.report import NodeReport
-from agent.serving.endpoints import Endpoints
+from agent.serving.endpoints import Answers, Endpoints
 from agent.serving.handlers import LONGEST_RELEASE_S
 from agent.serving.metrics import AgentMetrics
 from inventory.devices import Node
@@ -32,7 +32,7 @@ class Asked:
         self.unhealthy: str | None = None
         self.unready: str | None = None
         self.released: list[float] = []
-        self.endpoints = Endpoints(
+        answers = Answers(
             AgentMetrics().exposition,
             lambda: REPORT,
             lambda: self.unhealthy,
@@ -40,6 +40,7 @@ class Asked:
             self.released.append,
             self._release_gpu,
         )
+        self.endpoints = Endpoints(answers)
 
     async def _release_gpu(self, index: int, seconds: float, forced: bool) -> str:
         if index and not forced:

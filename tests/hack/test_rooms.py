@@ -1,5 +1,7 @@
 """The rooms of the code: no circle in any package, and the page's pictures are those of the code."""
 
+import re
+
 import pytest
 
 from hack.rooms import PACKAGES, PAGE, ROOT, TOP, arrows, circles, needed, parents, picture, reached
@@ -24,6 +26,13 @@ def test_every_folder_of_the_code_has_its_line_on_the_page() -> None:
     page = PAGE.read_text()
     folders = {parent.replace(".", "/") for parent in parents() if parent != TOP} | set(PACKAGES)
     assert [folder for folder in sorted(folders) if f"`{folder}/`" not in page] == []
+
+
+def test_a_file_that_is_named_alone_stands_beside_one_of_its_line() -> None:
+    for line in PAGE.read_text().splitlines():
+        beside = {(ROOT / path).parent for path in re.findall(r"`([\w/]+/\w+\.py)`", line)}
+        for name in re.findall(r"`(\w+\.py)`", line):
+            assert any((folder / name).exists() for folder in beside), f"{name}: {line}"
 
 
 def test_a_circle_is_found_through_others() -> None:

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from controller.config.load import load
 from controller.config.settings import ControllerConfig
 from controller.process.flags import PROGRAM, Asked, Flags, UsageError, parse
-from controller.process.log import configure
 from controller.process.process import Process
 from controller.process.uninstall import remove_finalizers
 from kube.client import Client
 from kube.config import load as connect
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
+from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     except (UsageError, ConfigError) as wrong:
         sys.stderr.write(f"{PROGRAM}: {wrong}\n")
         return 2
-    configure(flags.log_level)
+    _configure_logging(flags.log_level)
     if flags.remove_finalizers:
         return _remove_finalizers(flags)
     for one in config.without_effect:
@@ -67,6 +67,15 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     except Exception:
         log.exception("cannot go on")
         return 1
+
+
+def _configure_logging(level: str) -> None:
+    """One handler on the root logger, to stderr. ``level`` is debug, info, warning or error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogfmtFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
 
 
 def _remove_finalizers(flags: Flags) -> int:

@@ -38,7 +38,7 @@ _UNAUTHORIZED = 401
 
 
 class UnreachableError(Exception):
-    """Nobody answered who knows. One line."""
+    """No controller answered, nor the API server for it. One line."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

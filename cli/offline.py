@@ -100,7 +100,7 @@ class Offline:
         return str(found.reason), found.message
 
     def held_by(self, queue: str, flavor: str, resource: str) -> list[Json]:
-        """Who holds this flavor and resource in the queue's cohort tree, the most first."""
+        """The holders of this flavor and resource in the queue's cohort tree, the largest first."""
         cluster, fr = self.engine.state.cluster, FlavorResource(FlavorName(flavor), ResourceName(resource))
         state = cluster.queues.get(ClusterQueueName(queue))
         if state is None:

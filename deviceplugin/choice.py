@@ -31,7 +31,7 @@ class Advice(Protocol):
 
 
 class Planner(Protocol):
-    """Who knows of plans. ``advise`` may wait a moment for news; ``given`` hears what Allocate handed out."""
+    """The plans for pods. ``advise`` may wait a moment for news; ``given`` hears what Allocate handed out."""
 
     async def advise(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int

@@ -43,7 +43,7 @@ class UnavailableError(KubeError):
 
 
 class ConflictError(KubeError):
-    """Somebody else wrote first, a precondition such as the uid failed, or (reason AlreadyExists) the name is taken."""
+    """Another client wrote first, a precondition (the uid) failed, or (reason AlreadyExists) the name is taken."""
 
 
 class NotFoundError(KubeError):

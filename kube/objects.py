@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 
 class OwnerReference(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Who owns the object: garbage collection removes it with its owner. ``uid`` is what counts."""
+    """The owner of the object: garbage collection removes it with its owner. ``uid`` is what counts."""
 
     api_version: str
     kind: str

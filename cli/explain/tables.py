@@ -67,7 +67,7 @@ def _holders(body: Json) -> list[RenderableType]:
         title = f"Who holds {one['resource']} of flavor {flavor}"
         made = table(title, "workload", "queue", "amount", "priority", "since")
         for holder in one["heldBy"][:_HOLDERS]:
-            going = ", told to go" if holder["evicted"] else ""
+            going = ", evicted, still there" if holder["evicted"] else ""
             made.add_row(
                 holder["workload"],
                 holder["clusterQueue"],

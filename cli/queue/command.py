@@ -147,7 +147,7 @@ def list_(where: Where, output: str) -> None:
 @cluster_options
 @output_option
 def pending(where: Where, name: str | None, local: str | None, limit: int, output: str) -> None:
-    """Who waits, in the order in which they are tried, and why.
+    """Pending workloads in queue order, and why they wait.
 
     \b
     Examples:

@@ -66,7 +66,7 @@ def simulate_command(
     allow_unknown_fields: bool,
     output: str,
 ) -> None:
-    """Who runs when? Queues, classes and jobs from files, GPUs from a fleet file, no cluster.
+    """Which workload runs when? Queues, classes and jobs from files, GPUs from a fleet file, no cluster.
 
     MANIFESTS are files, folders of them, or - for standard input. Nodes come from --fleet or as Node manifests. On a
     job, tessera.dev/arrival: 10s and tessera.dev/runtime: 30s say when it comes and how long it runs; without a runtime

@@ -63,7 +63,7 @@ def _amount(name: str, amount: float) -> str:
 
 
 def placements(result: Result) -> RenderableType | None:
-    """Who was admitted onto which nodes and GPUs; None where nothing was placed."""
+    """The nodes and GPUs that admitted workloads were placed on; None where nothing was placed."""
     rows = [(entry, place) for entry in result.timeline if entry.event is Kind.ADMITTED for place in entry.placement]
     if not rows:
         return None

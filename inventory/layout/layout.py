@@ -162,7 +162,7 @@ def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None =
 
 
 def _notes(node: Node, spec: LayoutSpec) -> Iterable[str]:
-    """The peer's rule, kept for those who rely on it: migStrategy none says to look away from MIG."""
+    """NVIDIA's plugin has this rule, and sites rely on it: with migStrategy none, MIG is not looked at."""
     for gpu in node.gpus:
         if gpu.mig_enabled and spec.mig_strategy is MigStrategy.NONE:
             yield (

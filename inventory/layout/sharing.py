@@ -16,7 +16,7 @@ class MigStrategy(StrEnum):
 
 
 class SharingMode(StrEnum):
-    """Who shares one device, and what keeps them apart: nobody (time-slicing), the MPS daemon (mps, fractional)."""
+    """How containers share a device, and what keeps them apart: nothing (time-slicing), or the MPS daemon."""
 
     NONE = "none"
     TIME_SLICING = "time-slicing"

@@ -24,7 +24,7 @@ from msgspec import Struct
 from kube.errors import ConflictError, KubeError, NotFoundError
 
 Identity = NewType("Identity", str)
-"""Who: unique for each process, so that a process never takes its predecessor for itself."""
+"""Identity of the candidate: unique for each process, so that a process never takes its predecessor for itself."""
 
 
 class Timing(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Candidate:
 
     @property
     def holder(self) -> str | None:
-        """Who holds it by the last record seen; None for nobody."""
+        """The holder by the last record seen; None where the lease is free."""
         return (self._record.spec.holder_identity or None) if self._record else None
 
     def free_in(self, now_s: float) -> float:

@@ -87,7 +87,7 @@ Outcome = Written[T] | Conflicted | Missing | Refused | Superseded | Abandoned
 
 
 class Observer(Protocol):
-    """Who counts. Called from the event loop; must not block or raise."""
+    """Counts what is written. Called from the event loop; must not block or raise."""
 
     def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:
         """One request was answered with ``status`` (200 for any success), or not answered (None)."""

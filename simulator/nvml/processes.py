@@ -1,4 +1,4 @@
-"""Who runs on a GPU: process lists and utilisation samples, from the loads that carry a pid."""
+"""Processes on a GPU: process lists and utilisation samples, from the loads that carry a pid."""
 
 from typing import Any
 

@@ -103,7 +103,7 @@ def main(_options: Sequence[str] = ()) -> None:
     told_s, spent_s = measured(Cluster(), VICTIMS)
     each = f"median {statistics.median(spent_s) * 1000:.0f} ms, worst {max(spent_s) * 1000:.0f} ms"
     rows = [
-        Row(f"gang of {VICTIMS} decided on, {len(spent_s)} told to go", f"{told_s:.2f} s", ""),
+        Row(f"gang of {VICTIMS} decided on, {len(spent_s)} evicted", f"{told_s:.2f} s", ""),
         Row("one of them leaves", each, ""),
         Row("all of them, one by one", f"{sum(spent_s):.0f} s", ""),
     ]

@@ -69,7 +69,7 @@ def topology() -> tuple[Topology, ResourceFlavor]:
 
 
 class Nodes(Protocol):
-    """Who is told of nodes."""
+    """What takes nodes: a topology, or all of them."""
 
     def set_node(self, node: Node, /) -> object: ...
 

@@ -40,8 +40,8 @@ COMMANDS = {
 }
 """The last two are ours, under ``policy: tessera`` and ``policy: kueue``."""
 CHOICES = {**{name: (name,) for name in COMMANDS}, "both": ("null", "tessera"), "all": tuple(COMMANDS)}
-PEER_FACTOR = 0.2
-PEER = {
+PUBLISHED_FACTOR = 0.2
+KUEUE = {
     "wall time": "83 s",
     "against the floor": "6.3 x",
     "wait, large": "13.0 s",
@@ -52,7 +52,7 @@ PEER = {
     "evictions": "31 (19 to 123)",
 }
 """Published for a fifth of the shape, unthrottled, on two cores; evictions: of rounds on its own runner."""
-PEER_TOPOLOGY = {
+KUEUE_TOPOLOGY = {
     "wall time": "112.6 s",
     "wait, large": "27 s",
     "wait, medium": "38 s",
@@ -62,7 +62,7 @@ PEER_TOPOLOGY = {
 }
 """The same with a topology."""
 TARGET = {
-    "wall time": "0.7 of the peer's",
+    "wall time": "0.7 of Kueue's",
     "against the null controller": "1.3 x",
     "controller, writes a workload": "3",
     "evictions": "30",
@@ -108,7 +108,7 @@ def main(words: Sequence[str] = ()) -> None:
             _tell(f"{load.workloads} workloads, {name} controller")
             runs[name] = asyncio.run(_measure(name, load, options))
             _tell(f"{name}: {runs[name].load.wall_s:.1f} s")
-        whole = options.factor == PEER_FACTOR and options.cohorts == COHORTS
+        whole = options.factor == PUBLISHED_FACTOR and options.cohorts == COHORTS
         _show(load, {name: runs[name] for name in names}, compare=whole)
         rounds.append(runs)
     if len(rounds) > 1:
@@ -118,7 +118,7 @@ def main(words: Sequence[str] = ()) -> None:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m hack.bench drain", description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--factor", type=float, default=PEER_FACTOR, help="of the published counts (default %(default)s)"
+        "--factor", type=float, default=PUBLISHED_FACTOR, help="of the published counts (default %(default)s)"
     )
     parser.add_argument("--controller", choices=[*CHOICES], default="all")
     parser.add_argument(
@@ -165,7 +165,7 @@ def _cluster(name: str, folder: Path, load: Shape) -> Iterator[Cluster]:
     }
     unwatched: tuple[str, ...] = ()
     if load.topology:
-        # Nobody renews the leases of the bench's nodes or takes the taint off that a new node gets: they stay as made.
+        # The leases of the bench's nodes are not renewed and the taint of a new node stays on: the nodes stay as made.
         unwatched = ("--controllers=*,-node-lifecycle-controller",)
         flags["disable-admission-plugins"] = "TaintNodesByCondition"
     spec = Spec(
@@ -288,10 +288,10 @@ def _show(load: Shape, runs: dict[str, Run], *, compare: bool) -> None:
         ("all of these, CPU by core", lambda run: f"{_cores_s(run):.1f} s"),
         ("the rest of the machine, CPU by core", lambda run: f"{run.others_cpu_s / CORES:.1f} s"),
     ]
-    lines = [["", *runs, "the peer", "target"]]
+    lines = [["", *runs, "Kueue", "target"]]
     for what, measured in rows:
-        peer = (PEER_TOPOLOGY if load.topology else PEER).get(what, "") if compare else ""
-        lines.append([what, *map(measured, runs.values()), peer, TARGET.get(what, "")])
+        published = (KUEUE_TOPOLOGY if load.topology else KUEUE).get(what, "") if compare else ""
+        lines.append([what, *map(measured, runs.values()), published, TARGET.get(what, "")])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     print(f"\nDrain: {load.workloads} workloads in {len(load.queues)} ClusterQueues, floor {load.floor_s:.1f} s")
     for line in lines:

@@ -164,7 +164,8 @@ def show_large() -> None:
             ratio = ""
             if n == WORST_N and size in GPUALLOCATOR_16_GPUS_S:
                 published_ms = GPUALLOCATOR_16_GPUS_S[size] * 1e3
-                ratio = f"   go-gpuallocator {published_ms:7.0f} ms: {published_ms / cold:6.0f}x cold, {published_ms / warm:7.0f}x filled"
+                times = f"{published_ms / cold:6.0f}x cold, {published_ms / warm:7.0f}x filled"
+                ratio = f"   go-gpuallocator {published_ms:7.0f} ms: {times}"
             print(f"    size {size:2}  {cold:7.1f} | {warm:7.3f}{ratio}")
 
 

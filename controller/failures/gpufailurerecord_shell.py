@@ -1,7 +1,7 @@
-"""What a leader did about failed GPUs lately, kept where the next leader finds it: on a Lease beside its own.
+"""The actions that were taken for failed GPUs of late, recorded for the next leader on a Lease of their own.
 
-Whoever takes over goes on with the budget and the cool-downs as they are. A pod that is evicted leaves no object that
-tells of it, and Events go after an hour.
+A new leader goes on with the budget and the cool-downs as they are. Rejected: to read them off the cluster. A pod that
+was evicted leaves no object, and Events expire after an hour.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.failures.gpufailures import Recent
+from controller.failures.gpufailures import RecentActions
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
@@ -32,8 +32,8 @@ class _Lease(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
-class FailureRecord:
-    """``namespace`` is the controller's own."""
+class GpuFailureRecord:
+    """``namespace`` is the controller's own. The annotation has one writer, the leader: it is replaced as a whole."""
 
     def __init__(
         self, client: Client, put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"], namespace: str
@@ -41,22 +41,22 @@ class FailureRecord:
         self._client = client
         self._put = put
         self._namespace = namespace
-        self._told = False
+        self._warned = False
 
-    async def read(self) -> Recent:
-        """Raises KubeError. What nobody can read is nothing."""
+    async def read(self) -> RecentActions:
+        """Raises KubeError. An annotation that cannot be decoded counts as empty."""
         try:
             lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
         except NotFoundError:
-            return Recent()
+            return RecentActions()
         try:
-            return msgspec.json.decode(lease.metadata.annotations.get(GPU_FAILURE_ACTIONS, "{}"), type=Recent)
+            return msgspec.json.decode(lease.metadata.annotations.get(GPU_FAILURE_ACTIONS, "{}"), type=RecentActions)
         except msgspec.MsgspecError as error:
             log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, GPU_FAILURE_ACTIONS, error)
-            return Recent()
+            return RecentActions()
 
-    async def write(self, recent: Recent) -> bool:
-        """Whether to go on: False where we lead no more. Where it may not be written, people are told once."""
+    async def write(self, recent: RecentActions) -> bool:
+        """False where this replica does not lead any more. A record that cannot be written is logged once."""
         annotations = {GPU_FAILURE_ACTIONS: msgspec.json.encode(recent).decode()}
         metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
@@ -64,8 +64,8 @@ class FailureRecord:
             verb=Verb.APPLY, resource=LEASES, namespace=self._namespace, name=NAME, body=body, kind=Stamped
         )
         outcome = await self._put(write)
-        if not isinstance(outcome, Written | Abandoned) and not self._told:
-            self._told = True
+        if not isinstance(outcome, Written | Abandoned) and not self._warned:
+            self._warned = True
             log.warning(
                 "lease %s/%s cannot be written, a new leader begins with a full budget of GPU failures: %s",
                 self._namespace,

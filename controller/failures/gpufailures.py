@@ -1,9 +1,9 @@
-"""What is done about the pods that hold a GPU which failed. Pure: what agents say, pods and time in, actions out.
+"""Which actions are taken on pods that hold a failed GPU. Pure: agents' reports, pods and time in, actions out.
 
-A pod's policy says whether people are told, the pod is evicted, or its whole workload goes back to the queue. Two
-limits keep broken hardware, or a broken agent, from emptying a cluster: a budget of actions in a window of time for
-everybody, and a cool-down for each workload. What they hold back is told once, and done when they allow it, if the pod
-still holds the failed GPU by then. What fails within ten seconds of a workload's first failure is one failure.
+A pod's policy is an Event alone, the eviction of the pod, or the requeueing of its workload. Two limits keep broken
+hardware, or a broken agent, from emptying a cluster: a budget of actions in a window of time for the whole cluster, and
+a cool-down for each workload. An action that they hold back is announced once, and taken when they allow it, if the pod
+still holds the failed GPU by then. Failures within ten seconds of a workload's first one count as one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ from controller.engine.model.resources import WorkloadKey
 TOGETHER_S: Final = 10.0
 
 
-class Recent(Struct, frozen=True, kw_only=True):
-    """What was done of late, in seconds since 1970: when actions were taken, and by gang when the failure began that it
-    paid for last.
+class RecentActions(Struct, frozen=True, kw_only=True):
+    """What still counts against the limits, in seconds since 1970: when actions were taken, and by gang when the last
+    failure began for which one was.
     """
 
     actions: tuple[float, ...] = ()
@@ -28,15 +28,15 @@ class Recent(Struct, frozen=True, kw_only=True):
 
 
 class Victim(Struct, frozen=True, kw_only=True):
-    """A pod that holds devices. ``workload`` None: the queue knows nothing of it, and its gang is the pod itself."""
+    """A pod that holds devices. ``workload`` None: it has no known Workload, and its gang is the pod itself."""
 
     uid: str
     policy: OnGpuFailure
     workload: WorkloadKey | None = None
 
 
-class Action(Struct, frozen=True, kw_only=True):
-    """``held_back`` says why nothing is done yet; ``kind`` is then what would be."""
+class GpuFailureAction(Struct, frozen=True, kw_only=True):
+    """``held_back``: why the action, of this ``kind``, is not taken yet; empty where it is."""
 
     kind: OnGpuFailure
     pod: str
@@ -56,32 +56,36 @@ class Case(Struct, frozen=True, order=True):
 
 
 class _Step(Struct):
-    """How far a case has come."""
+    """``acted``: an action was taken for the case. ``held_back``: one was announced as held back."""
 
     acted: bool = False
     held_back: bool = False
 
 
 class GpuFailures:
-    """``unknown`` names the pods to be looked up: ``set_pod`` tells what was found, and ``look`` says what to do."""
+    """``unknown`` names the pods to be read, ``set_pod`` takes what was found, ``due_actions`` decides.
+
+    ``_cases`` and ``_steps`` have the same keys, and ``_of_node`` holds just these by node. ``_victims`` has pods of
+    cases only: a pod without a case is forgotten. ``_actions`` is sorted, at most as long as the budget.
+    """
 
     def __init__(self, rules: GpuFailureRules) -> None:
         self.rules = rules
         self._cases: dict[Case, str] = {}
-        """Why each device failed."""
+        """Why the device of each failed."""
         self._of_node: dict[str, set[Case]] = {}
         self._steps: dict[Case, _Step] = {}
         self._victims: dict[str, Victim | None] = {}
         self._actions: list[float] = []
         """When actions were taken, within the window."""
         self._began: dict[str, float] = {}
-        """By gang: when the failure began that it paid for last."""
+        """By gang: when the last failure began for which an action was taken."""
         self._due_s: float | None = None
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def set_node(self, node: str, failed: Mapping[str, str], holders: Sequence[tuple[str, str]]) -> None:
-        """``failed``: why, by device; ``holders``: device and pod. What an agent says replaces what it said before."""
+        """``failed``: why, by device; ``holders``: device and pod. Replaces the node's earlier report."""
         new = {Case(node, device, pod): failed[device] for device, pod in holders if device in failed}
         for case in self._of_node.get(node, set()) - new.keys():
             self._close(case)
@@ -97,7 +101,7 @@ class GpuFailures:
         self.set_node(node, {}, ())
 
     def set_pod(self, pod: str, victim: Victim | None) -> None:
-        """What the pod of a case is; None: it is gone, or over, whatever its node's agent still says."""
+        """The pod of a case; None: it is gone or over, although its node's agent still reports it."""
         if not any(case.pod == pod for case in self._cases):
             return
         old = self._victims.get(pod)
@@ -106,8 +110,8 @@ class GpuFailures:
                 self._steps[case] = _Step()
         self._victims[pod] = victim
 
-    def failed(self, action: Action) -> None:
-        """The action could not be carried out: it is to be done again, and did not count."""
+    def failed(self, action: GpuFailureAction) -> None:
+        """The action could not be carried out: it is due again, and does not count."""
         gang = _gang(action.pod, action.victim)
         for case in self._cases:
             victim = self._victims.get(case.pod)
@@ -116,8 +120,8 @@ class GpuFailures:
         if self._actions:
             self._actions.pop()
 
-    def recall(self, recent: Recent, now_s: float) -> None:
-        """What whoever led before did. Nothing happened later than now, whatever their clock said."""
+    def recall(self, recent: RecentActions, now_s: float) -> None:
+        """Count the previous leader's actions. Times after ``now_s``, by its clock, become ``now_s``."""
         done = sorted([*(min(at_s, now_s) for at_s in recent.actions), *self._actions])
         self._actions = done[max(0, len(done) - self.rules.budget) :]
         for gang, at_s in recent.paid.items():
@@ -125,14 +129,14 @@ class GpuFailures:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def recent(self) -> Recent:
-        return Recent(actions=tuple(self._actions), paid=dict(self._began))
+    def recent(self) -> RecentActions:
+        return RecentActions(actions=tuple(self._actions), paid=dict(self._began))
 
     def unknown(self) -> list[str]:
         return sorted({case.pod for case in self._cases if case.pod not in self._victims})
 
-    def look(self, now_s: float) -> list[Action]:
-        """What is to be done now, each once. Ask again at ``next_due_s``."""
+    def due_actions(self, now_s: float) -> list[GpuFailureAction]:
+        """The actions to take or to announce now, each once. Ask again at ``next_due_s``."""
         self._due_s = None
         self._actions = [at_s for at_s in self._actions if at_s > now_s - self.rules.window_s]
         self._began = {
@@ -142,7 +146,7 @@ class GpuFailures:
         return [action for action in found if action is not None]
 
     def next_due_s(self) -> float | None:
-        """When something that is held back may be done."""
+        """When an action that is held back may be taken."""
         return self._due_s
 
     def validate(self) -> None:
@@ -155,11 +159,11 @@ class GpuFailures:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _act(self, case: Case, now_s: float) -> Action | None:
+    def _act(self, case: Case, now_s: float) -> GpuFailureAction | None:
         victim, step = self._victims.get(case.pod), self._steps[case]
         if victim is None or step.acted:
             return None
-        action = Action(
+        action = GpuFailureAction(
             kind=victim.policy,
             pod=case.pod,
             victim=victim,
@@ -185,7 +189,7 @@ class GpuFailures:
         return action
 
     def _may_act_s(self, gang: str, now_s: float) -> float | None:
-        """None: now; else when it may be asked again."""
+        """None: now; else the earliest time."""
         began_s = self._began.get(gang)
         if began_s is not None and now_s > began_s + TOGETHER_S and now_s < began_s + self.rules.cool_down_s:
             return began_s + self.rules.cool_down_s
@@ -197,10 +201,10 @@ class GpuFailures:
         rules = self.rules
         if len(self._actions) >= rules.budget:
             return f"the budget of {rules.budget} in {rules.window_s:.0f} s is spent"
-        return f"the workload paid for another failure less than {rules.cool_down_s:.0f} s ago"
+        return f"another failure of the workload was acted on less than {rules.cool_down_s:.0f} s ago"
 
     def _settled_by(self, case: Case, victim: Victim) -> Iterator[Case]:
-        """The cases that the action takes care of: all of the pod's, or all of its gang's."""
+        """The cases that one action settles: all of the pod's, or all of its gang's."""
         gang = _gang(case.pod, victim)
         for other in self._cases:
             if other.pod == case.pod:

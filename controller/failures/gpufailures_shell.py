@@ -1,8 +1,8 @@
-"""GPUs that fail under running pods: what each pod's policy asks for is done to it.
+"""GPUs that fail under running pods: each pod's policy is carried out.
 
-    GpuNodes -> controller.failures.gpufailures -> which pods? (read from the API server) -> Event, deletion, requeueing
+    GpuNodes -> controller.failures.gpufailures -> pods, read from the API server -> Event, eviction, requeueing
 
-Pods are read one by one, when one is known to hold a failed GPU: that is rare, and the pods of a cluster are many.
+A pod is read once it is known to hold a failed GPU: that is rare, and the pods of a cluster are too many to watch.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.conditions import reasons
 from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.model.resources import WorkloadKey
-from controller.failures.gpufailurerecord_shell import FailureRecord
-from controller.failures.gpufailures import Action, GpuFailures, Victim
+from controller.failures.gpufailurerecord_shell import GpuFailureRecord
+from controller.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
@@ -42,16 +42,16 @@ log = logging.getLogger(__name__)
 
 GPU_FAILED: Final = "GpuFailed"
 _TOGETHER_S: Final = 0.2
-"""GPUs of one node fail together as like as not."""
+"""GPUs of one node often fail together: their reports are gathered for so long."""
 _AGAIN_S: Final = 1.0
 
 _read_pod = reader(Pod)
 
 
-class FailedGpus:
+class GpuFailureController:
     """``hear`` takes changes of GpuNodes; ``run``, from when all workloads are known, works on them until cancelled.
 
-    ``count`` hears of each action, ``tell`` what people should know: about what, type, reason, note.
+    ``count`` gets the kind of each action; ``tell`` records an Event: about what, type, reason, note.
     """
 
     def __init__(  # noqa: PLR0913
@@ -61,7 +61,7 @@ class FailedGpus:
         ledger: Ledger,
         writes: WorkloadWrites,
         put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
-        record: FailureRecord,
+        record: GpuFailureRecord,
         *,
         clock: Clock,
         count: Callable[[str], None],
@@ -99,32 +99,32 @@ class FailedGpus:
             self._event.clear()
             self._again_s = None
             await self._look_up()
-            await self._act(self.failures.look(self._clock.wall()))
+            await self._act(self.failures.due_actions(self._clock.wall()))
 
     async def _recall(self) -> None:
-        """Nothing is done before it is known what was done."""
+        """Read the previous leader's actions: no action is taken before the budget is known."""
         while True:
             try:
                 recent = await self._record.read()
             except ForbiddenError as error:
-                log.warning("what was done about failed GPUs cannot be read, the budget is full: %s", error)
+                log.warning("the record of actions for failed GPUs cannot be read, the budget is full: %s", error)
                 return
             except KubeError as error:
-                log.warning("what was done about failed GPUs cannot be read, trying on: %s", error)
+                log.warning("the record of actions for failed GPUs cannot be read, trying on: %s", error)
                 await sleep(self._clock, _AGAIN_S)
             else:
                 self.failures.recall(recent, self._clock.wall())
                 return
 
-    async def _act(self, actions: Sequence[Action]) -> None:
-        """What counts is put down before it is done: whoever takes over between the two does rather too little."""
+    async def _act(self, actions: Sequence[GpuFailureAction]) -> None:
+        """Actions that count are recorded before they are taken: a new leader between the two rather takes too few."""
         counting = [one for one in actions if not one.held_back and one.kind is not OnGpuFailure.NOTIFY]
         for action in actions:
             if action not in counting:
-                self._carry(action)
+                self._carry_out(action)
         if counting and await self._record.write(self.failures.recent()):
             for action in counting:
-                self._carry(action)
+                self._carry_out(action)
 
     def _idle_s(self) -> float | None:
         due_s = min((one for one in (self.failures.next_due_s(), self._again_s) if one is not None), default=None)
@@ -151,9 +151,8 @@ class FailedGpus:
             try:
                 policy = OnGpuFailure(said)
             except ValueError:
-                note = (
-                    f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {', '.join(OnGpuFailure)}; it counts as {policy}"
-                )
+                policies = ", ".join(OnGpuFailure)
+                note = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
                 self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
         workload = workload_of(pod)
         known = workload if workload is not None and self._ledger.get(workload) is not None else None
@@ -161,7 +160,7 @@ class FailedGpus:
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
-    def _carry(self, action: Action) -> None:
+    def _carry_out(self, action: GpuFailureAction) -> None:
         self._count("held-back" if action.held_back else action.kind.value)
         gone = f"GPU {action.device} of node {action.node} has failed ({action.cause})"
         if action.held_back:
@@ -169,17 +168,17 @@ class FailedGpus:
             return
         match action.kind:
             case OnGpuFailure.NOTIFY:
-                self._say(action, f"{gone}; the pod is left to itself")
+                self._say(action, f"{gone}; the pod keeps running")
             case OnGpuFailure.REQUEUE_GANG if action.victim.workload is not None:
                 self._requeue(action, action.victim.workload, gone)
             case _:
                 self._evict(action, gone)
 
-    def _say(self, action: Action, note: str) -> None:
+    def _say(self, action: GpuFailureAction, note: str) -> None:
         self._tell(_reference(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
 
-    def _evict(self, action: Action, gone: str) -> None:
-        """Jobs with a pod failure policy can tell from the condition that the pod is not to blame."""
+    def _evict(self, action: GpuFailureAction, gone: str) -> None:
+        """The condition tells a Job's pod failure policy that the pod is not to blame."""
         namespace, _, name = action.pod.partition("/")
         moment = datetime.fromtimestamp(int(self._clock.wall()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
@@ -205,14 +204,14 @@ class FailedGpus:
         done = self._put(msgspec.structs.replace(write, verb=Verb.DELETE, subresource=None, body=uid))
         done.add_done_callback(partial(self._evicted, action, gone))
 
-    def _evicted(self, action: Action, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+    def _evicted(self, action: GpuFailureAction, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
         outcome = future.result()
         if isinstance(outcome, Written):
             self._say(action, f"{gone}; the pod is evicted")
         elif not isinstance(outcome, Missing | Abandoned):
             self._failed(action, str(getattr(outcome, "error", outcome)))
 
-    def _requeue(self, action: Action, key: WorkloadKey, gone: str) -> None:
+    def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
         kept = self._ledger.get(key)
         if kept is None or not _runs(kept):
             return
@@ -222,9 +221,9 @@ class FailedGpus:
         after = evicted(kept.workload, reasons.NODE_FAILURES, gone, now_s=self._clock.wall())
         self._writes.status(kept, after, partial(self._requeued, action, key, gone))
 
-    def _requeued(self, action: Action, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
+    def _requeued(self, action: GpuFailureAction, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
         if result is Result.WRITTEN:
-            self._say(action, f"{gone}; workload {key} goes back to its queue")
+            self._say(action, f"{gone}; workload {key} is requeued")
             kept = self._ledger.get(key)
             if kept is not None:
                 meta = kept.workload.metadata
@@ -233,7 +232,7 @@ class FailedGpus:
         elif result in (Result.LOST, Result.REFUSED):
             self._failed(action, why)
 
-    def _failed(self, action: Action, why: str) -> None:
+    def _failed(self, action: GpuFailureAction, why: str) -> None:
         if why:
             log.warning("pod %s: %s was not carried out, trying on: %s", action.pod, action.kind, why)
         self.failures.failed(action)
@@ -242,7 +241,7 @@ class FailedGpus:
 
 
 def failed(node: GpuNode) -> dict[str, str]:
-    """Devices that are not handed out any more, by UUID of GPU or MIG instance, and why."""
+    """Devices that are not allocatable any more, by UUID of GPU or MIG instance, and why."""
     found: dict[str, str] = {}
     for device in node.status.devices:
         if not device.healthy:

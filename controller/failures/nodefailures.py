@@ -1,7 +1,7 @@
-"""Which workloads lost a node, by what is known of nodes, assignments and pods. Pure: events in, verdicts out.
+"""Which workloads lost a node, judged by nodes, topology assignments and pods. Pure: events in, verdicts out.
 
 A node that is gone, or that has no condition Ready, is lost at once. One that is not ready, or that repels a workload's
-pods by a taint, is lost to that workload when none of its pods runs there any more: they are all over, or told to go.
+pods by a taint, is lost to that workload when none of its pods runs there any more: all are over or terminating.
 With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. The first lost node
 is named in the workload's ``status.unhealthyNodes``, and the second pass places that domain anew; another one lost
 before that evicts. Source: Kueue's KEP-2724, "Node failures", and its gates' names.
@@ -23,7 +23,7 @@ FIXED_TIME_S: Final = 30.0
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """``host`` is its host name label; ``ready`` None: nobody says. ``since_s``: when that began, by the wall clock."""
+    """``host`` is its host name label; ``ready`` None: it has no condition. ``since_s``: since when, wall clock."""
 
     host: str
     ready: bool | None
@@ -31,7 +31,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class PlacedWorkload(Struct, frozen=True, kw_only=True):
     """An admitted workload on nodes: pods by host, the hosts that are named as lost, what its pods tolerate there."""
 
     pods: Mapping[str, int]
@@ -39,26 +39,26 @@ class Placed(Struct, frozen=True, kw_only=True):
     tolerations: Mapping[str, tuple[Toleration, ...]] = {}
 
 
-class PodLife(Enum):
+class PodState(Enum):
     WAITING = auto()
-    """It was sent to its host, and no node has it yet."""
+    """It is assigned to its host, and bound to no node yet."""
     RUNNING = auto()
-    """A node has it, whether it has begun or not."""
-    GOING = auto()
-    """It has failed, or was told to go."""
+    """It is bound to a node, whether its containers have started or not."""
+    TERMINATING = auto()
+    """It has failed, or is being deleted."""
     SUCCEEDED = auto()
 
 
 class PodOnHost(Struct, frozen=True):
     workload: WorkloadKey
     host: str
-    life: PodLife
+    state: PodState
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What ``status.unhealthyNodes`` must become; ``evict``: more is lost than one replacement makes up for.
+    """``unhealthy`` is what ``status.unhealthyNodes`` must become; ``evict``: several nodes are lost, one is replaced.
 
-    ``stuck``: pods that wait for a lost node, by ``namespace/name``: only their end lets others take their place.
+    ``stuck``: pods that wait for a lost node, by ``namespace/name``: others take their place once they have failed.
     """
 
     workload: WorkloadKey
@@ -68,7 +68,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class NodeFailures:
-    """``touch`` has a workload judged again, though nothing has changed: its verdict could not be written."""
+    """``touch`` has a workload judged again although nothing changed: its verdict could not be written.
+
+    Indexes, recomputed by ``validate``: ``_names`` of ``_nodes`` by host, ``_on_host`` of ``_placed`` by host,
+    ``_states`` and ``_waiting`` of ``_pods``. ``_dirty`` may name workloads that are gone: they get no verdict.
+    """
 
     def __init__(self, gates: FeatureGates) -> None:
         self._on = gates.on("TASFailedNodeReplacement")
@@ -78,15 +82,15 @@ class NodeFailures:
         self._nodes: dict[str, NodeState] = {}
         self._names: dict[str, set[str]] = {}
         """Nodes by host name."""
-        self._placed: dict[WorkloadKey, Placed] = {}
+        self._placed: dict[WorkloadKey, PlacedWorkload] = {}
         self._on_host: dict[str, set[WorkloadKey]] = {}
         self._pods: dict[str, PodOnHost] = {}
-        self._lives: Counter[tuple[WorkloadKey, str, PodLife]] = Counter()
+        self._states: Counter[tuple[WorkloadKey, str, PodState]] = Counter()
         self._waiting: dict[WorkloadKey, dict[str, set[str]]] = {}
         """By workload and host, the pods that no node has yet."""
         self._dirty: set[WorkloadKey] = set()
         self._due: dict[str, float] = {}
-        """By host: when it will have been unready for too long."""
+        """By host: when it will have been not ready for too long."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -109,8 +113,8 @@ class NodeFailures:
             del self._names[old.host]
         self._touch_host(old.host)
 
-    def set_workload(self, key: WorkloadKey, placed: Placed | None) -> None:
-        """None: it is on no nodes, or not any more."""
+    def set_workload(self, key: WorkloadKey, placed: PlacedWorkload | None) -> None:
+        """None: it is placed on no node, or not any more."""
         old = self._placed.pop(key, None)
         if old == placed:
             if placed is not None:
@@ -136,11 +140,11 @@ class NodeFailures:
         for one, step in ((old, -1), (pod, 1)):
             if one is None:
                 continue
-            self._lives[one.workload, one.host, one.life] += step
-            if not self._lives[one.workload, one.host, one.life]:
-                del self._lives[one.workload, one.host, one.life]
+            self._states[one.workload, one.host, one.state] += step
+            if not self._states[one.workload, one.host, one.state]:
+                del self._states[one.workload, one.host, one.state]
             self._dirty.add(one.workload)
-            if one.life is PodLife.WAITING:
+            if one.state is PodState.WAITING:
                 self._mark_waiting(name, one, there=step > 0)
 
     def touch(self, key: WorkloadKey) -> None:
@@ -148,8 +152,8 @@ class NodeFailures:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def look(self, now_s: float) -> list[Verdict]:
-        """What must be written, for each workload that something has changed for; nothing where all is well."""
+    def verdicts(self, now_s: float) -> list[Verdict]:
+        """Of the workloads that something changed for: what must be written; nothing where all is well."""
         for host in [host for host, due_s in self._due.items() if due_s <= now_s]:
             del self._due[host]
             self._touch_host(host)
@@ -161,8 +165,8 @@ class NodeFailures:
         return min(self._due.values(), default=None)
 
     @property
-    def waits(self) -> bool:
-        """Whether ``look`` has something to look at now."""
+    def has_work(self) -> bool:
+        """Whether ``verdicts`` has a workload to judge now."""
         return bool(self._dirty)
 
     def validate(self) -> None:
@@ -176,11 +180,11 @@ class NodeFailures:
         for name, state in self._nodes.items():
             names.setdefault(state.host, set()).add(name)
         assert names == self._names, "the index of nodes by host has drifted"
-        lives = Counter((pod.workload, pod.host, pod.life) for pod in self._pods.values())
-        assert lives == self._lives, "the count of pods has drifted"
+        states = Counter((pod.workload, pod.host, pod.state) for pod in self._pods.values())
+        assert states == self._states, "the count of pods has drifted"
         waiting: dict[WorkloadKey, dict[str, set[str]]] = {}
         for name, pod in self._pods.items():
-            if pod.life is PodLife.WAITING:
+            if pod.state is PodState.WAITING:
                 waiting.setdefault(pod.workload, {}).setdefault(pod.host, set()).add(name)
         assert waiting == self._waiting, "the index of pods that wait has drifted"
 
@@ -205,7 +209,7 @@ class NodeFailures:
             return None
         return Verdict(workload=key, unhealthy=tuple(lost), evict=len(lost) > 1, stuck=tuple(stuck))
 
-    def _lost(self, key: WorkloadKey, placed: Placed, host: str, now_s: float) -> bool:
+    def _lost(self, key: WorkloadKey, placed: PlacedWorkload, host: str, now_s: float) -> bool:
         states = [self._nodes[name] for name in self._names.get(host, ())]
         if all(state.ready is None for state in states):
             return self._needed(key, placed, host)
@@ -217,16 +221,16 @@ class NodeFailures:
             if due_s <= now_s:
                 return self._needed(key, placed, host)
             self._due[host] = due_s
-        return self._by_pods and not self._lives[key, host, PodLife.RUNNING] and self._needed(key, placed, host)
+        return self._by_pods and not self._states[key, host, PodState.RUNNING] and self._needed(key, placed, host)
 
-    def _well(self, placed: Placed, host: str, state: NodeState) -> bool:
+    def _well(self, placed: PlacedWorkload, host: str, state: NodeState) -> bool:
         if not state.ready:
             return False
         return not self._by_taints or untolerated(state.taints, placed.tolerations.get(host, ())) is None
 
-    def _needed(self, key: WorkloadKey, placed: Placed, host: str) -> bool:
-        """Whether any of its pods has still to run there: what has succeeded needs no other place."""
-        return placed.pods[host] > self._lives[key, host, PodLife.SUCCEEDED]
+    def _needed(self, key: WorkloadKey, placed: PlacedWorkload, host: str) -> bool:
+        """Whether any of its pods has still to run there: a pod that has succeeded needs no other place."""
+        return placed.pods[host] > self._states[key, host, PodState.SUCCEEDED]
 
     def _touch_host(self, host: str) -> None:
         self._due.pop(host, None)

@@ -2,8 +2,8 @@
 
     nodes, pods, workloads -> controller.failures.nodefailures -> status.unhealthyNodes | eviction | pods that fail
 
-The engine places the lost domain anew as soon as it sees the node named. A pod that was sent to the node and never got
-there would wait for ever: it is marked Failed, so that whoever made it makes another, which gets the new place.
+The engine places the lost domain anew as soon as it sees the node named. A pod that was assigned to the node and never
+bound to it would wait for ever: it is marked Failed, so that its controller creates another, which gets the new place.
 """
 
 import asyncio
@@ -20,7 +20,15 @@ from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError, decode
 from controller.engine.model.resources import FlavorName, WorkloadKey
-from controller.failures.nodefailures import NodeFailures, NodeState, Placed, PodLife, PodOnHost, Verdict, sentence
+from controller.failures.nodefailures import (
+    NodeFailures,
+    NodeState,
+    PlacedWorkload,
+    PodOnHost,
+    PodState,
+    Verdict,
+    sentence,
+)
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.meta import epoch_s, find_condition, is_true
@@ -44,10 +52,10 @@ _TOGETHER_S: Final = 0.05
 _AGAIN_S: Final = 1.0
 
 
-class LostNodes:
+class NodeFailureController:
     """``hear`` takes changes of nodes and pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
 
-    ``ready`` says whether all there is has been told. ``tell`` hears what people should know.
+    ``ready``: whether all objects that the watches listed have been heard. ``tell`` records Events.
     """
 
     def __init__(
@@ -78,8 +86,8 @@ class LostNodes:
             await sleep(self._clock, _TOGETHER_S)
             self._event.clear()
             if self._ready():
-                self.look()
-            elif self.failures.waits:
+                self.reconcile()
+            elif self.failures.has_work:
                 self._event.set()
 
     def hear(self, news: News) -> None:
@@ -96,29 +104,29 @@ class LostNodes:
             self.failures.set_node(key.name, node_state(found))
         elif news.resource == PODS:
             self.failures.set_pod(f"{key.namespace}/{key.name}", None if found is None else pod_on_host(found))
-        if self.failures.waits:
+        if self.failures.has_work:
             self._event.set()
 
     def workload(self, workload: Workload, gone: bool) -> None:
         self.failures.set_workload(WorkloadKey(workload.key), None if gone else self._placed(workload))
-        if self.failures.waits:
+        if self.failures.has_work:
             self._event.set()
 
-    def look(self) -> None:
-        """Write what is to be said."""
+    def reconcile(self) -> None:
+        """Write the verdicts that are due."""
         now_s = self._clock.wall()
         for key in [key for key, due_s in self._later.items() if due_s <= now_s]:
             del self._later[key]
             self.failures.touch(key)
-        for verdict in self.failures.look(now_s):
-            self._carry(verdict, now_s)
+        for verdict in self.failures.verdicts(now_s):
+            self._write(verdict, now_s)
 
     def _idle_s(self) -> float | None:
         times = [self.failures.next_due_s(), *self._later.values()]
         due_s = min((one for one in times if one is not None), default=None)
         return None if due_s is None else max(0.0, due_s - self._clock.wall())
 
-    def _carry(self, verdict: Verdict, now_s: float) -> None:
+    def _write(self, verdict: Verdict, now_s: float) -> None:
         key = verdict.workload
         kept = self._ledger.get(key)
         if kept is None:
@@ -138,7 +146,7 @@ class LostNodes:
             after = msgspec.structs.replace(
                 before, status=msgspec.structs.replace(before.status, unhealthy_nodes=named)
             )
-            event = Event(key, EventType.WARNING, UNHEALTHY_NODE, f"Lost {', '.join(hosts)}: its pods move")
+            event = Event(key, EventType.WARNING, UNHEALTHY_NODE, f"Lost {', '.join(hosts)}: its pods get another node")
 
         def then(result: Result, _why: str) -> None:
             if result is Result.WRITTEN:
@@ -154,7 +162,7 @@ class LostNodes:
     def _fail(self, pods: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         for name in pods:
             namespace, _, pod = name.partition("/")
-            message = f"Sent to {', '.join(hosts) or 'a node'}, which was lost"
+            message = f"Assigned to {', '.join(hosts) or 'a node'}, which was lost"
             status = {"phase": "Failed", "reason": UNHEALTHY_NODE, "message": message}
             self._put(
                 Write(
@@ -169,7 +177,7 @@ class LostNodes:
                 )
             )
 
-    def _placed(self, workload: Workload) -> Placed | None:
+    def _placed(self, workload: Workload) -> PlacedWorkload | None:
         try:
             return placed(workload, self._tolerations)
         except TopologyEncodingError as error:
@@ -181,8 +189,8 @@ class LostNodes:
         return found.spec.tolerations if found is not None else ()
 
 
-def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ...]]) -> Placed | None:
-    """Where its pods run, by host; None where that is not said, or is over. Raises TopologyEncodingError."""
+def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ...]]) -> PlacedWorkload | None:
+    """Its topology assignment by host; None where it has none to hosts, or is over. Raises TopologyEncodingError."""
     status = workload.status
     ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
     over = not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, one) for one in ends)
@@ -204,7 +212,7 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
     if not pods:
         return None
     named = tuple(one.name for one in status.unhealthy_nodes)
-    return Placed(pods=pods, unhealthy=named, tolerations=tolerated)
+    return PlacedWorkload(pods=pods, unhealthy=named, tolerations=tolerated)
 
 
 def node_state(node: Node) -> NodeState:
@@ -218,15 +226,15 @@ def node_state(node: Node) -> NodeState:
 
 
 def pod_on_host(pod: Pod) -> PodOnHost | None:
-    """None for a pod of no workload, and for one that still waits behind a gate."""
+    """None for a pod of no workload, and for one that has a scheduling gate."""
     key, spec = workload_of(pod), pod.spec
     host = spec.node_selector.get(HOSTNAME_LABEL, spec.node_name)
     if key is None or not host:
         return None
     if pod.status.phase == "Succeeded":
-        return PodOnHost(key, host, PodLife.SUCCEEDED)
+        return PodOnHost(key, host, PodState.SUCCEEDED)
     if pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None:
-        return PodOnHost(key, host, PodLife.GOING)
+        return PodOnHost(key, host, PodState.TERMINATING)
     if spec.node_name:
-        return PodOnHost(key, host, PodLife.RUNNING)
-    return None if spec.scheduling_gates else PodOnHost(key, host, PodLife.WAITING)
+        return PodOnHost(key, host, PodState.RUNNING)
+    return None if spec.scheduling_gates else PodOnHost(key, host, PodState.WAITING)

@@ -14,9 +14,9 @@ from typing import Any
 from controller.config.settings import ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
-from controller.failures.gpufailurerecord_shell import FailureRecord
-from controller.failures.gpufailures_shell import FailedGpus
-from controller.failures.nodefailures_shell import FEATURES, LostNodes
+from controller.failures.gpufailurerecord_shell import GpuFailureRecord
+from controller.failures.gpufailures_shell import GpuFailureController
+from controller.failures.nodefailures_shell import FEATURES, NodeFailureController
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobs.actions_shell import JobActions
@@ -164,11 +164,11 @@ class TermControllers:
 
         yield "ungater", run()
 
-    def _lost_nodes(self) -> LostNodes:
+    def _lost_nodes(self) -> NodeFailureController:
         def ready() -> bool:
             return self._core.loaded.is_set() and self._feeds[PODS].synced and len(self._core.inbox) == 0
 
-        lost = LostNodes(
+        lost = NodeFailureController(
             self._core.engine,
             self._core.ledger,
             self._core.writes,
@@ -181,14 +181,14 @@ class TermControllers:
         self._of_others.append(lost.hear)
         return lost
 
-    def _failed_gpus(self) -> FailedGpus:
-        failed = FailedGpus(
+    def _failed_gpus(self) -> GpuFailureController:
+        failed = GpuFailureController(
             self._config.gpu_failures,
             self._client,
             self._core.ledger,
             self._core.writes,
             self._writer.put,
-            FailureRecord(self._client, self._writer.put, self._own_namespace),
+            GpuFailureRecord(self._client, self._writer.put, self._own_namespace),
             clock=self._clock,
             count=self._counting.gpu_failure,
             tell=self._events.publish,

@@ -23,7 +23,7 @@ from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftErro
 from controller.engine.quota.audit import QuotaDriftError
 from controller.engine.quota.capacity import Capacity
 from controller.failures.gpufailures import GpuFailures
-from controller.failures.nodefailures import NodeFailures, NodeState, PodLife
+from controller.failures.nodefailures import NodeFailures, NodeState, PodState
 from controller.placing.planresults import PlanResults
 from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.controller.failures import test_gpufailures, test_nodefailures
@@ -256,8 +256,8 @@ def host_without_its_node(core: NodeFailures) -> None:
     core._names["a"] = {"b"}
 
 
-def miscounted_lives(core: NodeFailures) -> None:
-    core._lives[test_nodefailures.JOB, "a", PodLife.RUNNING] += 1
+def miscounted_states(core: NodeFailures) -> None:
+    core._states[test_nodefailures.JOB, "a", PodState.RUNNING] += 1
 
 
 def nobody_waits(core: NodeFailures) -> None:
@@ -269,7 +269,7 @@ def nobody_waits(core: NodeFailures) -> None:
     [
         (off_the_index, "workloads by host"),
         (host_without_its_node, "nodes by host"),
-        (miscounted_lives, "the count of pods"),
+        (miscounted_states, "the count of pods"),
         (nobody_waits, "pods that wait"),
     ],
 )

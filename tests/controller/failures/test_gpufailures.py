@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.model.resources import WorkloadKey
-from controller.failures.gpufailures import TOGETHER_S, Action, GpuFailures, Recent, Victim
+from controller.failures.gpufailures import TOGETHER_S, GpuFailureAction, GpuFailures, RecentActions, Victim
 
 JOB = WorkloadKey("ns/job")
 
@@ -35,14 +35,14 @@ class World:
     def pod(self, name: str, policy: OnGpuFailure, workload: WorkloadKey | None = JOB, uid: str = "") -> None:
         self.core.set_pod(name, Victim(uid=uid or f"uid-{name}", policy=policy, workload=workload))
 
-    def look(self, after_s: float = 0.0) -> list[Action]:
+    def look(self, after_s: float = 0.0) -> list[GpuFailureAction]:
         self.now_s += after_s
-        found = self.core.look(self.now_s)
+        found = self.core.due_actions(self.now_s)
         self.core.validate()
         return found
 
 
-def done(actions: list[Action]) -> list[tuple[str, str]]:
+def done(actions: list[GpuFailureAction]) -> list[tuple[str, str]]:
     return [(str(one.kind), one.pod) for one in actions if not one.held_back]
 
 
@@ -186,7 +186,7 @@ def test_whoever_takes_over_goes_on_with_the_budget_and_the_cool_downs_as_they_a
     found = next_.look(TOGETHER_S + 1)
     assert done(found) == [("evict", "ns/b")]
     assert {one.pod: one.held_back for one in found if one.held_back} == {
-        "ns/a2": "the workload paid for another failure less than 300 s ago",
+        "ns/a2": "another failure of the workload was acted on less than 300 s ago",
         "ns/c": "the budget of 2 in 60 s is spent",
     }
     assert done(next_.look(60.0 - TOGETHER_S - 1)) == [("evict", "ns/c")], "the first has left the window"
@@ -194,9 +194,9 @@ def test_whoever_takes_over_goes_on_with_the_budget_and_the_cool_downs_as_they_a
 
 def test_a_clock_that_was_ahead_holds_nobody_back_for_longer_than_the_limits() -> None:
     world = World(budget=1, window_s=60.0)
-    world.core.recall(Recent(actions=(1e12, 2e12), paid={"workload ns/job": 1e12}), world.now_s)
+    world.core.recall(RecentActions(actions=(1e12, 2e12), paid={"workload ns/job": 1e12}), world.now_s)
     world.core.validate()
-    assert world.core.recent() == Recent(actions=(1000.0,), paid={"workload ns/job": 1000.0})
+    assert world.core.recent() == RecentActions(actions=(1000.0,), paid={"workload ns/job": 1000.0})
 
 
 def test_a_pod_of_no_workload_is_its_own_gang() -> None:
@@ -241,14 +241,14 @@ def test_whatever_fails_the_budget_and_the_cool_down_hold(steps: Any, budget: in
                 kept, core = msgspec.json.encode(core.recent()), GpuFailures(rules)
                 for node, known in told.items():
                     core.set_node(node, *known)
-                core.recall(msgspec.json.decode(kept, type=Recent), now_s)
+                core.recall(msgspec.json.decode(kept, type=RecentActions), now_s)
             case ("pod", name, policy, workload):
                 core.set_pod(name, Victim(uid=name, policy=policy, workload=workload and WorkloadKey(workload)))
             case ("gone", name):
                 core.set_pod(name, None)
             case ("look", seconds):
                 now_s += seconds
-                for action in core.look(now_s):
+                for action in core.due_actions(now_s):
                     if action.held_back or action.kind is OnGpuFailure.NOTIFY:
                         continue
                     acted.append((now_s, str(action.victim.workload or action.pod)))

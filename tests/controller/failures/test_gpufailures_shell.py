@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from controller.config.settings import GpuFailureRules, OnGpuFailure
-from controller.failures.gpufailurerecord_shell import NAME, FailureRecord
-from controller.failures.gpufailures import Action, Victim
-from controller.failures.gpufailures_shell import FailedGpus
+from controller.failures.gpufailurerecord_shell import NAME, GpuFailureRecord
+from controller.failures.gpufailures import GpuFailureAction, Victim
+from controller.failures.gpufailures_shell import GpuFailureController
 from controller.watching.kinds import GPU_NODES, NODES, PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import WorkloadWrites
@@ -82,7 +82,7 @@ async def test_people_are_told_and_the_pod_is_left_to_itself(policy: str) -> Non
         fail(scene)
         await eventually(lambda: len(said(scene, "GpuFailed")) == 1)
         (note,) = said(scene, "GpuFailed")
-        assert note == "GPU GPU-n1-0 of node n1 has failed (Xid79); the pod is left to itself"
+        assert note == "GPU GPU-n1-0 of node n1 has failed (Xid79); the pod keeps running"
         assert exists(scene, "p")
         assert scene.admitted("gang")
 
@@ -99,7 +99,7 @@ async def test_the_gang_goes_back_to_its_queue() -> None:
     async with running("requeue-gang") as scene:
         fail(scene)
         await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
-        await eventually(lambda: any("goes back to its queue" in note for note in said(scene, "GpuFailed")))
+        await eventually(lambda: any("is requeued" in note for note in said(scene, "GpuFailed")))
 
 
 async def test_what_the_budget_holds_back_is_told() -> None:
@@ -157,23 +157,25 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
         return future
 
     client, ledger = cast("Client", None), Ledger()
-    failed = FailedGpus(
+    failed = GpuFailureController(
         GpuFailureRules(policy=OnGpuFailure.EVICT),
         client,
         ledger,
         cast("WorkloadWrites", None),
         put,
-        FailureRecord(client, put, "tessera-system"),
+        GpuFailureRecord(client, put, "tessera-system"),
         clock=VirtualClock(),
         count=counted.append,
         tell=lambda _about, _type, _reason, note: told.append(note),
     )
     evict, notify = (
-        Action(kind=kind, pod=pod, victim=Victim(uid=pod, policy=kind), node="n1", device="GPU-n1-0", cause="Xid79")
+        GpuFailureAction(
+            kind=kind, pod=pod, victim=Victim(uid=pod, policy=kind), node="n1", device="GPU-n1-0", cause="Xid79"
+        )
         for kind, pod in ((OnGpuFailure.EVICT, "team/p"), (OnGpuFailure.NOTIFY, "team/q"))
     )
     await failed._act([evict, notify])
-    assert told == ["GPU GPU-n1-0 of node n1 has failed (Xid79); the pod is left to itself"]
+    assert told == ["GPU GPU-n1-0 of node n1 has failed (Xid79); the pod keeps running"]
     leads = isinstance(outcome, Refused)
     assert [one.resource for one in written] == [LEASES, *((PODS, PODS) if leads else ())]
     assert counted == ["notify", *(("evict",) if leads else ())]
@@ -191,7 +193,7 @@ async def test_a_policy_that_nobody_knows_is_told_and_counts_as_the_sites() -> N
         fail(scene)
         await eventually(lambda: len(said(scene, "GpuFailed")) == 1)
         (note,) = said(scene, "InvalidGpuFailurePolicy")
-        assert note == f"{ON_FAILURE}: found 'explode', expected notify, evict, requeue-gang; it counts as notify"
+        assert note == f"{ON_FAILURE}: found 'explode', expected notify, evict, requeue-gang; policy notify applies"
 
 
 async def test_a_gpu_that_nobody_holds_fails_in_silence() -> None:

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import WorkloadKey
-from controller.failures.nodefailures import FIXED_TIME_S, NodeFailures, NodeState, Placed, PodLife, PodOnHost, Verdict
+from controller.failures.nodefailures import (
+    FIXED_TIME_S,
+    NodeFailures,
+    NodeState,
+    PlacedWorkload,
+    PodOnHost,
+    PodState,
+    Verdict,
+)
 from controller.objects.pods import Taint, Toleration
 
 JOB = WorkloadKey("ns/job")
@@ -22,24 +30,24 @@ class World:
         self.core = NodeFailures(FeatureGates(gates))
         for name in "abc":
             self.node(name)
-            self.pod(name, PodLife.RUNNING)
+            self.pod(name, PodState.RUNNING)
         self.placed()
         assert self.look() == []
 
     def node(self, name: str, *, ready: bool | None = True, since_s: float = 0.0, taints: Any = ()) -> None:
         self.core.set_node(name, NodeState(host=name, ready=ready, since_s=since_s, taints=tuple(taints)))
 
-    def pod(self, host: str, life: PodLife, name: str = "") -> None:
-        self.core.set_pod(f"ns/{name or host}", PodOnHost(JOB, host, life))
+    def pod(self, host: str, state: PodState, name: str = "") -> None:
+        self.core.set_pod(f"ns/{name or host}", PodOnHost(JOB, host, state))
 
     def placed(self, hosts: str = "abc", *unhealthy: str, tolerations: Any = ()) -> None:
         pods = dict.fromkeys(hosts, 1)
         said = dict.fromkeys(hosts, tuple(tolerations))
-        self.core.set_workload(JOB, Placed(pods=pods, unhealthy=unhealthy, tolerations=said))
+        self.core.set_workload(JOB, PlacedWorkload(pods=pods, unhealthy=unhealthy, tolerations=said))
 
     def look(self, now_s: float = 100.0) -> list[Verdict]:
         self.core.validate()
-        found = self.core.look(now_s)
+        found = self.core.verdicts(now_s)
         self.core.validate()
         return found
 
@@ -64,7 +72,7 @@ def test_a_node_that_is_not_ready_is_lost_when_the_pods_there_are_going() -> Non
     world = World()
     world.node("b", ready=False)
     assert world.look() == []
-    world.pod("b", PodLife.GOING)
+    world.pod("b", PodState.TERMINATING)
     assert world.look() == lost("b")
 
 
@@ -77,7 +85,7 @@ def test_a_node_that_never_had_the_pods_is_lost_as_soon_as_it_is_not_ready() -> 
 
 def test_pods_that_wait_for_a_lost_node_are_stuck() -> None:
     world = World()
-    world.pod("b", PodLife.WAITING)
+    world.pod("b", PodState.WAITING)
     world.node("b", ready=False)
     assert world.look() == lost("b", stuck=("ns/b",))
 
@@ -87,13 +95,13 @@ def test_pods_that_wait_for_a_node_that_was_replaced_meanwhile_are_stuck_too() -
     world.core.remove_node("b")
     world.placed("acd")
     world.node("d")
-    world.pod("b", PodLife.WAITING)
+    world.pod("b", PodState.WAITING)
     assert world.look() == [Verdict(workload=JOB, unhealthy=(), stuck=("ns/b",))]
 
 
 def test_what_has_succeeded_needs_no_other_node() -> None:
     world = World()
-    world.pod("b", PodLife.SUCCEEDED)
+    world.pod("b", PodState.SUCCEEDED)
     world.core.remove_node("b")
     assert world.look() == []
 
@@ -102,14 +110,14 @@ def test_a_taint_that_the_pods_do_not_tolerate_counts_once_they_are_gone() -> No
     world = World()
     world.node("b", taints=[CORDON])
     assert world.look() == []
-    world.pod("b", PodLife.GOING)
+    world.pod("b", PodState.TERMINATING)
     assert world.look() == lost("b")
 
 
 def test_a_taint_that_they_tolerate_does_not_count() -> None:
     world = World()
     world.placed("abc", tolerations=[Toleration(key=CORDON.key, operator="Exists")])
-    world.pod("b", PodLife.GOING)
+    world.pod("b", PodState.TERMINATING)
     world.node("b", taints=[CORDON])
     assert world.look() == []
 
@@ -174,7 +182,7 @@ def test_a_node_that_was_ready_again_in_time_is_forgiven() -> None:
 @pytest.mark.parametrize("change", ["TASFailedNodeReplacement", "TASReplaceNodeOnPodTermination"])
 def test_gates_that_are_off_leave_things_as_they_are(change: str) -> None:
     world = World(**{change: False})
-    world.pod("b", PodLife.GOING)
+    world.pod("b", PodState.TERMINATING)
     world.node("b", ready=False)
     assert world.look() == []
 
@@ -200,7 +208,7 @@ _STEPS = st.lists(
             st.integers(0, 4),
             st.sampled_from(_KEYS),
             st.sampled_from("abc"),
-            st.sampled_from([None, *PodLife]),
+            st.sampled_from([None, *PodState]),
         ),
     ),
     max_size=30,
@@ -215,8 +223,8 @@ def test_whatever_is_to_be_said_at_the_end_was_said_on_the_way(steps: Any) -> No
         _apply(core, step)
         _apply(anew, step)
         core.validate()
-        told |= {verdict.workload: verdict for verdict in core.look(1000.0)}
-    for verdict in anew.look(1000.0):
+        told |= {verdict.workload: verdict for verdict in core.verdicts(1000.0)}
+    for verdict in anew.verdicts(1000.0):
         assert told.get(verdict.workload) == verdict
 
 
@@ -227,8 +235,8 @@ def _apply(core: NodeFailures, step: Any) -> None:
         case ("gone", name):
             core.remove_node(name)
         case ("placed", key, hosts, unhealthy):
-            core.set_workload(key, Placed(pods=dict.fromkeys(hosts, 1), unhealthy=tuple(unhealthy)))
+            core.set_workload(key, PlacedWorkload(pods=dict.fromkeys(hosts, 1), unhealthy=tuple(unhealthy)))
         case ("over", key):
             core.set_workload(key, None)
-        case ("pod", number, key, host, life):
-            core.set_pod(f"ns/{number}", None if life is None else PodOnHost(key, host, life))
+        case ("pod", number, key, host, state):
+            core.set_pod(f"ns/{number}", None if state is None else PodOnHost(key, host, state))

@@ -82,7 +82,7 @@ class Offline:
             return None
         found = waiting(self.engine, queue)[:limit]
         for one in found:
-            told = why(self.engine, self.engine.state.objects[WorkloadKey(one["workload"])], self.now_s)
+            told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(one["workload"])], self.now_s)
             one["reason"], one["sentence"] = str(told.reason), told.message
         return found
 

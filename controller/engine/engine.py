@@ -7,11 +7,10 @@ the same events bring the same decisions.
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from controller.engine.claims.expiry import in_vain, not_tried
-from controller.engine.cluster.cluster import DriftError
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.decisions import Decision, Decisions, Pending
 from controller.engine.conditions.stories import Stories
@@ -37,7 +36,7 @@ from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import Inactive
 from controller.engine.state.clusterevents import ClusterEvents
 from controller.engine.state.enginestate import EngineState, members
-from controller.engine.state.intake import SLICE_REPLACES, WorkloadPhase, standing
+from controller.engine.state.intake import SLICE_REPLACES
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
@@ -47,6 +46,16 @@ from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, Loca
 from controller.objects.workload import Workload
 
 _Try = tuple[WorkloadKey, tuple[tuple[tuple[ResourceName, int], ...], ...]]
+
+
+_SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
+    Pod: ClusterEvents.set_pod,
+    GpuNode: ClusterEvents.set_gpu_node,
+    Topology: ClusterEvents.set_topology,
+    AdmissionCheck: ClusterEvents.set_check,
+    Namespace: ClusterEvents.set_namespace,
+}
+"""For objects that mean the same at any time."""
 
 
 class Held(NamedTuple):
@@ -71,7 +80,9 @@ class Engine:
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
-        self._nominator = Nominator(self.state.cluster, self.state.assigner, self.state.preemption, self.state.is_open)
+        self._nominator = Nominator(
+            self.state.cluster, self.state.assigner, self.state.preemption, self.state.activity.is_open
+        )
         self._outcomes = Outcomes(self.state, self.stories)
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[_Try] = set()
@@ -80,74 +91,52 @@ class Engine:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def put(self, given: KubernetesObject, now_s: float) -> bool:
-        """The object is new or has changed. False for a kind that decides nothing here."""
+    def put(self, given: KubernetesObject, now_s: float) -> None:
+        """The object is new or has changed. Kinds that decide nothing here are passed over."""
+        cluster, shares = self._cluster, self.shares
         match given:
             case Workload():
                 self._workloads.put(given, now_s)
             case ClusterQueue() | Cohort():
-                self._put_quotas(self.shares.through(given) if self.shares is not None else given, now_s)
+                self._put_quotas(shares.through(given) if shares is not None else given, now_s)
             case LocalQueue():
-                self._cluster.set_local_queue(given, now_s)
+                cluster.set_local_queue(given, now_s)
             case ResourceFlavor():
-                self._cluster.set_flavor(given)
-                self._retell(self.shares.flavor(given) if self.shares is not None else (), now_s)
+                cluster.set_flavor(given)
+                self._retell(shares.flavor(given) if shares is not None else (), now_s)
             case Node():
-                told = self._cluster.set_node(given)
-                self._retell(self.shares.node(given) if self.shares is not None else (), now_s)
-                return told or self.shares is not None
-            case Pod() | GpuNode():
-                return self._cluster.set_pod(given) if isinstance(given, Pod) else self.set_gpu_node(given)
-            case Topology():
-                self._cluster.set_topology(given)
-            case AdmissionCheck():
-                self._cluster.set_check(given)
-            case Namespace():
-                self._cluster.set_namespace(given)
+                cluster.set_node(given)
+                self._retell(shares.node(given) if shares is not None else (), now_s)
+            case Pod() | GpuNode() | Topology() | AdmissionCheck() | Namespace():
+                _SETTERS[type(given)](cluster, given)
             case LimitRange():
-                self._cluster.set_limit_range(given, now_s)
+                cluster.set_limit_range(given, now_s)
             case RuntimeClass():
-                self._cluster.set_runtime_class(given, now_s)
-            case _:
-                return False
-        return True
+                cluster.set_runtime_class(given, now_s)
 
-    def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> bool:
-        """The object is gone. False for a kind that decides nothing here."""
-        cluster = self._cluster
-        droppers: dict[type, Callable[[], None]] = {
-            Workload: lambda: self._drop_workload(WorkloadKey(f"{namespace}/{name}"), now_s),
-            ClusterQueue: lambda: cluster.remove_cluster_queue(ClusterQueueName(name), now_s),
-            LocalQueue: lambda: cluster.remove_local_queue(LocalQueueKey(f"{namespace}/{name}"), now_s),
-            Cohort: lambda: cluster.remove_cohort(CohortName(name)),
-            ResourceFlavor: lambda: cluster.remove_flavor(FlavorName(name)),
-            Topology: lambda: cluster.remove_topology(name),
-            AdmissionCheck: lambda: cluster.remove_check(name),
-            Namespace: lambda: cluster.remove_namespace(name),
-            LimitRange: lambda: cluster.remove_limit_range(namespace, name, now_s),
-            RuntimeClass: lambda: cluster.remove_runtime_class(name, now_s),
+    def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
+        """The object is gone. Kinds that decide nothing here are passed over."""
+        cluster, key = self._cluster, f"{namespace}/{name}"
+        removals: dict[type, tuple[Callable[..., None], tuple[object, ...]]] = {
+            Workload: (self._drop_workload, (WorkloadKey(key),)),
+            ClusterQueue: (cluster.remove_cluster_queue, (ClusterQueueName(name), now_s)),
+            LocalQueue: (cluster.remove_local_queue, (LocalQueueKey(key), now_s)),
+            Cohort: (cluster.remove_cohort, (CohortName(name),)),
+            ResourceFlavor: (cluster.remove_flavor, (FlavorName(name),)),
+            Topology: (cluster.remove_topology, (name,)),
+            Node: (cluster.remove_node, (name,)),
+            Pod: (cluster.remove_pod, (key,)),
+            GpuNode: (cluster.remove_gpu_node, (name,)),
+            AdmissionCheck: (cluster.remove_check, (name,)),
+            Namespace: (cluster.remove_namespace, (name,)),
+            LimitRange: (cluster.remove_limit_range, (namespace, name, now_s)),
+            RuntimeClass: (cluster.remove_runtime_class, (name, now_s)),
         }
-        told = False
-        if kind is Node:
-            told = cluster.remove_node(name)
-        elif kind is Pod:
-            told = cluster.remove_pod(f"{namespace}/{name}")
-        elif kind is GpuNode:
-            told = self.remove_gpu_node(name)
-        dropper = droppers.get(kind)
-        if dropper is not None:
-            dropper()
+        if kind in removals:
+            remove, what = removals[kind]
+            remove(*what)
         if self.shares is not None:
             self._retell(self.shares.gone(kind, name), now_s)
-        return told or dropper is not None or (kind is Node and self.shares is not None)
-
-    def set_gpu_node(self, given: GpuNode) -> bool:
-        """What a node's agent says of its GPUs. Whether that is of any account; who may run now is tried again."""
-        return self._cluster.set_gpu_node(given)
-
-    def remove_gpu_node(self, name: str) -> bool:
-        """The node's GPUs are counted only, from now on."""
-        return self._cluster.remove_gpu_node(name)
 
     def rebuild(self, objects: Iterable[KubernetesObject], now_s: float) -> list[tuple[KubernetesObject, Exception]]:
         """Forget every sum and make all of them anew from ``objects``, which are all there are, Workloads last.
@@ -162,11 +151,11 @@ class Engine:
                 self.put(one, now_s)
             except Exception as error:  # noqa: BLE001  one object must not leave the engine half built
                 refused.append((one, error))
-        self._outcomes.adopt(before.assumed, before.told, before.ended)
+        self._outcomes.adopt(before.unwritten)
         return refused
 
-    def _drop_workload(self, key: WorkloadKey, now_s: float) -> None:
-        self._workloads.remove(key, now_s)
+    def _drop_workload(self, key: WorkloadKey) -> None:
+        self._workloads.remove(key)
         self.stories.forget(key)
 
     def _put_quotas(self, given: ClusterQueue | Cohort, now_s: float) -> None:
@@ -201,7 +190,7 @@ class Engine:
             state.backfill,
             now_s,
             blocks=self._blocks,
-            ready=not state.unready,
+            ready=not state.notes.unready,
         )
         made = replaced + self._outcomes.of(cycle.run(entries), now_s)
         self._notice(entries, changed=state.changes != before or bool(replaced))
@@ -214,7 +203,7 @@ class Engine:
         """
         found = self._outcomes.failed(decision, now_s, detail)
         key = WorkloadKey(decision.key)
-        workload = self.state.objects.get(key)
+        workload = self.state.workloads.objects.get(key)
         if found and workload is not None and key not in self.state.cluster.holders:
             self._workloads.put(workload, now_s)
         return found
@@ -227,7 +216,11 @@ class Engine:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        if self.state.slices or self.state.moved or self.state.queues.busy(open_for=self.state.open_now()):
+        if (
+            self.state.notes.replaced
+            or self.state.notes.has_moved
+            or self.state.queues.busy(open_for=self.state.activity.open_now())
+        ):
             return False
         return not self._passed_over()
 
@@ -236,7 +229,7 @@ class Engine:
 
         Past usage decays by the caller's timer, see ``sample_usage``.
         """
-        times = [due_s for due_s, _ in self.state.second.values()]
+        times = [one.due_s for one in self.state.notes.passes.values()]
         times += filter(None, (self.state.queues.next_due_s(), self.state.preemption.next_due_s()))
         return min(times, default=None)
 
@@ -264,7 +257,7 @@ class Engine:
 
     def inactive(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
         """Why the ClusterQueue takes nothing in; empty while it is active."""
-        return self.state.problems(name)
+        return self.state.activity.problems(name)
 
     def explain(self, key: WorkloadKey, now_s: float) -> Pending | None:
         """A pending workload tried now, by itself and for the question alone. None for one that is not pending."""
@@ -314,24 +307,7 @@ class Engine:
 
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""
-        state = self.state
-        state.cluster.validate()
-        state.queues.validate()
-        state.preemption.validate()
-        state.claims.validate()
-        state.backfill.validate()
-        stranded = {key for held in state.stranded.values() for key in held}
-        for key, workload in state.objects.items():
-            places = [key in state.cluster.holders, state.queues.get(key) is not None, key in stranded]
-            held_back = key not in state.assumed and standing(workload, state.config) is WorkloadPhase.HELD_BACK
-            if sum(places) != (0 if held_back or key in state.ended else 1):
-                raise DriftError(f"{key} should be in one place: holding, pending, stranded are {places}")
-        waiting = {pending.key for pending in state.queues}
-        if not waiting.issuperset(claim.key for claim in state.claims):
-            raise DriftError(f"claims outlive waits: {sorted({claim.key for claim in state.claims} - waiting)[:5]}")
-        known = {*state.cluster.holders, *waiting, *stranded}
-        if not known <= state.objects.keys():
-            raise DriftError(f"kept and not known: {sorted(known - state.objects.keys())[:5]}")
+        self.state.validate()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -344,7 +320,7 @@ class Engine:
         """Outside of trials."""
         state = self.state
         if state.claims:
-            state.withdraw(not_tried(state.claims, state.queues, state.open_now()))
+            state.withdraw(not_tried(state.claims, state.queues, state.activity.open_now()))
 
     def _passed_over(self) -> bool:
         """Nothing is left to try: claims that wait in vain end. Whether that left something to try again."""
@@ -358,7 +334,7 @@ class Engine:
         return state.changes != before
 
     def _heads(self, now_s: float) -> list[Entry]:
-        heads = self.state.queues.heads(now_s, open_for=self.state.open_now())
+        heads = self.state.queues.heads(now_s, open_for=self.state.activity.open_now())
         queues = self.state.cluster.queues
         return [self._entry(head, queues[head.at.name]) for head in heads if head.at is not None]
 
@@ -368,8 +344,7 @@ class Engine:
         return Entry(pending.incoming(queue, replaces), pending=pending)
 
     def _second_passes(self, now_s: float) -> list[Entry]:
-        due = sorted(key for key, (due_s, _) in self.state.second.items() if due_s <= now_s)
-        return [self._again(self.state.cluster.holders[key]) for key in due]
+        return [self._again(self.state.cluster.holders[key]) for key in self.state.notes.passes_due(now_s)]
 
     def _again(self, holder: Holder) -> Entry:
         incoming = Incoming(

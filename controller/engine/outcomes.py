@@ -1,6 +1,6 @@
 """From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -19,7 +19,8 @@ from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import RequeueReason
 from controller.engine.quota.queuestate import Holder
 from controller.engine.state.enginestate import EngineState
-from controller.engine.state.workloadevents import SECOND_PASS_FIRST_S, SECOND_PASS_LAST_S, requests_of
+from controller.engine.state.unwritten import UnwrittenDecisions
+from controller.engine.state.workloadevents import requests_of
 
 
 class Outcomes:
@@ -39,9 +40,9 @@ class Outcomes:
             if entry.rule is Rule.PREEMPTS or record.workload in state.claims:
                 state.carry_out(state.claims.apply(decided(entry, state.cluster)))
             if entry.second_pass:
-                if entry.key in state.told:
+                if entry.key in state.unwritten.evictions:
                     # An entry that was decided on before it has preempted it.
-                    state.second.pop(entry.key, None)
+                    state.notes.drop_pass(entry.key)
                 else:
                     made.append(self._second_pass(entry, record))
             elif entry.rule is Rule.FITS:
@@ -73,9 +74,9 @@ class Outcomes:
         state.dequeue(key)
         if incoming.replaces is not None:
             state.cluster.remove_holder(incoming.replaces.key)
-            state.ended.add(incoming.replaces.key)
+            state.unwritten.end(incoming.replaces.key)
         state.cluster.add_holder(holder, charged=entry.charged)
-        state.assumed[key] = admitted
+        state.unwritten.admit(key, admitted)
         if queue.policies.usage_based_admission:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         state.touch()
@@ -86,16 +87,14 @@ class Outcomes:
         if holder is None or holder.info.workload.status.admission is None:
             raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
         if entry.rule is Rule.NOT_PLACED:
-            waited_s = state.second.get(entry.key, (0.0, SECOND_PASS_FIRST_S / 2))[1]
-            next_s = min(2 * waited_s, SECOND_PASS_LAST_S)
-            state.second[entry.key] = (record.at_s + next_s, next_s)
+            state.notes.pass_later(entry.key, record.at_s)
             return NotPlaced(holder=holder, record=record)
-        state.second.pop(entry.key, None)
+        state.notes.drop_pass(entry.key)
         if entry.rule is Rule.NODE_LOST:
             return self._lost(holder, record)
         placed = placed_holder(holder, entry.places)
         state.cluster.replace_holder(placed)
-        state.moved.append(placed)
+        state.notes.note_moved(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(
@@ -139,7 +138,7 @@ class Outcomes:
     def _tell(self, holder: Holder) -> None:
         told = msgspec.structs.replace(holder, evicted=True)
         self._state.cluster.replace_holder(told)
-        self._state.told.add(told.key)
+        self._state.unwritten.evict(told.key)
         self._state.touch()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
@@ -159,37 +158,35 @@ class Outcomes:
     def replaced_slices(self, now_s: float) -> Iterator[Decision]:
         """A slice that still holds quota beside the one that replaced it: its end was decided and not written."""
         state = self._state
-        for by, old in tuple(state.slices.items()):
-            del state.slices[by]
+        for by, old in tuple(state.notes.replaced.items()):
+            state.notes.drop_replaced(by)
             holder = state.cluster.remove_holder(old)
             if holder is not None:
-                state.ended.add(old)
+                state.unwritten.end(old)
                 state.released(holder)
                 record = DecisionRecord(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
                 yield SliceReplaced(holder=holder, by=by, record=record)
 
     # -- an engine made anew -----------------------------------------------------------------------------------------
 
-    def adopt(
-        self, assumed: Mapping[WorkloadKey, Admitted], told: Iterable[WorkloadKey], ended: Iterable[WorkloadKey]
-    ) -> None:
+    def adopt(self, unwritten: UnwrittenDecisions) -> None:
         """Decisions that are being written: they count although no object shows them yet."""
         state = self._state
-        for key in ended:
+        for key in unwritten.ended:
             if state.cluster.remove_holder(key) is not None:
-                state.ended.add(key)
-        for key in told:
+                state.unwritten.end(key)
+        for key in unwritten.evictions:
             holder = state.cluster.holders.get(key)
             if holder is not None and not holder.evicted:
-                state.told.add(key)
+                state.unwritten.evict(key)
                 state.cluster.replace_holder(msgspec.structs.replace(holder, evicted=True))
-        for key, admitted in assumed.items():
+        for key, admitted in unwritten.admissions.items():
             queue = state.cluster.queues.get(admitted.holder.cluster_queue)
             # A workload that is not pending any more has a newer object, which says what it holds now.
             if queue is None or state.dequeue(key) is None:
                 continue
             state.cluster.add_holder(admitted.holder)
-            state.assumed[key] = admitted
+            state.unwritten.admit(key, admitted)
             if queue.policies.usage_based_admission:
                 state.usage.penalise(admitted.holder.local_queue, key, requests_of(admitted.holder))
         state.touch()
@@ -205,7 +202,7 @@ class Outcomes:
                 self._state.preemption.history.taken_back(decision.by.key, decision.key)
             untold = self._untell(decision.key)
             if untold and decision.reason == reasons.NODE_FAILURES:
-                self._state.second[decision.key] = (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S)
+                self._state.notes.pass_soon(decision.key, now_s)
             return untold
         if isinstance(decision, SliceReplaced):
             return self._unend(decision)
@@ -214,24 +211,28 @@ class Outcomes:
     def _unend(self, decision: SliceReplaced) -> bool:
         """Its successor runs already: it counts again, and its end is decided anew."""
         state, key = self._state, decision.key
-        if key not in state.ended or decision.by not in state.cluster.holders:
+        if key not in state.unwritten.ended or decision.by not in state.cluster.holders:
             return False
-        state.ended.discard(key)
+        state.unwritten.drop_end(key)
         state.cluster.add_holder(decision.holder)
-        state.slices[decision.by] = key
+        state.notes.set_replaced(decision.by, key)
         state.touch()
         return True
 
     def _unadmit(self, decision: Admitted, now_s: float, detail: str) -> bool:
         state, key = self._state, decision.key
-        if state.assumed.get(key) is not decision:
+        if state.unwritten.admissions.get(key) is not decision:
             return False
-        del state.assumed[key]
+        state.unwritten.drop_admission(key)
         state.cluster.remove_holder(key)
         state.usage.pardon(decision.holder.local_queue, key)
         replaced = decision.replaces
-        if replaced is not None and replaced.key in state.objects and replaced.key not in state.cluster.holders:
-            state.ended.discard(replaced.key)
+        if (
+            replaced is not None
+            and replaced.key in state.workloads.objects
+            and replaced.key not in state.cluster.holders
+        ):
+            state.unwritten.drop_end(replaced.key)
             state.cluster.add_holder(replaced)
         self._stories.tell(msgspec.structs.replace(decision.record, at_s=now_s, rule=Rule.WRITE_FAILED, detail=detail))
         state.released(decision.holder)
@@ -240,9 +241,9 @@ class Outcomes:
     def _untell(self, key: WorkloadKey) -> bool:
         state = self._state
         holder = state.cluster.holders.get(key)
-        if key not in state.told or holder is None:
+        if key not in state.unwritten.evictions or holder is None:
             return False
-        state.told.discard(key)
+        state.unwritten.drop_eviction(key)
         state.cluster.replace_holder(msgspec.structs.replace(holder, evicted=False))
         state.touch()
         return True

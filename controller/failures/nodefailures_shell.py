@@ -131,7 +131,11 @@ class NodeFailureController:
         kept = self._ledger.get(key)
         if kept is None:
             return
-        if kept.writing or key in self._engine.state.assumed or key in self._engine.state.told:
+        if (
+            kept.writing
+            or key in self._engine.state.unwritten.admissions
+            or key in self._engine.state.unwritten.evictions
+        ):
             self._later[key] = now_s + _TOGETHER_S
             return
         before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]

@@ -149,7 +149,7 @@ class WorkloadActions:
             kept = self._ledger.get(key)
             if kept is None or kept.uid != uid:
                 raise ActionFailedError(f"workload {key} is gone")
-            if not kept.writing and key not in self._engine.state.assumed:
+            if not kept.writing and key not in self._engine.state.unwritten.admissions:
                 return kept
             await asyncio.sleep(_WAIT_S)
 

@@ -46,7 +46,7 @@ class LifecycleController:
         if kept is None:
             self._due.set(key, None)
             return
-        if kept.writing or key in self._engine.state.assumed:
+        if kept.writing or key in self._engine.state.unwritten.admissions:
             return
         queues = lifecycle.queue_policies(self._engine, kept.workload)
         step = lifecycle.step(kept.workload, queues, self._config, now_s)

@@ -94,9 +94,9 @@ class DecisionWriter:
         state = self._engine.state
         match decision:
             case Admitted(second_pass=False):
-                return state.assumed.get(decision.key) is decision
+                return state.unwritten.admissions.get(decision.key) is decision
             case Evicted():
-                return decision.key in state.told
+                return decision.key in state.unwritten.evictions
         return True
 
     def _write(self, kept: Kept, decision: Decision) -> None:

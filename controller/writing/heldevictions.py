@@ -70,7 +70,7 @@ class HeldEvictions:
         if self._held.get(by) is not held:
             return
         del self._held[by]
-        objects = self._engine.state.objects
+        objects = self._engine.state.workloads.objects
         if by not in self._again and any(one.key not in objects for one in held):
             self._again.add(by)
         else:
@@ -79,7 +79,7 @@ class HeldEvictions:
 
     def _enough(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
         """Neither is waited for once more; those who have gone are forgotten."""
-        now_s, objects = self._now(), self._engine.state.objects
+        now_s, objects = self._now(), self._engine.state.workloads.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
         self._waited.update((one.key, now_s + hold_s) for one in held)

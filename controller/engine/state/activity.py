@@ -1,6 +1,6 @@
 """Whether a ClusterQueue takes part: the reasons of its condition Active, and those of a LocalQueue's."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from controller.engine.cluster.cluster import Cluster
@@ -62,6 +62,68 @@ def _check_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
         yield Inactive("MultiKueueAdmissionCheckAppliedPerFlavor", "A MultiKueue check holds for all flavors or none")
     if remote and any(check.spec.controller_name == PROVISIONING for _, check in known):
         yield Inactive("MultiKueueWithProvisioningRequest", "A MultiKueue check stands beside one that makes nodes")
+
+
+class QueueActivity:
+    """Which ClusterQueues take part; asked in every cycle, so remembered until something that it depends on changes.
+
+    Answers hold while the cluster's objects (``Cluster.generation``) and the forest of quotas
+    (``QuotaTree.generation``) are those they were given for; both numbers only grow.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._problems: dict[ClusterQueueName, tuple[_Seen, tuple[Inactive, ...]]] = {}
+        self._open = _Answers(self._ask)
+        self._open_objects = self._open_quotas = -1
+        """The generations for which ``_open`` holds answers."""
+
+    def problems(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
+        """Why the ClusterQueue takes nothing in; empty while it is active."""
+        state = self._cluster.queues[name]
+        seen = _Seen(self._cluster.generation, state.version, state.node.quota_generation())
+        known = self._problems.get(name)
+        if known is None or known[0] != seen:
+            known = self._problems[name] = (seen, queue_problems(state, self._cluster))
+        return known[1]
+
+    def open_now(self) -> Callable[[ClusterQueueName], bool]:
+        """Whether a ClusterQueue takes anything in: to be asked about many of them before the next event."""
+        objects, quotas = self._cluster.generation, self._cluster.quota.generation
+        if objects != self._open_objects or quotas != self._open_quotas:
+            self._open.clear()
+            self._open_objects, self._open_quotas = objects, quotas
+        return self._open.__getitem__
+
+    def is_open(self, name: ClusterQueueName) -> bool:
+        """Whether the ClusterQueue takes part: takes anything in, and gives anything up."""
+        return self.open_now()(name)
+
+    def forget(self, name: ClusterQueueName) -> None:
+        self._problems.pop(name, None)
+
+    def _ask(self, name: ClusterQueueName) -> bool:
+        return not self.problems(name)
+
+
+class _Seen(NamedTuple):
+    """What a ClusterQueue's problems were found in."""
+
+    objects: int
+    queue: int
+    quotas: int
+
+
+class _Answers(dict[ClusterQueueName, bool]):
+    """Answers by name; a question that is not answered yet is asked."""
+
+    def __init__(self, ask: Callable[[ClusterQueueName], bool]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, name: ClusterQueueName) -> bool:
+        answer = self[name] = self._ask(name)
+        return answer
 
 
 def local_queue_problem(queue: LocalQueue, cluster: Cluster, *, queue_active: bool) -> Inactive | None:

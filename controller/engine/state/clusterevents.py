@@ -45,7 +45,7 @@ class ClusterEvents:
             return
         parent = known.node.parent
         self._workloads.strand(name, state.cluster.remove_cluster_queue(name))
-        state.forget_queue(name)
+        state.activity.forget(name)
         state.queues.cluster_queue_changed(name, now_s)
         state.wake_tree(parent)
 
@@ -130,30 +130,29 @@ class ClusterEvents:
 
     # -- nodes and what runs on them outside queues --------------------------------------------------------------------
 
-    def set_node(self, given: Node) -> bool:
-        """Whether it is of any account to a topology."""
-        return self._offer(self._state.cluster.placement.set_node(given))
+    def set_node(self, given: Node) -> None:
+        self._offer(self._state.cluster.placement.set_node(given))
 
-    def remove_node(self, name: str) -> bool:
-        return self._offer(self._state.cluster.placement.remove_node(name))
+    def remove_node(self, name: str) -> None:
+        self._offer(self._state.cluster.placement.remove_node(name))
 
-    def set_pod(self, given: Pod) -> bool:
-        return self._offer(self._state.cluster.placement.set_pod(given))
+    def set_pod(self, given: Pod) -> None:
+        self._offer(self._state.cluster.placement.set_pod(given))
 
-    def remove_pod(self, key: str) -> bool:
-        return self._offer(self._state.cluster.placement.remove_pod(key))
+    def remove_pod(self, key: str) -> None:
+        self._offer(self._state.cluster.placement.remove_pod(key))
 
-    def set_gpu_node(self, given: GpuNode) -> bool:
-        return self._offer(self._state.cluster.placement.set_gpu_node(given))
+    def set_gpu_node(self, given: GpuNode) -> None:
+        self._offer(self._state.cluster.placement.set_gpu_node(given))
 
-    def remove_gpu_node(self, name: str) -> bool:
-        return self._offer(self._state.cluster.placement.remove_gpu_node(name))
+    def remove_gpu_node(self, name: str) -> None:
+        """The node's GPUs are counted only, from now on."""
+        self._offer(self._state.cluster.placement.remove_gpu_node(name))
 
-    def _offer(self, flavors: frozenset[FlavorName]) -> bool:
+    def _offer(self, flavors: frozenset[FlavorName]) -> None:
         """These flavors' nodes offer something else now."""
         for flavor in sorted(flavors):
             self._wake_users(flavor)
-        return bool(flavors)
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
@@ -181,31 +180,24 @@ class ClusterEvents:
         self._state.cluster.remove_namespace(name)
 
     def set_limit_range(self, given: LimitRange, now_s: float) -> None:
-        ranges = self._state.ranges.setdefault(given.metadata.namespace, {})
-        known = ranges.get(given.metadata.name)
-        ranges[given.metadata.name] = given
-        if known is None or known.spec != given.spec:
+        if self._state.defaults.set_limit_range(given):
             self._limits_changed(given.metadata.namespace, now_s)
 
     def remove_limit_range(self, namespace: str, name: str, now_s: float) -> None:
-        if self._state.ranges.get(namespace, {}).pop(name, None) is not None:
+        if self._state.defaults.remove_limit_range(namespace, name):
             self._limits_changed(namespace, now_s)
 
     def _limits_changed(self, namespace: str, now_s: float) -> None:
-        """By name, because the first default of a resource counts."""
-        ranges = self._state.ranges.get(namespace, {})
-        self._state.cluster.set_limit_ranges(namespace, (ranges[name] for name in sorted(ranges)))
+        self._state.cluster.set_limit_ranges(namespace, self._state.defaults.limit_ranges(namespace))
         self._workloads.refill(now_s, namespace=namespace)
         self._wake_all()
 
     def set_runtime_class(self, given: RuntimeClass, now_s: float) -> None:
-        overhead = given.overhead.pod_fixed if given.overhead is not None else {}
-        if self._state.overheads.get(given.metadata.name) != overhead:
-            self._state.overheads[given.metadata.name] = overhead
+        if self._state.defaults.set_runtime_class(given):
             self._workloads.refill(now_s)
 
     def remove_runtime_class(self, name: str, now_s: float) -> None:
-        if self._state.overheads.pop(name, None) is not None:
+        if self._state.defaults.remove_runtime_class(name):
             self._workloads.refill(now_s)
 
     def _wake(self, queues: Iterable[QueueState]) -> None:

@@ -15,8 +15,6 @@ from controller.engine.state.intake import Shapes, WorkloadPhase, holder_of, loc
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 
-SECOND_PASS_FIRST_S = 1.0
-SECOND_PASS_LAST_S = 30.0
 _NO_LIMITS = LimitSummary()
 
 
@@ -30,41 +28,41 @@ class WorkloadEvents:
         state, key = self._state, WorkloadKey(workload.key)
         where = standing(workload, state.config)
         if where is WorkloadPhase.FINISHED:
-            self.remove(key, now_s)
+            self.remove(key)
             return
-        known = state.objects.get(key)
+        known = state.workloads.objects.get(key)
         unchanged = known is not None and known.spec == workload.spec
         if not unchanged:
             self._note_outside(workload)
         elif known is not None:
             # Conditions come and go; what was asked for stays in memory once.
             workload = msgspec.structs.replace(workload, spec=known.spec)
-        state.objects[key] = workload
-        if key in state.assumed:
+        state.workloads.tell(key, workload)
+        if key in state.unwritten.admissions:
             if where is WorkloadPhase.PENDING:
                 # The object as it was before the admission that is being written.
                 return
-            del state.assumed[key]
+            state.unwritten.drop_admission(key)
         if where is not WorkloadPhase.HOLDS:
-            state.ended.discard(key)
+            state.unwritten.drop_end(key)
         if where is WorkloadPhase.HOLDS:
             self._hold(key, workload, now_s)
         elif where is WorkloadPhase.PENDING:
             self._queue(key, workload, now_s)
         else:
-            self._release(key, now_s)
+            self._release(key)
             self._unqueue(key)
 
-    def remove(self, key: WorkloadKey, now_s: float) -> None:
+    def remove(self, key: WorkloadKey) -> None:
         """Finished, or gone."""
         state = self._state
-        known = state.objects.pop(key, None)
+        known = state.workloads.forget(key)
         if known is not None and state.config.extensions.no_eviction_cycles:
             self._outside(known)
             state.preemption.history.forget(key)
-        state.assumed.pop(key, None)
-        state.ended.discard(key)
-        self._release(key, now_s)
+        state.unwritten.drop_admission(key)
+        state.unwritten.drop_end(key)
+        self._release(key)
         self._unqueue(key)
 
     def refill(self, now_s: float, *, namespace: str | None = None) -> None:
@@ -72,36 +70,37 @@ class WorkloadEvents:
         self._shapes.forget()
         for pending in list(self._state.queues):
             if namespace is None or pending.info.workload.metadata.namespace == namespace:
-                self._queue(pending.key, self._state.objects[pending.key], now_s)
+                self._queue(pending.key, self._state.workloads.objects[pending.key], now_s)
 
     def adopt(self, name: ClusterQueueName, now_s: float) -> None:
         """The ClusterQueue is there now: those who hold quota in it hold it."""
-        for key, workload in self._state.stranded.pop(name, {}).items():
+        for key, workload in self._state.workloads.adopted(name):
             self._hold(key, workload, now_s)
 
     def strand(self, name: ClusterQueueName, gone: tuple[Holder, ...]) -> None:
         """The ClusterQueue went: those who held quota in it hold nothing until it is back."""
         for holder in gone:
-            self._state.stranded.setdefault(name, {})[holder.key] = self._state.objects[holder.key]
-            self._unnote(holder.key)
+            self._state.workloads.strand(name, holder.key)
+            self._state.notes.forget(holder.key)
+            self._state.unwritten.drop_eviction(holder.key)
 
     # -- holders -----------------------------------------------------------------------------------------------------
 
     def _hold(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state, cluster = self._state, self._state.cluster
-        if key in state.ended:
+        if key in state.unwritten.ended:
             return
         state.dequeue(key)
         known = cluster.holders.get(key)
         holder = _holder(workload, state, known)
-        self._unstrand(key)
-        if key in state.told and not holder.evicted:
+        state.workloads.unstrand(key)
+        if key in state.unwritten.evictions and not holder.evicted:
             holder = msgspec.structs.replace(holder, evicted=True)
         else:
-            state.told.discard(key)
+            state.unwritten.drop_eviction(key)
         if holder.cluster_queue not in cluster.queues:
-            self._release(key, now_s)
-            state.stranded.setdefault(holder.cluster_queue, {})[key] = workload
+            self._release(key)
+            state.workloads.strand(holder.cluster_queue, key)
             return
         self._replace(known, holder)
         self._note(holder, now_s)
@@ -124,52 +123,41 @@ class WorkloadEvents:
         state, key, workload = self._state, holder.key, holder.info.workload
         conditions = workload.status.conditions
         waits = holder.admitted and not is_true(conditions, reasons.PODS_READY)
-        if waits != (key in state.unready):
-            (state.unready.add if waits else state.unready.discard)(key)
+        if state.notes.set_unready(key, unready=waits):
             state.touch()
         if holder.admitted and state.usage.penalised(holder.local_queue, key):
             state.usage.settle(holder.local_queue, key, now_s)
         old = replaced_slice(workload, state.config)
         if old is not None and old in state.cluster.holders:
-            state.slices[key] = old
+            state.notes.set_replaced(key, old)
         queue = state.cluster.queues[holder.cluster_queue].object
         checks = checks_for(queue, (fr.flavor for fr in holder.usage))
         ready = checks_ready(workload, checks)
         if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
-            state.second.setdefault(key, (now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S))
+            state.notes.want_pass(key, now_s)
         else:
-            state.second.pop(key, None)
+            state.notes.drop_pass(key)
 
-    def _unnote(self, key: WorkloadKey) -> None:
+    def _release(self, key: WorkloadKey) -> None:
         state = self._state
-        state.unready.discard(key)
-        state.second.pop(key, None)
-        state.slices.pop(key, None)
-        state.told.discard(key)
-
-    def _release(self, key: WorkloadKey, now_s: float) -> None:  # noqa: ARG002  a release is an event in time
-        state = self._state
-        self._unstrand(key)
+        state.workloads.unstrand(key)
         holder = state.cluster.remove_holder(key)
-        self._unnote(key)
+        state.notes.forget(key)
+        state.unwritten.drop_eviction(key)
         if holder is not None:
             state.usage.pardon(holder.local_queue, key)
             state.released(holder, key if holder.evicted else None)
-
-    def _unstrand(self, key: WorkloadKey) -> None:
-        for name, held in tuple(self._state.stranded.items()):
-            if held.pop(key, None) is not None and not held:
-                del self._state.stranded[name]
 
     # -- pending -----------------------------------------------------------------------------------------------------
 
     def _queue(self, key: WorkloadKey, workload: Workload, now_s: float) -> None:
         state = self._state
-        self._release(key, now_s)
+        self._release(key)
         limits = state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS)
-        pending, state.objects[key] = self._shapes.pending_of(
-            key, workload, state.config, limits=limits, overheads=state.overheads
+        pending, compact = self._shapes.pending_of(
+            key, workload, state.config, limits=limits, overheads=state.defaults.overheads
         )
+        state.workloads.tell(key, compact)
         known = state.queues.get(key)
         if known is not None and _same(known, pending):
             known.info = pending.info

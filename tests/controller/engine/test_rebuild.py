@@ -82,7 +82,7 @@ def test_an_admission_that_its_object_shows_by_now_counts_once() -> None:
     it.workloads[made.key] = made.status()
     it.rebuild()
     assert made.key in it.engine.state.cluster.holders
-    assert it.engine.state.assumed == {}
+    assert it.engine.state.unwritten.admissions == {}
 
 
 def test_an_admission_into_a_queue_that_is_gone_is_let_go() -> None:
@@ -114,7 +114,7 @@ def test_a_slice_whose_end_is_being_written_holds_nothing() -> None:
     assert {type(one) for one in made} == {Admitted, SliceReplaced}
     it.rebuild()
     assert set(it.engine.state.cluster.holders) == {"ns/new"}
-    assert it.engine.state.ended == {"ns/old"}
+    assert it.engine.state.unwritten.ended == {"ns/old"}
 
 
 def test_why_somebody_waits_is_remembered() -> None:
@@ -129,10 +129,10 @@ def test_an_object_that_cannot_be_taken_in_is_named_and_keeps_no_other_out(monke
     it = busy()
     put = Engine.put
 
-    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> bool:
+    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> None:
         if given.metadata.name == "odd":
             raise ValueError("odd")
-        return put(engine, given, now_s)
+        put(engine, given, now_s)
 
     monkeypatch.setattr(Engine, "put", stumble)
     odd = decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "odd"}})

@@ -25,7 +25,7 @@ from controller.engine.quota.capacity import Capacity
 from controller.failures.gpufailures import GpuFailures
 from controller.failures.nodefailures import NodeFailures, NodeState, PodState
 from controller.placing.planresults import PlanResults
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 from tests.controller.failures import test_gpufailures, test_nodefailures
 from tests.controller.placing import test_planresults
 
@@ -109,15 +109,36 @@ def test_holders_that_the_charges_contradict_are_seen(plant: Callable[[Engine], 
 
 
 def in_two_places(engine: Engine) -> None:
-    engine.state.stranded[Q] = {FIRST: engine.state.objects[FIRST]}
+    engine.state.workloads.strand(ClusterQueueName("gone"), FIRST)
 
 
 def in_no_place(engine: Engine) -> None:
     engine.state.queues.remove(SECOND)
 
 
+def stranded_for_a_queue_that_is_there(engine: Engine) -> None:
+    engine.state.workloads.strand(Q, FIRST)
+
+
+def stranded_twice(engine: Engine) -> None:
+    for name in ("gone", "lost"):
+        engine.state.workloads.strand(ClusterQueueName(name), SECOND)
+
+
+def ended_and_holding(engine: Engine) -> None:
+    engine.state.unwritten.end(FIRST)
+
+
+def evicted_in_name_only(engine: Engine) -> None:
+    engine.state.unwritten.evict(FIRST)
+
+
+def noted_without_quota(engine: Engine) -> None:
+    engine.state.notes.want_pass(SECOND, NOW_S)
+
+
 def without_an_object(engine: Engine) -> None:
-    del engine.state.objects[SECOND]
+    engine.state.workloads.forget(SECOND)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +147,11 @@ def without_an_object(engine: Engine) -> None:
         (in_two_places, "ns/first should be in one place"),
         (in_no_place, "ns/second should be in one place"),
         (without_an_object, "kept and not known"),
+        (stranded_for_a_queue_that_is_there, "stranded for ClusterQueue"),
+        (stranded_twice, "stranded twice"),
+        (ended_and_holding, "slices that have ended hold quota"),
+        (evicted_in_name_only, "of holders that are not evicted"),
+        (noted_without_quota, "notes on workloads without quota"),
     ],
 )
 def test_workloads_that_are_lost_or_doubled_are_seen(plant: Callable[[Engine], None], said: str) -> None:

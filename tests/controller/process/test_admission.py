@@ -18,7 +18,7 @@ async def test_what_fits_is_admitted_with_one_write() -> None:
         async with scene.controller():
             scene.workload("a", 1)
             await scene.until_admitted("a")
-            await eventually(lambda: len(scene.core.engine.state.assumed) == 0)
+            await eventually(lambda: len(scene.core.engine.state.unwritten.admissions) == 0)
         assert scene.status("a")["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": "default"}
         assert [request.method for request in scene.server.written("workloads/a")] == ["PUT"]
 

@@ -32,7 +32,7 @@ async def test_after_a_drift_nothing_is_decided_on_wrong_sums() -> None:
         async with scene.controller():
             scene.workload("a", 2)
             await scene.until_admitted("a")
-            await eventually(lambda: not scene.core.engine.state.assumed)
+            await eventually(lambda: not scene.core.engine.state.unwritten.admissions)
             scene.core.engine.state.cluster.remove_holder(A)  # its room looks free now
             scene.workload("b", 2)
             check_now(scene)
@@ -52,7 +52,7 @@ async def test_people_are_told_what_had_drifted_on_the_controllers_lease() -> No
             scene.workload("a", 2)
             await scene.until_admitted("a")
             # Or the echo of the admission would bring it back.
-            await eventually(lambda: not scene.core.engine.state.assumed)
+            await eventually(lambda: not scene.core.engine.state.unwritten.admissions)
             scene.core.engine.state.cluster.remove_holder(A)
             check_now(scene)
             await eventually(lambda: any(one["reason"] == "EngineRebuilt" for one in scene.server.list_all(EVENTS)))
@@ -71,8 +71,8 @@ async def test_a_write_under_way_is_not_decided_a_second_time() -> None:
             await eventually(lambda: "cq" in core.engine.state.cluster.queues)
             scene.workload("b", 2)
             scene.workload("a", 2)
-            await eventually(lambda: bool(core.engine.state.assumed))
-            (first,) = core.engine.state.assumed
+            await eventually(lambda: bool(core.engine.state.unwritten.admissions))
+            (first,) = core.engine.state.unwritten.admissions
             core.engine.state.cluster.remove_holder(first)
             core._check_s = 0.0
             core.step()
@@ -88,13 +88,12 @@ def stumble_once(
     """The engine loses the first Workload that it is to stumble ``over``, and raises."""
     put, stumbled = Engine.put, list[WorkloadKey]()
 
-    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> bool:
-        told = put(engine, given, now_s)
+    def stumble(engine: Engine, given: KubernetesObject, now_s: float) -> None:
+        put(engine, given, now_s)
         if isinstance(given, Workload) and over(given) and not stumbled:
             stumbled.append(WorkloadKey(given.key))
             lose(engine, stumbled[0])
             raise RuntimeError("by half")
-        return told
 
     monkeypatch.setattr(Engine, "put", stumble)
 
@@ -126,7 +125,7 @@ async def test_a_state_that_our_own_write_brought_and_the_engine_took_by_half_is
             await eventually(lambda: counted(scene, "tessera_drift_total"))
             await scene.until_admitted("a")
             assert A in scene.core.engine.state.cluster.holders
-            assert not scene.core.engine.state.assumed
+            assert not scene.core.engine.state.unwritten.admissions
 
 
 async def test_what_is_unsound_even_then_is_counted_as_that(monkeypatch: pytest.MonkeyPatch) -> None:

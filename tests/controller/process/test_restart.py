@@ -147,7 +147,7 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             core = scene.core
             scene.server.hold = asyncio.Event()  # the admission stays on its way
             scene.workload("a", 2)
-            await eventually(lambda: bool(core.engine.state.assumed))
+            await eventually(lambda: bool(core.engine.state.unwritten.admissions))
             kept = core.ledger.get(A)
             assert kept is not None
             old = kept.workload
@@ -164,7 +164,7 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, **later))
             core._see(new)
             assert told == [(old.metadata.uid, True), ("another", False)]
-            assert not core.engine.state.assumed, "what was decided on the old one says nothing of the new"
+            assert not core.engine.state.unwritten.admissions, "what was decided on the old one says nothing of the new"
             assert core.engine.state.queues.get(A) is not None
             core.engine.validate()
             scene.server.hold.set()

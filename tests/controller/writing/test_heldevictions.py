@@ -298,7 +298,7 @@ def test_held_or_not_nobody_waits_in_the_end_who_could_evict(hold_s: float, data
         scene.pass_s(HOLD_S)
         scene.stop_evicted()
     running = scene.running
-    assert (len(scene.decisions.held), scene.engine.state.told) == (0, set())
+    assert (len(scene.decisions.held), scene.engine.state.unwritten.evictions) == (0, set())
     for pending in scene.engine.state.queues:
         name = _name(pending.key)
         stays = sum(sizes[one] for one in running if priorities[one] >= priorities[name])

@@ -234,7 +234,7 @@ def test_a_slice_whose_end_was_not_written_is_ended_after_a_restart() -> None:
     it.put(workload("two", "a", 1, count=5, annotations=replaces))
     it.engine.cycle(it.now_s)
     again = world(cluster_queue("a", 5))
-    admitted = it.engine.state.assumed[WorkloadKey("ns/two")].status()
+    admitted = it.engine.state.unwritten.admissions[WorkloadKey("ns/two")].status()
     again.put(it.workloads[WorkloadKey("ns/one")], admitted)
     assert not again.engine.settled(again.now_s)
     assert [type(one) for one in again.cycle().made] == [SliceReplaced]

@@ -1,0 +1,99 @@
+"""What a cycle must know of workloads with quota beside their usage: second passes, pods not ready, replaced slices."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+
+from controller.engine.cluster.cluster import DriftError
+from controller.engine.model.resources import WorkloadKey
+from controller.engine.quota.queuestate import Holder
+
+SECOND_PASS_FIRST_S: Final = 1.0
+SECOND_PASS_LAST_S: Final = 30.0
+
+
+class SecondPass(NamedTuple):
+    """``waited_s``: the wait that ends at ``due_s``; the next is twice as long."""
+
+    due_s: float
+    waited_s: float
+
+
+class HolderNotes:
+    """``WorkloadEvents`` writes what objects say, ``Outcomes`` what a cycle made of it.
+
+    ``unready``: admitted, and not all of its pods are ready. ``replaced``: holder -> the elastic slice that it
+    replaced, while that one holds quota as well. ``passes``: second passes to come. A key of these three is that of a
+    workload with quota, or of a slice whose end is decided. Holders that got new places in a second pass are kept for
+    one cycle: from the next on the room they left counts for those refused beside them.
+    """
+
+    def __init__(self) -> None:
+        self._unready: set[WorkloadKey] = set()
+        self._replaced: dict[WorkloadKey, WorkloadKey] = {}
+        self._passes: dict[WorkloadKey, SecondPass] = {}
+        self._moved: list[Holder] = []
+        self.unready: AbstractSet[WorkloadKey] = self._unready
+        self.replaced: Mapping[WorkloadKey, WorkloadKey] = self._replaced
+        self.passes: Mapping[WorkloadKey, SecondPass] = self._passes
+
+    def forget(self, key: WorkloadKey) -> None:
+        """The workload holds quota no more."""
+        self._unready.discard(key)
+        self._passes.pop(key, None)
+        self._replaced.pop(key, None)
+
+    def set_unready(self, key: WorkloadKey, *, unready: bool) -> bool:
+        """Whether that was not known."""
+        if unready == (key in self._unready):
+            return False
+        (self._unready.add if unready else self._unready.discard)(key)
+        return True
+
+    def set_replaced(self, key: WorkloadKey, old: WorkloadKey) -> None:
+        self._replaced[key] = old
+
+    def drop_replaced(self, key: WorkloadKey) -> None:
+        self._replaced.pop(key, None)
+
+    # -- second passes -----------------------------------------------------------------------------------------------
+
+    def want_pass(self, key: WorkloadKey, now_s: float) -> None:
+        """Unless one is to come already."""
+        if key not in self._passes:
+            self.pass_soon(key, now_s)
+
+    def pass_soon(self, key: WorkloadKey, now_s: float) -> None:
+        self._passes[key] = SecondPass(now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S)
+
+    def pass_later(self, key: WorkloadKey, now_s: float) -> None:
+        """It found no place: twice the wait, up to ``SECOND_PASS_LAST_S``."""
+        known = self._passes.get(key)
+        waited_s = SECOND_PASS_FIRST_S / 2 if known is None else known.waited_s
+        wait_s = min(2 * waited_s, SECOND_PASS_LAST_S)
+        self._passes[key] = SecondPass(now_s + wait_s, wait_s)
+
+    def drop_pass(self, key: WorkloadKey) -> None:
+        self._passes.pop(key, None)
+
+    def passes_due(self, now_s: float) -> list[WorkloadKey]:
+        """By key."""
+        return sorted(key for key, one in self._passes.items() if one.due_s <= now_s) if self._passes else []
+
+    @property
+    def has_moved(self) -> bool:
+        return bool(self._moved)
+
+    def note_moved(self, holder: Holder) -> None:
+        self._moved.append(holder)
+
+    def take_moved(self) -> list[Holder]:
+        moved = self._moved
+        if moved:
+            self._moved = []
+        return moved
+
+    def validate(self, holders: Mapping[WorkloadKey, Holder], ended: AbstractSet[WorkloadKey]) -> None:
+        strange = {*self._unready, *self._replaced, *self._passes} - holders.keys() - ended
+        if strange:
+            raise DriftError(f"notes on workloads without quota: {sorted(strange)[:5]}")

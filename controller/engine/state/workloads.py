@@ -1,0 +1,53 @@
+"""Every workload that is not finished, as its object was told last."""
+
+from collections.abc import Mapping
+
+from controller.engine.cluster.cluster import DriftError
+from controller.engine.model.resources import ClusterQueueName, WorkloadKey
+from controller.objects.workload import Workload
+
+
+class KnownWorkloads:
+    """``WorkloadEvents`` alone writes.
+
+    ``objects``: by key. ``stranded``: those of them that were admitted by a ClusterQueue that is not there, by that
+    queue, in the order they were told. A stranded workload has an object, is under one queue, and neither holds quota
+    nor waits. No queue is kept without workloads.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[WorkloadKey, Workload] = {}
+        self._stranded: dict[ClusterQueueName, dict[WorkloadKey, None]] = {}
+        self.objects: Mapping[WorkloadKey, Workload] = self._objects
+        self.stranded: Mapping[ClusterQueueName, Mapping[WorkloadKey, None]] = self._stranded
+
+    def tell(self, key: WorkloadKey, workload: Workload) -> None:
+        self._objects[key] = workload
+
+    def forget(self, key: WorkloadKey) -> Workload | None:
+        return self._objects.pop(key, None)
+
+    def strand(self, name: ClusterQueueName, key: WorkloadKey) -> None:
+        self._stranded.setdefault(name, {})[key] = None
+
+    def unstrand(self, key: WorkloadKey) -> None:
+        if not self._stranded:
+            return
+        for name, keys in tuple(self._stranded.items()):
+            if key in keys:
+                del keys[key]
+                if not keys:
+                    del self._stranded[name]
+
+    def adopted(self, name: ClusterQueueName) -> list[tuple[WorkloadKey, Workload]]:
+        """The ClusterQueue is there: those that were stranded for it, which are so no more."""
+        return [(key, self._objects[key]) for key in self._stranded.pop(name, ())]
+
+    def validate(self, queues: Mapping[ClusterQueueName, object]) -> None:
+        """``queues``: those that the cluster has."""
+        for name, keys in self._stranded.items():
+            if name in queues or not keys:
+                raise DriftError(f"{sorted(keys)} are stranded for ClusterQueue {name}, which is there or has none")
+        every = [key for keys in self._stranded.values() for key in keys]
+        if len(every) != len(set(every)):
+            raise DriftError(f"stranded twice: {sorted(key for key in set(every) if every.count(key) > 1)}")

@@ -45,6 +45,7 @@ from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
 from inventory.devices import Node
 from inventory.ids import DeviceId, GpuUuid
+from kube.metrics import KeptText
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class Agent:
             problem=outlet.problem,
             passed=self._sampled,
         )
+        self.metrics.registry.register(KeptText(self.sampler.exposition))
         self.manager = PluginManager(
             settings.device_plugins_dir,
             settings.registration_socket,
@@ -139,7 +141,14 @@ class Agent:
             daemons_ended=self.mps.ended,
         )
         self.endpoints = Endpoints(
-            Answers(self.exposition, self.report, lambda: None, self._unready, self.monitor.release, self._release_gpu)
+            Answers(
+                self.metrics.exposition,
+                self.report,
+                lambda: None,
+                self._unready,
+                self.monitor.release,
+                self._release_gpu,
+            )
         )
         self._scores = LinkScores(lambda: self.picture.links, clock)
         for follower in (self.pods, self.watch, self.mig.evictor):
@@ -356,10 +365,6 @@ class Agent:
         """Probation and the like end at a moment, not at an event."""
         deadline_s = self.picture.health.next_deadline_s()
         self._alarm.set(None if deadline_s is None else deadline_s - self._clock())
-
-    def exposition(self) -> bytes:
-        """What Prometheus gets: the agent's own figures, then the GPUs'. NVML is not asked."""
-        return self.metrics.exposition() + self.sampler.exposition()
 
     def report(self) -> NodeReport:
         """For a person on the node (``tessera node``)."""

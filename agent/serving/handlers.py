@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from agent.serving.endpoints import Answers
+from kube.metrics import TEXT_TYPE
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LONGEST_RELEASE_S = 600.0
 
 
@@ -54,7 +54,7 @@ class Handlers:
         return _verdict(self._answers.ready())
 
     async def _exposition(self, request: web.Request) -> web.Response:  # noqa: ARG002
-        return web.Response(body=self._answers.exposition(), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=self._answers.exposition(), headers={"Content-Type": TEXT_TYPE})
 
     async def _node(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response(body=msgspec.json.encode(self._answers.report()), content_type="application/json")

@@ -5,12 +5,14 @@ Every label's values are bounded by the node's hardware and configuration; nothi
 
 from collections.abc import Callable, Iterable
 
+from prometheus_client import Counter, Gauge, Histogram, ProcessCollector
+
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
-from agent.serving.instruments import Counter, Gauge, Histogram, Panel, process_text
 from agent.telemetry.exposition import Family, Writer, labels
 from inventory import __version__
 from inventory.ids import ResourceName
+from kube.metrics import KeptText, Registry
 
 HEALTH = Family("tessera_gpu_device_health", "gauge", "1 for the state that the device is in.")
 MOST_XIDS = 64
@@ -24,84 +26,85 @@ class AgentMetrics:
     """One registry of its own, so that tests and several agents in one process do not meet. Is a plugin Observer."""
 
     def __init__(self) -> None:
-        info = Gauge("tessera_agent_info", "Version of the agent.", ["version"])
-        info.set(__version__, to=1)
+        self.registry = registry = Registry()
+        ProcessCollector(registry=registry)
+        info = Gauge("tessera_agent_info", "Version of the agent.", ["version"], registry=registry)
+        info.labels(__version__).set(1)
         self._registrations = Counter(
             "tessera_agent_registrations_total",
             "Registrations with the kubelet.",
             ["resource", "result"],
+            registry=registry,
         )
         self._streams = Gauge(
             "tessera_agent_list_and_watch_streams",
             "Open ListAndWatch streams.",
             ["resource"],
+            registry=registry,
         )
         self._calls = Counter(
             "tessera_agent_calls_total",
             "Allocate and GetPreferredAllocation calls answered.",
             ["resource", "method", "result"],
+            registry=registry,
         )
         self._latency = Histogram(
             "tessera_agent_call_duration_seconds",
             "Time from request to answer.",
             ["method"],
-            LATENCY_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
         )
         self._devices = Gauge(
             "tessera_agent_devices",
             "Devices by resource: in the inventory, advertised as Healthy, and allocatable in the kubelet's own view. "
             "They differ for long only when something is wrong.",
             ["resource", "view"],
+            registry=registry,
         )
         self._transitions = Counter(
             "tessera_agent_health_transitions_total",
             "Changes of a device's health state.",
             ["from_state", "to_state", "reason"],
+            registry=registry,
         )
         self._xids = Counter(
             "tessera_gpu_xid_errors_total",
             "XID events since the agent started.",
             ["UUID", "xid"],
+            registry=registry,
         )
         self._sampled = Counter(
             "tessera_agent_gpu_samples_total",
             "Looks at a GPU for its figures.",
             ["result"],
+            registry=registry,
         )
         self._sample_time = Gauge(
             "tessera_agent_sample_duration_seconds",
             "How long the last pass over the GPUs took.",
+            registry=registry,
         )
         self._mps_ready = Gauge(
             "tessera_agent_mps_daemon_ready",
             "1 while the device's MPS daemon takes clients.",
             ["device"],
+            registry=registry,
         )
         self._mps_restarts = Gauge(
             "tessera_agent_mps_daemon_restarts",
             "How often it was lost or did not start.",
             ["device"],
+            registry=registry,
         )
-        self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.")
-        self._reloads = Counter("tessera_agent_config_reloads_total", "Reloads of the config.", ["result"])
-        self.panel = Panel(
-            (
-                info,
-                self._registrations,
-                self._streams,
-                self._calls,
-                self._latency,
-                self._devices,
-                self._transitions,
-                self._xids,
-                self._sampled,
-                self._sample_time,
-                self._mps_ready,
-                self._mps_restarts,
-                self._driver,
-                self._reloads,
-            )
+        self._driver = Gauge("tessera_agent_driver_up", "1 while an NVML session is open.", registry=registry)
+        self._reloads = Counter(
+            "tessera_agent_config_reloads_total",
+            "Reloads of the config.",
+            ["result"],
+            registry=registry,
         )
+        registry.register(KeptText(lambda: self._health))
         self._shown: dict[ResourceName, set[str]] = {}
         self._mps: set[str] = set()
         self._states: dict[str, HealthState] = {}
@@ -112,17 +115,17 @@ class AgentMetrics:
     # The plugin room's Observer.
 
     def registered(self, resource: ResourceName, error: str | None) -> None:
-        self._registrations.add(resource, _result(error))
+        self._registrations.labels(resource, _result(error)).inc()
 
     def stream_opened(self, resource: ResourceName) -> None:
-        self._streams.add(resource)
+        self._streams.labels(resource).inc()
 
     def stream_closed(self, resource: ResourceName) -> None:
-        self._streams.add(resource, by=-1)
+        self._streams.labels(resource).dec()
 
     def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
-        self._calls.add(resource, method, _result(error))
-        self._latency.observe(method, value=duration_s)
+        self._calls.labels(resource, method, _result(error)).inc()
+        self._latency.labels(method).observe(duration_s)
 
     # The daemon's own.
 
@@ -131,7 +134,7 @@ class AgentMetrics:
         shown: dict[ResourceName, set[str]] = {}
         for resource, views in counts:
             for view, number in views.items():
-                self._devices.set(resource, view, to=number)
+                self._devices.labels(resource, view).set(number)
                 shown.setdefault(resource, set()).add(view)
         for resource, gone in self._shown.items():
             for view in gone - shown.get(resource, set()):
@@ -142,7 +145,7 @@ class AgentMetrics:
         if len(self._reasons) < MOST_REASONS:
             self._reasons.add(change.reason)
         reason = change.reason if change.reason in self._reasons else "other"
-        self._transitions.add(change.old.value, change.new.value, reason)
+        self._transitions.labels(change.old.value, change.new.value, reason).inc()
 
     def states(self, states: dict[str, HealthState]) -> None:
         """The state of every device, by UUID; devices that are gone lose their series.
@@ -163,35 +166,35 @@ class AgentMetrics:
         seen = self._xids_seen.setdefault(uuid, set())
         if len(seen) < MOST_XIDS:
             seen.add(xid)
-        self._xids.add(uuid, str(xid) if xid in seen else "other")
+        self._xids.labels(uuid, str(xid) if xid in seen else "other").inc()
 
     def sampled(self, read: int, failed: int, duration_s: float) -> None:
         """A pass over the GPUs."""
-        self._sampled.add("ok", by=read)
-        self._sampled.add("error", by=failed)
-        self._sample_time.set(to=duration_s)
+        self._sampled.labels("ok").inc(read)
+        self._sampled.labels("error").inc(failed)
+        self._sample_time.set(duration_s)
 
     def mps(self, daemons: Iterable[DaemonState]) -> None:
         """The MPS daemons as they are; those that are gone lose their series."""
         shown = set()
         for one in daemons:
             shown.add(one.device)
-            self._mps_ready.set(one.device, to=one.phase is Phase.READY)
-            self._mps_restarts.set(one.device, to=one.restarts)
+            self._mps_ready.labels(one.device).set(one.phase is Phase.READY)
+            self._mps_restarts.labels(one.device).set(one.restarts)
         for device in self._mps - shown:
             self._mps_ready.remove(device)
             self._mps_restarts.remove(device)
         self._mps = shown
 
     def driver_up(self, *, up: bool) -> None:
-        self._driver.set(to=up)
+        self._driver.set(up)
 
     def reloaded(self, error: str | None) -> None:
-        self._reloads.add(_result(error))
+        self._reloads.labels(_result(error)).inc()
 
     def exposition(self) -> bytes:
-        """The text format, version 0.0.4."""
-        return process_text() + self.panel.text() + self._health
+        """What Prometheus gets, as text (version 0.0.4): the agent's own figures, then the GPUs'. NVML is not asked."""
+        return self.registry.exposition()
 
 
 class CallObserver:

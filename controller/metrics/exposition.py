@@ -5,7 +5,12 @@ import platform
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from controller.config.settings import ControllerConfig
 from controller.engine.conditions.reasons import FINISHED
@@ -18,8 +23,8 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
-from controller.metrics.book import Book, Labels, gauges
-from controller.metrics.table import READ
+from controller.metrics.book import Book, Labels
+from controller.metrics.table import READ, ROLE
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
@@ -39,6 +44,38 @@ class Acting:
     events_dropped: int
 
 
+class Exposition(Collector):
+    """The counted and, from ``read``, the values of gauges, each with the role of this replica.
+
+    ``text`` may be called on another thread: ``read`` is not written any more, and the library's metrics have locks.
+    """
+
+    def __init__(self, counted: CollectorRegistry, read: Gauges, role: str) -> None:
+        self._counted = counted
+        self._read = read
+        self._role = role
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in chain(self._counted.collect(), _families(self._read)):
+            for sample in metric.samples:
+                sample.labels[ROLE] = self._role  # a dict of this collection's own
+            yield metric
+
+    def text(self) -> bytes:
+        """In Prometheus' text format, version 0.0.4."""
+        return generate_latest(self)
+
+
+def _families(read: Gauges) -> Iterable[Metric]:
+    """A family without values is left out."""
+    for family in READ:
+        if values := read[family.name]:
+            metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+            for labels, value in values.items():
+                metric.add_metric(labels, value)
+            yield metric
+
+
 def exposition(
     book: Book,
     config: ControllerConfig,
@@ -48,9 +85,10 @@ def exposition(
     *,
     role: str,
     version: str,
-) -> str:
-    """The text of /metrics. ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
+) -> Exposition:
+    """Read off the engine, on the loop; the text is for another thread.
 
+    ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
     ``skips``: preemptions put off in the last cycle, by ClusterQueue.
     """
     found: Gauges = {family.name: {} for family in READ}
@@ -71,8 +109,7 @@ def exposition(
         _finished(found, engine, finished, config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
-    lines = [*book.lines(role), *gauges(READ, found, role)]
-    return "\n".join(lines) + "\n"
+    return Exposition(book.registry, found, role)
 
 
 def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:

@@ -16,11 +16,11 @@ from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
 from controller.jobshell.watched import job_kinds, read_job
 from controller.metrics.book import Book
-from controller.metrics.exposition import Acting, exposition
+from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
-from controller.process.server import Listeners, text, verdict
+from controller.process.server import Listeners, exposed, verdict
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
@@ -166,7 +166,7 @@ class Process:
     def _listen(self) -> None:
         metrics = self._flags.metrics[0] if self._flags.metrics is not None else self._config.metrics.address
         health = self._config.health
-        self.listeners.add(metrics, "/metrics", text(self.exposition))
+        self.listeners.add(metrics, "/metrics", exposed(self.exposition))
         explanations = Explanations(lambda: self.core, lambda: self.leader, self._clock.wall)
         for path, handler in explanations.routes().items():
             self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
@@ -204,8 +204,8 @@ class Process:
             return "standalone"
         return "leader" if self._leadership is not None and self._leadership.leading else "follower"
 
-    def exposition(self) -> str:
-        """The text of /metrics."""
+    def exposition(self) -> Exposition:
+        """What /metrics shows now."""
         running, acting = self._running, None
         if running is not None:
             workloads = (kept.workload for kept in running.core.ledger.values())

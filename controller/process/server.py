@@ -1,5 +1,6 @@
 """The controller's listeners: metrics, probes, and explanations as JSON. Read-only, and without anything secret."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Self
 
@@ -7,8 +8,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from controller.config.settings import Address
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from controller.metrics.exposition import Exposition
+from kube.metrics import TEXT_TYPE
 
 
 class Listener:
@@ -45,9 +46,12 @@ def verdict(problem: Callable[[], str | None]) -> Handler:
     return answer
 
 
-def text(make: Callable[[], str]) -> Handler:
+def exposed(make: Callable[[], Exposition]) -> Handler:
+    """The page of /metrics: read on the loop, written on a thread. A thousand queues have 100,000 series."""
+
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=make().encode(), headers={"Content-Type": METRICS_TYPE})
+        body = await asyncio.to_thread(make().text)
+        return web.Response(body=body, headers={"Content-Type": TEXT_TYPE})
 
     return answer
 

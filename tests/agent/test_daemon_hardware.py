@@ -34,7 +34,7 @@ def lines(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRec
 
 
 def metric(lab: Lab, name: str) -> float:
-    value = lab.agent.metrics.panel.value(name)
+    value = lab.agent.metrics.registry.get_sample_value(name)
     assert value is not None
     return value
 

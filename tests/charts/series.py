@@ -25,7 +25,7 @@ def rules() -> list[dict[str, Any]]:
 @cache
 def known(*, usual: bool = False) -> frozenset[str]:
     """``usual``: of DCGM's fields only those that are exported without a collectors file."""
-    agents = {one.family.name for one in AgentMetrics().panel.instruments}
+    agents = {f"{one.name}_total" if one.type == "counter" else one.name for one in AgentMetrics().registry.collect()}
     families = {family.name for family in (*OWN, HEALTH)} | {family.name for family in (*COUNTED, *READ)}
     records = {one["record"] for one in rules() if "record" in one}
     fields = {field.name for field in FIELDS if field.usual or not usual}

@@ -23,7 +23,7 @@ PACKAGES = "inventory <- deviceplugin <- agent <- cli"
 INVENTORY = "inventory is pure data: it knows no other room and does no I/O"
 KUBE = "kube does not know what a GPU is"
 SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
-SMALL = "the agent's processes stay small: no client library, no CLI library"
+SMALL = "the agent's processes stay small: no API client library, no CLI library"
 MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
 AGENT_ROOMS = "inside the agent: what is decided and read below, what is served and published above"
 NVML = "NVML's functions are called in agent.hardware, and in telemetry's readers, which run on a GPU's own thread"
@@ -39,6 +39,7 @@ REFUSED = [
     (KUBE, "kube.client", "inventory.devices"),
     (SIMULATOR, "simulator.fleet", "agent.picture"),
     (SMALL, "agent.main", "rich"),
+    (SMALL, "agent.main", "kubernetes"),
     (MEMORY, "deviceplugin.answer", "pynvml"),
     (AGENT_ROOMS, "agent.hardware.query", "agent.kubelet.plans"),
     (AGENT_ROOMS, "agent.mig.node", "agent.mps.node"),
@@ -67,7 +68,7 @@ REFUSED = [
     (ENGINE_ROOMS, "controller.engine.state.intake", "controller.engine.outcomes"),
     (YAMLFILE, "yamlfile.tree", "cli.main"),
 ]
-EXTERNAL = {"asyncio", "pynvml", "rich", "time"}
+EXTERNAL = {"asyncio", "kubernetes", "pynvml", "rich", "time"}
 
 
 @cache

@@ -32,4 +32,4 @@ def test_a_change_of_health_is_logged_counted_and_passed_on(caplog: pytest.LogCa
     assert outlet.transitions == changes
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     labels = {"from_state": good.value, "to_state": bad.value, "reason": "Xid"}
-    assert metrics.panel.value("tessera_agent_health_transitions_total", labels) == 1
+    assert metrics.registry.get_sample_value("tessera_agent_health_transitions_total", labels) == 1

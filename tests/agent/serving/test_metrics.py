@@ -66,7 +66,7 @@ def series(metrics: AgentMetrics, name: str) -> dict[tuple[tuple[str, str], ...]
 
 
 def value(metrics: AgentMetrics, name: str, **labels: str) -> float | None:
-    return metrics.panel.value(name, labels)
+    return metrics.registry.get_sample_value(name, labels)
 
 
 def test_the_page_and_the_code_name_the_same_metrics_with_the_same_labels() -> None:

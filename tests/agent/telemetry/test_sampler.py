@@ -40,7 +40,7 @@ def shown(lab: Lab, name: str, *labels: str) -> dict[tuple[str, ...], float]:
     """What a scrape shows now, by these labels' values."""
     return {
         tuple(sample.labels.get(label, "") for label in labels): sample.value
-        for family in text_string_to_metric_families(lab.agent.exposition().decode())
+        for family in text_string_to_metric_families(lab.agent.metrics.exposition().decode())
         for sample in family.samples
         if sample.name == name
     }

@@ -23,6 +23,7 @@ from kube.testing import eventually
 from kube.testing.clocks import VirtualClock
 from kube.writing.writes import Abandoned, Outcome, Refused, Write
 from tests.controller.failures.test_nodefailures_shell import JOBS
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import CONFIG, Stage, config, stage
 from tests.controller.process.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
 
@@ -212,10 +213,10 @@ async def test_a_pod_that_got_others_than_planned_is_told_of_once_and_counted() 
         scene.server.merge(GPU_NODES, "n1", {"status": status})
         await eventually(lambda: said(scene, "GpuPlanDrift") == ["Planned GPU-n1-1, got GPU-n1-0 on node n1"])
         assert scene.process is not None
-        counted = [line for line in scene.process.exposition().splitlines() if "device_plans_total{" in line]
+        counted = [line for line in page(scene.process).splitlines() if "device_plans_total{" in line]
         assert len(counted) == 1, counted
         assert 'result="drifted"' in counted[0]
-        assert counted[0].endswith(" 1")
+        assert counted[0].endswith(" 1.0")
 
 
 async def test_percents_that_drifted_are_told_in_few_words() -> None:

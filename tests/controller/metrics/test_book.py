@@ -4,12 +4,22 @@ import math
 import re
 from pathlib import Path
 
+import pytest
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.metrics.book import Book, gauges
+from controller.config.load import default
+from controller.metrics.book import Book
+from controller.metrics.exposition import Exposition, exposition
 from controller.metrics.table import COUNTED, FAMILIES, READ, Type
+from tests.controller.metrics.told import value
 
 PAGE = Path(__file__).parents[3] / "docs" / "controller-metrics.md"
+
+
+def read(book: Book) -> dict[str, Metric]:
+    text = exposition(book, default(), None, None, {}, role="leader", version="1").text().decode()
+    return {one.name: one for one in text_string_to_metric_families(text)}
 
 
 def test_the_page_lists_every_series_with_its_labels_and_no_other() -> None:
@@ -31,10 +41,9 @@ def test_what_was_counted_is_read_by_prometheus_parser() -> None:
     book.count("kueue_admitted_workloads_total", "cq", 'a "quoted"\nclass', by=2)
     book.observe("kueue_admission_wait_time_seconds", "cq", "", value=3.0)
     book.observe("kueue_admission_wait_time_seconds", "cq", "", value=1e9)
-    text = "\n".join(book.lines("leader")) + "\n"
-    found = {one.name: one for one in text_string_to_metric_families(text)}
-    (admitted,) = [one for one in found["kueue_admitted_workloads"].samples if one.name.endswith("_total")]
-    assert admitted.value == 2
+    found = read(book)
+    (admitted,) = found["kueue_admitted_workloads"].samples
+    assert (admitted.name, admitted.value) == ("kueue_admitted_workloads_total", 2)
     assert admitted.labels == {
         "cluster_queue": "cq",
         "priority_class": 'a "quoted"\nclass',
@@ -45,22 +54,46 @@ def test_what_was_counted_is_read_by_prometheus_parser() -> None:
         for one in found["kueue_admission_wait_time_seconds"].samples
     }
     assert waits["bucket", "2.5"] == 0
-    assert waits["bucket", "5"] == 1
+    assert waits["bucket", "5.0"] == 1
     assert waits["bucket", "+Inf"] == 2
     assert waits["count", None] == 2
-    assert len(found) == len(COUNTED)
+    assert waits["sum", None] == 1e9 + 3
+
+
+def test_the_page_has_every_family_with_its_help_and_no_series_of_when_it_was_made() -> None:
+    found = read(Book())
+    for family in COUNTED:
+        shown = found[family.name.removesuffix("_total")]
+        assert (shown.type, shown.documentation) == (family.type.value, family.help)
+    assert found.keys() == {one.name.removesuffix("_total") for one in COUNTED} | {
+        "kueue_build_info",
+        "tessera_leading",
+    }
+
+
+def test_what_was_observed_for_many_counts_as_often() -> None:
+    book = Book()
+    book.observe("tessera_decision_seconds", value=0.002, times=3)
+    assert value(book, "tessera_decision_seconds") == 3
+    assert book.registry.get_sample_value("tessera_decision_seconds_sum") == pytest.approx(0.006)
 
 
 def test_gauges_without_samples_are_left_out_and_infinity_has_its_name() -> None:
-    lines = list(gauges(READ, {"kueue_cluster_queue_borrowing_limit": {("", "cq", "f", "cpu"): math.inf}}, "leader"))
+    read: dict[str, dict[tuple[str, ...], float]] = {one.name: {} for one in READ}
+    read["kueue_cluster_queue_borrowing_limit"]["", "cq", "f", "cpu"] = math.inf
+    lines = Exposition(CollectorRegistry(), read, "leader").text().decode().splitlines()
     assert len(lines) == 3
     assert lines[2].endswith("} +Inf")
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_what_is_gone_is_forgotten_and_begins_at_0_when_it_comes_again() -> None:
     book = Book()
-    book.count("kueue_admitted_workloads_total", "cq", "")
-    book.count("kueue_admitted_workloads_total", "other", "")
+    for name in ("cq", "other"):
+        book.count("kueue_admitted_workloads_total", name, "")
+        book.observe("kueue_admission_wait_time_seconds", name, "", value=1.0)
     book.forget(cluster_queue="cq")
-    assert book.value("kueue_admitted_workloads_total", "cq", "") == 0
-    assert book.value("kueue_admitted_workloads_total", "other", "") == 1
+    for name in ("kueue_admitted_workloads_total", "kueue_admission_wait_time_seconds"):
+        assert value(book, name, "cq", "") == 0
+        assert value(book, name, "other", "") == 1
+    book.count("kueue_admitted_workloads_total", "cq", "")
+    assert value(book, "kueue_admitted_workloads_total", "cq", "") == 1

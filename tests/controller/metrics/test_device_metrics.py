@@ -32,11 +32,11 @@ def test_the_page_shows_what_of_the_free_gpus_can_be_used() -> None:
     world = world_of([gpu_node("a", 4, pairs), gpu_node("b", 2, full)])
     world.settle()
     acting = Acting(world.engine, (), writes_pending=0, events_dropped=0)
-    text = exposition(Book(), default(), None, acting, {}, role="leader", version="1")
+    text = exposition(Book(), default(), None, acting, {}, role="leader", version="1").text().decode()
     lines = [line for line in text.splitlines() if line.startswith("tessera_")]
     largest = {line for line in lines if line.startswith("tessera_largest_placeable_gang{")}
-    assert {line.rpartition(" ")[2] for line in largest if 'level="dc/rack"' in line} == {"6"}
-    assert {line.rpartition(" ")[2] for line in largest if 'level="kubernetes.io/hostname"' in line} == {"4"}
+    assert {line.rpartition(" ")[2] for line in largest if 'level="dc/rack"' in line} == {"6.0"}
+    assert {line.rpartition(" ")[2] for line in largest if 'level="kubernetes.io/hostname"' in line} == {"4.0"}
     (ratio,) = [line for line in lines if line.startswith("tessera_gpu_fragmentation_ratio{")]
     assert 0 < float(ratio.rpartition(" ")[2]) < 1
 

@@ -13,8 +13,9 @@ KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 def page(world: World, *over: Workload, config: str = "") -> set[str]:
     acting = Acting(world.engine, over, writes_pending=0, events_dropped=0)
-    text = exposition(Book(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
-    return {line.replace(',replica_role="leader"', "") for line in text.splitlines() if not line.startswith("#")}
+    shown = exposition(Book(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
+    lines = {line for line in shown.text().decode().splitlines() if not line.startswith("#")}
+    return {line.replace(',replica_role="leader"', "").removesuffix(".0") for line in lines}
 
 
 def crowded() -> World:
@@ -44,11 +45,11 @@ def test_a_local_queue_says_what_its_workloads_hold_and_why_others_wait() -> Non
     lines = page(crowded())
     of = 'name="cq",namespace="ns"'
     assert {
-        f'kueue_local_queue_status{{{of},active="True"}} 1',
-        f'kueue_local_queue_status{{{of},active="False"}} 0',
+        f'kueue_local_queue_status{{active="True",{of}}} 1',
+        f'kueue_local_queue_status{{active="False",{of}}} 0',
         f"kueue_local_queue_reserving_active_workloads{{{of}}} 1",
-        f'kueue_local_queue_resource_reservation{{{of},flavor="default",resource="gpu"}} 3',
-        f'kueue_local_queue_resource_usage{{{of},flavor="default",resource="gpu"}} 3',
+        f'kueue_local_queue_resource_reservation{{flavor="default",{of},resource="gpu"}} 3',
+        f'kueue_local_queue_resource_usage{{flavor="default",{of},resource="gpu"}} 3',
         f'kueue_local_queue_unadmitted_workloads{{{of},reason="ExceedsMaxQuota",underlying_cause="no_fit"}} 1',
     } <= lines
 
@@ -65,7 +66,7 @@ def test_what_is_not_asked_for_is_left_out() -> None:
     world = crowded()
     assert not [line for line in page(world) if "resource_pending" in line or "nominal_quota" in line]
     wanted = page(world, config="metrics: {enableClusterQueueResources: true}\n")
-    assert 'kueue_cluster_queue_resource_pending{cohort="all",cluster_queue="cq",resource="gpu"} 12' in wanted
+    assert 'kueue_cluster_queue_resource_pending{cluster_queue="cq",cohort="all",resource="gpu"} 12' in wanted
     off = page(world, config="featureGates: {LocalQueueMetrics: false, MetricsForCohorts: false}\n")
     assert not [line for line in off if "local_queue" in line]
     assert [line for line in page(world) if line.startswith("kueue_cohort_")]

@@ -6,6 +6,7 @@ import pytest
 
 from controller.watching.kinds import FLAVORS, JOBS, NODES, PODS, TOPOLOGIES, WORKLOADS
 from kube.testing import eventually
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import CONFIG, Stage, config, stage, stamp
 from tests.controller.process.test_jobs import workload_of
 
@@ -13,7 +14,7 @@ HOST = "kubernetes.io/hostname"
 GATE = {"name": "kueue.x-k8s.io/topology"}
 OTHER = {"name": "example.com/other"}
 INDEX = "batch.kubernetes.io/job-completion-index"
-DONE = 'tessera_topology_ungated_pods_total{result="%s",'
+DONE = 'tessera_topology_ungated_pods_total{replica_role="standalone",result="%s"'
 
 
 def hosts(scene: Stage, *names: str, cpus: int = 2) -> None:
@@ -106,10 +107,10 @@ async def test_the_pods_of_an_indexed_job_go_to_their_nodes_by_rank_and_the_othe
             spec = read(scene, PODS, "z")["spec"]
             assert spec["schedulingGates"] == [OTHER]
             assert spec["nodeSelector"]["pool"] == "gpu"
-            await eventually(lambda: DONE % "written" in process.exposition())
-            of = 'cluster_queue="cq",name="kueue.x-k8s.io/topology",is_group="false",replica_role="standalone"'
+            await eventually(lambda: DONE % "written" in page(process))
+            of = 'cluster_queue="cq",is_group="false",name="kueue.x-k8s.io/topology",replica_role="standalone"'
             gone = f"kueue_pod_scheduling_gate_removal_seconds_count{{{of}}} 4"
-            await eventually(lambda: gone in process.exposition())
+            await eventually(lambda: gone in page(process))
 
 
 async def test_a_place_is_given_once_and_again_when_its_pod_has_ended() -> None:
@@ -135,7 +136,7 @@ async def test_a_pod_whose_patch_is_refused_keeps_its_place_and_is_tried_again()
         async with scene.controller(core_only=False) as process:
             job(scene, "a")
             pod(scene, "p1", await started(scene, "a"))
-            await eventually(lambda: DONE % "refused" in process.exposition())
+            await eventually(lambda: DONE % "refused" in page(process))
             assert not host(scene, "p1")
             refusing = False
             await eventually(lambda: bool(host(scene, "p1")))
@@ -158,7 +159,7 @@ async def test_a_patch_whose_answer_was_lost_does_not_give_the_place_twice() -> 
             template = await started(scene, "a")
             pod(scene, "p2", template)
             pod(scene, "p1", template)
-            await eventually(lambda: DONE % "refused" in process.exposition())
+            await eventually(lambda: DONE % "refused" in page(process))
             assert sorted(bool(host(scene, name)) for name in ("p1", "p2")) == [False, True]
 
 

@@ -14,6 +14,7 @@ from kube.errors import NotFoundError
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.jobs.podworld import pod as marked
+from tests.controller.metrics.told import page
 from tests.controller.placing.test_ungating_shell import hosts
 from tests.controller.process.stage import CONFIG, Stage, config, stage, stamp
 from tests.controller.process.test_jobs import job, workload_of
@@ -77,12 +78,12 @@ def says(scene: Stage, type_: str, name: str = "") -> str:
     return next((f"{one['status']}/{one['reason']}" for one in conditions if one["type"] == type_), "")
 
 
-def let_go(process: Process, gate: str, *, grouped: bool) -> int:
+def let_go(process: Process, gate: str, *, grouped: bool) -> float:
     """How many pods' gates were seen to go."""
-    labels = f'cluster_queue="cq",name="kueue.x-k8s.io/{gate}",is_group="{str(grouped).lower()}"'
+    labels = f'cluster_queue="cq",is_group="{str(grouped).lower()}",name="kueue.x-k8s.io/{gate}"'
     start = f"kueue_pod_scheduling_gate_removal_seconds_count{{{labels},"
-    found = [line for line in process.exposition().splitlines() if line.startswith(start)]
-    return sum(int(line.rpartition(" ")[2]) for line in found)
+    found = [line for line in page(process).splitlines() if line.startswith(start)]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
 def told(scene: Stage, reason: str) -> list[str]:

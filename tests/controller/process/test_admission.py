@@ -9,6 +9,7 @@ from controller.engine.model.resources import ClusterQueueName
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import CONFIG, config, stage
 
 
@@ -263,6 +264,4 @@ async def test_an_object_that_cannot_be_read_hides_no_other() -> None:
         async with scene.controller() as process:
             scene.workload("good", 1)
             await scene.until_admitted("good")
-            assert (
-                'tessera_undecodable_objects{resource="workloads",replica_role="standalone"} 1' in process.exposition()
-            )
+            assert 'tessera_undecodable_objects{replica_role="standalone",resource="workloads"} 1' in page(process)

@@ -10,6 +10,7 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from kube.resources import EVENTS
 from kube.testing import eventually
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import Stage, stage
 
 A, B = WorkloadKey("team/a"), WorkloadKey("team/b")
@@ -17,8 +18,8 @@ A, B = WorkloadKey("team/a"), WorkloadKey("team/b")
 
 def counted(scene: Stage, series: str) -> bool:
     assert scene.process is not None
-    lines = [line for line in scene.process.exposition().splitlines() if line.startswith(series)]
-    return len(lines) == 1 and lines[0].endswith(" 1")
+    lines = [line for line in page(scene.process).splitlines() if line.startswith(series)]
+    return len(lines) == 1 and lines[0].endswith(" 1.0")
 
 
 def check_now(scene: Stage) -> None:
@@ -140,7 +141,7 @@ async def test_what_is_unsound_even_then_is_counted_as_that(monkeypatch: pytest.
             check_now(scene)
             await eventually(lambda: counted(scene, "tessera_engine_rebuilds_total{"))
             assert scene.process is not None
-            (line,) = [one for one in scene.process.exposition().splitlines() if one.startswith("tessera_engine_re")]
+            (line,) = [one for one in page(scene.process).splitlines() if one.startswith("tessera_engine_re")]
             assert 'result="unsound"' in line
             scene.workload("a", 2)
             await scene.until_admitted("a")

@@ -5,6 +5,7 @@ from typing import Any
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import Stage, stage, stamp
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -57,8 +58,8 @@ async def test_a_job_is_started_when_its_workload_is_admitted_and_finished_with_
             job(scene, "a")
             await eventually(lambda: seen(scene, "a")["spec"]["suspend"] is False)
             assert says(scene, "a", "Admitted") == "True/Admitted"
-            waited = 'kueue_workload_creation_latency_seconds_count{job_kind="Job",replica_role="standalone"} 1'
-            assert waited in process.exposition().splitlines()
+            waited = 'kueue_workload_creation_latency_seconds_count{job_kind="Job",replica_role="standalone"} 1.0'
+            assert waited in page(process).splitlines()
             job(scene, "b")
             await eventually(lambda: says(scene, "b", "QuotaReserved") == "False/WaitingForQuota")
             assert seen(scene, "b")["spec"]["suspend"] is True
@@ -67,7 +68,7 @@ async def test_a_job_is_started_when_its_workload_is_admitted_and_finished_with_
             await eventually(lambda: says(scene, "a", "Finished") == "True/Succeeded")
             for name in ("finished", "admitted"):
                 series = f'kueue_{name}_workloads_total{{cluster_queue="cq",priority_class="",'
-                await eventually(lambda series=series: series in process.exposition())  # type: ignore[misc]
+                await eventually(lambda series=series: series in page(process))  # type: ignore[misc]
             await eventually(lambda: seen(scene, "b")["spec"]["suspend"] is False)
             wanted = {("Job", "CreatedWorkload"), ("Job", "Started"), ("Workload", "Admitted")}
             await eventually(

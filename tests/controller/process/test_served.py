@@ -10,6 +10,7 @@ from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
 from kube.testing import eventually
+from tests.controller.metrics.told import page
 from tests.controller.process.stage import HERE, stage
 
 
@@ -36,9 +37,9 @@ async def test_metrics_probes_and_explanations_of_a_leader() -> None:
             status, text = await get(port, "/metrics")
             assert status == 200
             for line in (
-                'kueue_admitted_workloads_total{cluster_queue="cq",priority_class="",replica_role="standalone"} 1',
-                'kueue_pending_workloads{cluster_queue="cq",status="inadmissible",replica_role="standalone"} 2',
-                'kueue_cluster_queue_status{cluster_queue="cq",status="active",replica_role="standalone"} 1',
+                'kueue_admitted_workloads_total{cluster_queue="cq",priority_class="",replica_role="standalone"} 1.0',
+                'kueue_pending_workloads{cluster_queue="cq",replica_role="standalone",status="inadmissible"} 2.0',
+                'kueue_cluster_queue_status{cluster_queue="cq",replica_role="standalone",status="active"} 1.0',
             ):
                 assert line in text.splitlines()
 
@@ -72,13 +73,13 @@ async def test_the_series_of_a_deleted_queue_go_with_it() -> None:
             scene.workload("b", 1, queue="lq-other")
             await scene.until_admitted("a", "b")
             counted = "kueue_admitted_workloads_total{cluster_queue="
-            await eventually(lambda: counted + '"cq"' in process.exposition())
+            await eventually(lambda: counted + '"cq"' in page(process))
             scene.server.delete(WORKLOADS, "a", namespace="team")
             scene.server.delete(LOCAL_QUEUES, "lq-cq", namespace="team")
             scene.server.delete(CLUSTER_QUEUES, "cq")
-            await eventually(lambda: 'name="lq-cq"' not in process.exposition(), what="the local queue's series")
-            await eventually(lambda: counted + '"cq"' not in process.exposition(), what="the queue's series")
-            assert counted + '"other"' in process.exposition()
+            await eventually(lambda: 'name="lq-cq"' not in page(process), what="the local queue's series")
+            await eventually(lambda: counted + '"cq"' not in page(process), what="the queue's series")
+            assert counted + '"other"' in page(process)
 
 
 async def test_a_follower_names_who_leads() -> None:

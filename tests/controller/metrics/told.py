@@ -1,0 +1,19 @@
+"""What the controller's metrics say, for tests."""
+
+from controller.metrics.book import Book
+from controller.metrics.table import COUNTED, Type
+from controller.process.process import Process
+
+LABELS = {one.name: one.labels for one in COUNTED}
+HISTOGRAMS = {one.name for one in COUNTED if one.type is Type.HISTOGRAM}
+
+
+def page(process: Process) -> str:
+    """The page of /metrics."""
+    return process.exposition().text().decode()
+
+
+def value(book: Book, name: str, *labels: str) -> float:
+    """A counter's value; how often a histogram was told. 0 without a series."""
+    sample = f"{name}_count" if name in HISTOGRAMS else name
+    return book.registry.get_sample_value(sample, dict(zip(LABELS[name], labels, strict=True))) or 0.0

@@ -35,8 +35,8 @@ from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
 from agent.picture import Picture
 from agent.process.tasks import Alarm
-from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
-from agent.serving.endpoints import Answers, Endpoints
+from agent.report import Answers, GpuFaults, HeldDevice, NodeReport, device_reports
+from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
 from agent.telemetry.sampler import Sampler

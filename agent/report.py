@@ -1,7 +1,10 @@
 """What the agent tells a person on its node: the answer of its local socket, read by ``tessera node``.
 
-The structs are the interface: the CLI decodes with them, ``-o json`` prints them as they are.
+The structs are the interface: the CLI decodes with them, ``-o json`` prints them as they are. ``Answers`` stands
+here because both modules of ``agent.serving`` need it, and one loads the other.
 """
+
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -73,3 +76,17 @@ def device_reports(picture: Picture) -> tuple[DeviceReport, ...]:
 
 def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> DeviceReport:
     return DeviceReport(uuid, index, mig, health.state.value, health.since_s, health.reason)
+
+
+class Answers(Struct, frozen=True):
+    """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
+
+    ``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not.
+    """
+
+    exposition: Callable[[], bytes]
+    report: Callable[[], NodeReport]
+    healthy: Callable[[], str | None]
+    ready: Callable[[], str | None]
+    release: Callable[[float], None]
+    release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None

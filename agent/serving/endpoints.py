@@ -7,34 +7,17 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from agent.config.settings import Address
-from agent.report import NodeReport
+from agent.report import Answers
 
 if TYPE_CHECKING:
     from agent.serving.handlers import Handlers
 
 SOCKET_NAME = "agent.sock"
 BACKLOG = 128
-
-
-class Answers(Struct, frozen=True):
-    """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
-
-    ``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not.
-    """
-
-    exposition: Callable[[], bytes]
-    report: Callable[[], NodeReport]
-    healthy: Callable[[], str | None]
-    ready: Callable[[], str | None]
-    release: Callable[[float], None]
-    release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None
 
 
 class Endpoints:

@@ -9,7 +9,7 @@ import socket
 import msgspec
 from aiohttp import web
 
-from agent.serving.endpoints import Answers
+from agent.report import Answers
 from kube.metrics import TEXT_TYPE
 
 LONGEST_RELEASE_S = 600.0

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.config.settings import Address
-from agent.report import NodeReport
-from agent.serving.endpoints import Answers, Endpoints
+from agent.report import Answers, NodeReport
+from agent.serving.endpoints import Endpoints
 from agent.serving.handlers import LONGEST_RELEASE_S
 from agent.serving.metrics import AgentMetrics
 from inventory.devices import Node

@@ -347,7 +347,7 @@ class Agent:
     def _publish(self) -> None:
         self._outlet.publish(self.picture, self.holders.holders)
         self.sampler.changed()
-        self.metrics.states({one.uuid: HealthState(one.state) for one in device_reports(self.picture)})
+        self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.picture)})
         self.metrics.mps(self.mps.states())
         self.metrics.devices(
             (
@@ -391,7 +391,7 @@ class Agent:
         if self._start.unready is not None or self.manager.ready:
             return self._start.unready
         registered = {status.resource for status in self.manager.status() if status.registered}
-        waiting = [one.name for one in self.picture.layout.resources if one.name not in registered]
+        waiting = [resource.name for resource in self.picture.layout.resources if resource.name not in registered]
         return f"not registered with the kubelet: {', '.join(waiting)}" if waiting else "a resource is being withdrawn"
 
     # NVML and the disk

@@ -67,16 +67,16 @@ class Preferrer:
         """
         if size == 0 and not required:
             return ()
-        free, pinned = [DeviceId(one) for one in available], [DeviceId(one) for one in required]
+        free, pinned = [DeviceId(device) for device in available], [DeviceId(device) for device in required]
         if self._planner is not None:
             # The kubelet may not know yet who is unhealthy: what is planned must be what Allocate will grant.
-            usable = [one for one in free if one not in view.unhealthy]
+            usable = [device for device in free if device not in view.unhealthy]
             advice = await self._planner.advise(view.resource.name, usable, pinned, size)
             if advice.devices:
                 return advice.devices
             free = _without(free, advice.avoid.difference(pinned), size)
         try:
-            pending = self._start(view, free, [DeviceId(one) for one in available], pinned, size)
+            pending = self._start(view, free, [DeviceId(device) for device in available], pinned, size)
         except UnknownDeviceError:
             # Kubelet's list is older than ours: any answer it understands beats an error, which would fail the pod.
             return any_answer(free, pinned, size)
@@ -110,5 +110,5 @@ class Preferrer:
 
 def _without(free: list[DeviceId], avoid: frozenset[DeviceId], size: int) -> list[DeviceId]:
     """``free`` without those that somebody else waits for, where enough are left."""
-    rest = [one for one in free if one not in avoid] if avoid else free
+    rest = [device for device in free if device not in avoid] if avoid else free
     return rest if len(rest) >= size else free

@@ -56,7 +56,7 @@ class HookProgram(Struct, frozen=True):
         """One call that makes ``links``; none where there is nothing to make, or the hook is not to be asked."""
         if not links or CREATE_SYMLINKS not in self.hooks:
             return []
-        return [self.call(CREATE_SYMLINKS, (w for one in links for w in ("--link", f"{one.target}::{one.path}")))]
+        return [self.call(CREATE_SYMLINKS, (w for link in links for w in ("--link", f"{link.target}::{link.path}")))]
 
 
 class DriverFiles(Struct, frozen=True):
@@ -75,7 +75,7 @@ class DriverFiles(Struct, frozen=True):
 
 def driver_edits(driver: DriverFiles) -> dict[str, Any]:
     """``mounts``, ``hooks`` and ``env`` of a spec; what is empty is left out."""
-    libraries = [(one.host_path, one.path) for one in driver.libraries]
+    libraries = [(library.host_path, library.path) for library in driver.libraries]
     if driver.hook is None or CREATE_SYMLINKS not in driver.hook.hooks:
         libraries += [(lib.host_path, link.path) for lib in driver.libraries for link in lib.links]
     if driver.hook is None or UPDATE_LDCACHE not in driver.hook.hooks:

@@ -156,9 +156,12 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             _check_containers(len(request.container_requests))
             chosen = [
                 await self._preferrer.choose(
-                    self._view, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
+                    self._view,
+                    container.available_deviceIDs,
+                    container.must_include_deviceIDs,
+                    container.allocation_size,
                 )
-                for one in request.container_requests
+                for container in request.container_requests
             ]
             return pb.PreferredAllocationResponse(
                 container_responses=[pb.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
@@ -175,16 +178,16 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
             _check_containers(len(request.container_requests))
             view = self._view
             responses = []
-            for one in request.container_requests:
-                devices = granted(view.resource, view.by_id, view.unhealthy, one.devices_ids)
+            for container in request.container_requests:
+                devices = granted(view.resource, view.by_id, view.unhealthy, container.devices_ids)
                 edits = answer(view.spec, view.access, devices, secrets.token_hex(8))
                 client = view.client(devices) if devices else None
                 if client is not None:
                     edits = merged(edits, client.envs, client.mounts)
                 responses.append(wire.container_response(edits))
                 if devices:
-                    self._preferrer.given(view, one.devices_ids)
-                log.info("allocated", extra={"resource": self.name, "devices": ",".join(one.devices_ids)})
+                    self._preferrer.given(view, container.devices_ids)
+                log.info("allocated", extra={"resource": self.name, "devices": ",".join(container.devices_ids)})
             return pb.AllocateResponse(container_responses=responses)
 
         return await self._observed("Allocate", respond, context)

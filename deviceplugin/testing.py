@@ -44,7 +44,7 @@ class Endpoint:
 
     @property
     def healthy(self) -> set[str]:
-        return {one for one, health in self.devices.items() if health == "Healthy"}
+        return {device for device, health in self.devices.items() if health == "Healthy"}
 
 
 class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServicer):
@@ -114,7 +114,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self.pods.pop((namespace, pod), None)
 
     def held(self) -> set[str]:
-        return {one for grants in self.pods.values() for grant in grants for one in grant.devices}
+        return {device for grants in self.pods.values() for grant in grants for device in grant.devices}
 
     async def _preferred(self, endpoint: Endpoint, free: Sequence[str], count: int) -> list[str]:
         if not endpoint.options.get_preferred_allocation_available:
@@ -123,7 +123,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         request = pb.PreferredAllocationRequest(container_requests=[asked])
         answer = await endpoint.stub.GetPreferredAllocation(request, timeout=10)
         # As the kubelet does: take what is usable of the hint, fill up with the rest.
-        hint = [one for one in answer.container_responses[0].deviceIDs if one in set(free)]
+        hint = [deviceid for deviceid in answer.container_responses[0].deviceIDs if deviceid in set(free)]
         return list(dict.fromkeys([*hint, *free]))[:count]
 
     # Registration

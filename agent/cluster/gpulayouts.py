@@ -70,9 +70,9 @@ def read(raw: bytes) -> Found:
 
 def choose(found: Iterable[Found], labels: Mapping[str, str]) -> Chosen:
     """The one GpuLayout that selects a node with ``labels``; none is an answer, two are a problem."""
-    selecting = sorted((one for one in found if one.selects(labels)), key=lambda one: one.name)
+    selecting = sorted((each for each in found if each.selects(labels)), key=lambda each: each.name)
     if len(selecting) > 1:
-        names = ", ".join(one.name for one in selecting)
+        names = ", ".join(each.name for each in selecting)
         return Chosen(problem=f"the GpuLayouts {names} all select this node, expected one: the last good layout stays")
     if not selecting:
         return Chosen()

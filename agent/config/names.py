@@ -85,6 +85,6 @@ class ConfigName:
 def _files(config_dir: Path) -> list[str]:
     """The configurations in the folder; a mounted ConfigMap has entries of its own, which begin with two dots."""
     try:
-        return [one.name for one in config_dir.iterdir() if one.is_file() and not one.name.startswith("..")]
+        return [entry.name for entry in config_dir.iterdir() if entry.is_file() and not entry.name.startswith("..")]
     except OSError:
         return []

@@ -216,7 +216,7 @@ class Driver:
         for slot in slots:
             slot.handle, slot.gpu = None, None
         quiet = await asyncio.gather(*(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True)
-        if any(isinstance(one, CallTimedOut) for one in quiet):
+        if any(isinstance(outcome, CallTimedOut) for outcome in quiet):
             # Shutting a library down under a thread that is inside it is how processes crash.
             log.warning("NVML stays open: a call has not returned")
             return
@@ -229,7 +229,9 @@ class Driver:
         """An event that came to ``slot``'s thread; whose it is says the event."""
         if event.device is not None:
             there = address(event.device)
-            named = next((one for one in self._slots if one.handle is not None and address(one.handle) == there), None)
+            named = next(
+                (other for other in self._slots if other.handle is not None and address(other.handle) == there), None
+            )
             if named is None:
                 # A library with another handle for each call. Asked beside the probes: the GPU may be one that hangs.
                 task = asyncio.create_task(self._name(slot, event))
@@ -247,7 +249,7 @@ class Driver:
         except NvmlError as failed:
             log.warning("an XID's GPU has no UUID", extra={"heard_by": slot.index, "error": str(failed)})
         else:
-            owner = next((one for one in self._slots if one.gpu is not None and uuid in _uuids(one.gpu)), None)
+            owner = next((other for other in self._slots if other.gpu is not None and uuid in _uuids(other.gpu)), None)
             if owner is None:
                 log.warning("an XID of a GPU that is not listed", extra={"gpu": uuid, "xid": event.xid})
                 return
@@ -308,12 +310,14 @@ class Driver:
         readable = {i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable}
 
         async def row(i: int) -> dict[tuple[int, int], int]:
-            one = slots[i].handle
+            handle = slots[i].handle
             others = [(j, slots[j].handle) for j in range(i + 1, len(slots)) if j in readable]
             if i not in readable or not others:
                 return {}
             try:
-                levels = await slots[i].worker.call(lambda: [(j, common_ancestor(one, other)) for j, other in others])
+                levels = await slots[i].worker.call(
+                    lambda: [(j, common_ancestor(handle, other)) for j, other in others]
+                )
             except CallTimedOut:
                 return {}
             return {(i, j): level for j, level in levels if level is not None}

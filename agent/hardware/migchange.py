@@ -58,13 +58,13 @@ class GpuMig(Struct, frozen=True):
         """The instances, with those in use too whose MIG device is in ``held``."""
         return tuple(
             structs.replace(
-                one,
+                instance,
                 computes=tuple(
-                    structs.replace(each, busy=each.busy or self.uuids.get((one.gi_id, each.ci_id)) in held)
-                    for each in one.computes
+                    structs.replace(each, busy=each.busy or self.uuids.get((instance.gi_id, each.ci_id)) in held)
+                    for each in instance.computes
                 ),
             )
-            for one in self.instances
+            for instance in self.instances
         )
 
     def devices(self, instance: Existing) -> tuple[MigUuid, ...]:
@@ -86,7 +86,7 @@ def read_mig(handle: Any) -> GpuMig:
     mode = ask(pynvml.nvmlDeviceGetMigMode, handle)
     if mode is None:
         return GpuMig(capable=False)
-    enabled, pending = (one == pynvml.NVML_DEVICE_MIG_ENABLE for one in mode)
+    enabled, pending = (word == pynvml.NVML_DEVICE_MIG_ENABLE for word in mode)
     profiles = read_profiles(handle)
     processes = tuple(_processes(handle))
     if not enabled:
@@ -97,7 +97,7 @@ def read_mig(handle: Any) -> GpuMig:
         for gi in _list(pynvml.nvmlDeviceGetGpuInstances, handle, profile.profile_id, pynvml.c_nvmlGpuInstance_t)
     )
     uuids = dict(_uuids(handle))
-    if not {gi for gi, _ in uuids} <= {one.gi_id for one in instances}:
+    if not {gi for gi, _ in uuids} <= {instance.gi_id for instance in instances}:
         # Without the right to look at them, instances look like none: nothing may be planned from that.
         raise CallFailed("NVML shows MIG devices whose GPU instances may not be looked at: is the agent root?")
     return GpuMig(
@@ -105,7 +105,7 @@ def read_mig(handle: Any) -> GpuMig:
         enabled=True,
         pending=pending,
         profiles=profiles,
-        instances=tuple(sorted(instances, key=lambda one: one.start)),
+        instances=tuple(sorted(instances, key=lambda word: word.start)),
         uuids=uuids,
         processes=processes,
     )
@@ -158,9 +158,11 @@ def _processes(handle: Any) -> Iterator[Process]:
         pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
     ):
-        for one in ask(function, handle) or ():
-            gi, ci = (None if v in (WHOLE_GPU, None) else int(v) for v in (one.gpuInstanceId, one.computeInstanceId))
-            yield Process(pid=int(one.pid), gi=gi, ci=ci)
+        for process in ask(function, handle) or ():
+            gi, ci = (
+                None if v in (WHOLE_GPU, None) else int(v) for v in (process.gpuInstanceId, process.computeInstanceId)
+            )
+            yield Process(pid=int(process.pid), gi=gi, ci=ci)
 
 
 def set_mode(handle: Any, *, enabled: bool) -> ModeChange:
@@ -200,7 +202,7 @@ def take(handle: Any, step: Step) -> None:
 
 
 def _create_instance(handle: Any, step: CreateInstance) -> None:
-    profile = next((one for one in read_profiles(handle) if one.name == step.profile), None)
+    profile = next((offered for offered in read_profiles(handle) if offered.name == step.profile), None)
     if profile is None:
         raise CallFailed(f"the driver no longer offers {step.profile}")
     place = pynvml.c_nvmlGpuInstancePlacement_t(step.start, step.size)

@@ -72,7 +72,10 @@ def _extras(hosts: "_Hosts", channels: Iterable[int]) -> Mapping[str, tuple[Devi
     if hosts.simulated:
         wanted = {**SIMULATED_NODES, IMEX_CLASS: imex}
         return {cls: tuple(map(hosts.node, paths)) for cls, paths in wanted.items()}
-    found = {cls: tuple(path for one in patterns for path in hosts.glob(one)) for cls, patterns in EXTRA_NODES.items()}
+    found = {
+        cls: tuple(path for pattern in patterns for path in hosts.glob(pattern))
+        for cls, patterns in EXTRA_NODES.items()
+    }
     found[IMEX_CLASS] = tuple(path for path in imex if hosts.has_device(path))
     return {cls: tuple(map(hosts.node, paths)) for cls, paths in found.items()}
 

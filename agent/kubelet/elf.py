@@ -36,7 +36,7 @@ def _soname(file: IO[bytes]) -> str | None:
         return None
     file.seek(table)
     segments = list(_SEGMENT.iter_unpack(file.read(size * min(count, _MAX_SEGMENTS))))
-    dynamic = next((one for one in segments if one[0] == _DYNAMIC), None)
+    dynamic = next((segment for segment in segments if segment[0] == _DYNAMIC), None)
     if dynamic is None:
         return None
     file.seek(dynamic[2])
@@ -49,7 +49,10 @@ def _soname(file: IO[bytes]) -> str | None:
     if _STRINGS not in tags or _SONAME not in tags:
         return None
     address = tags[_STRINGS] + tags[_SONAME]
-    loaded = next((one for one in segments if one[0] == _LOAD and one[3] <= address < one[3] + one[5]), None)
+    loaded = next(
+        (segment for segment in segments if segment[0] == _LOAD and segment[3] <= address < segment[3] + segment[5]),
+        None,
+    )
     if loaded is None:
         return None
     file.seek(address - loaded[3] + loaded[2])

@@ -69,7 +69,7 @@ class HostRoot:
                 return None
             if target.startswith("/"):
                 done = []
-            todo += [one for one in reversed(PurePosixPath(target).parts) if one != "/"]
+            todo += [part for part in reversed(PurePosixPath(target).parts) if part != "/"]
         return "/" + "/".join(done) if self._own.joinpath(*done).exists() else None
 
     def own(self, real: str) -> Path:

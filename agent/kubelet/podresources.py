@@ -57,7 +57,7 @@ def holders_of(answer: pb.ListPodResourcesResponse, devices: set[DeviceId]) -> d
         for container in pod.containers:
             for group in container.devices:
                 holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
-                found.update((DeviceId(one), holder) for one in group.device_ids if DeviceId(one) in devices)
+                found.update((DeviceId(device), holder) for device in group.device_ids if DeviceId(device) in devices)
     return found
 
 

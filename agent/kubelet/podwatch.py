@@ -126,10 +126,14 @@ def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
     status = pod.status
     if status.phase in _ENDED:
         return
-    for one in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
-        container_id = one.container_id.rpartition("://")[2]
+    for status_of in (
+        *status.container_statuses,
+        *status.init_container_statuses,
+        *status.ephemeral_container_statuses,
+    ):
+        container_id = status_of.container_id.rpartition("://")[2]
         if container_id:
-            yield container_id, PodContainer(pod.metadata.namespace, pod.metadata.name, one.name)
+            yield container_id, PodContainer(pod.metadata.namespace, pod.metadata.name, status_of.name)
 
 
 def _identity(pod: _Pod) -> PodIdentity | None:

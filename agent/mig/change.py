@@ -217,14 +217,14 @@ class GpuChange:
         now = await self._hands.read()
         if not alike(now.instances, found.target):
             return await self._back(entry, "NVML shows other instances than were made")
-        return await self._finish(now, tuple(one.slot for one in now.instances), wish)
+        return await self._finish(now, tuple(instance.slot for instance in now.instances), wish)
 
     def _going(self, mig: GpuMig, steps: Sequence[Step]) -> frozenset[str]:
         """The UUIDs of what the steps take away."""
         going: set[str] = set()
         for step in steps:
             if isinstance(step, DestroyCompute | DestroyInstance):
-                for one in (one for one in mig.instances if one.start == step.start):
+                for one in (instance for instance in mig.instances if instance.start == step.start):
                     part = step.part if isinstance(step, DestroyCompute) else None
                     parts = [each for each in one.computes if part in (None, each.part)]
                     found = (mig.uuids.get((one.gi_id, each.ci_id)) for each in parts)
@@ -240,7 +240,9 @@ class GpuChange:
             boot_id=self._ground.boot_id,
             profiles=wish.profiles,
             mode_before=last.mode_before if last is not None and interrupted else mig.enabled,
-            before=last.before if last is not None and interrupted else tuple(one.slot for one in mig.instances),
+            before=last.before
+            if last is not None and interrupted
+            else tuple(instance.slot for instance in mig.instances),
             target=target,
         )
 
@@ -302,7 +304,7 @@ class GpuChange:
             if refused is not None:
                 return refused
         word = "on" if on else "off"
-        opened = self._opened(mig, tuple(one.slot for one in mig.instances), wish)
+        opened = self._opened(mig, tuple(instance.slot for instance in mig.instances), wish)
         await asyncio.to_thread(self._journal.write, opened)
         await self._ground.withhold(self._gpu, frozenset())
         change = await self._hands.set_mode(enabled=on)

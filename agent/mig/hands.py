@@ -59,7 +59,7 @@ def open_by(proc_root: Path, device: str, *, but: int) -> list[str]:
 
 def _has_open(process: Path, device: str) -> bool:
     try:
-        return any(str(one.readlink()) == device for one in (process / "fd").iterdir())
+        return any(str(link.readlink()) == device for link in (process / "fd").iterdir())
     except OSError:
         return False
 

@@ -97,7 +97,7 @@ class MigKeeper:
 
     async def _rest(self) -> None:
         """Until something is to be done. Raises what a try raised: no outcome, so a mistake of our own."""
-        impatient = any(one.state in (MigState.WAITING, MigState.FAILED) for one in self.statuses.values())
+        impatient = any(status.state in (MigState.WAITING, MigState.FAILED) for status in self.statuses.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_POLL_S if impatient else None):
                 await self._poked.wait()

@@ -269,7 +269,9 @@ class MigNode:
 
     def _report(self) -> bool:
         statuses = self.keeper.statuses.values()
-        lines = tuple(one.sentence for one in statuses if one.state is not MigState.APPLIED and one.sentence)
+        lines = tuple(
+            status.sentence for status in statuses if status.state is not MigState.APPLIED and status.sentence
+        )
         answer = self.parted.answer(self.keeper.statuses)
         answers = {} if answer is None else {ANSWER: answer}
         answered, self._picture.answers = answers != self._picture.answers, answers
@@ -282,7 +284,7 @@ class MigNode:
             going = set(self._going.get(gpu.uuid, frozenset()))
             if gpu.uuid in self._changing:
                 keep = self._changing[gpu.uuid]
-                going |= {one for one in devices if one not in keep}
+                going |= {device for device in devices if device not in keep}
                 if not keep:
                     going.add(gpu.uuid)
             reasons.update(dict.fromkeys(sorted(going & {*devices, gpu.uuid}), GOING))

@@ -72,7 +72,7 @@ def parse(text: str, file: str) -> Parted:
         raise (version or place).error("version: v1")
     if "mig-configs" not in fields:
         raise place.error("the key mig-configs", "none")
-    found = {name: tuple(_entry(item) for item in one.items()) for name, one in fields["mig-configs"].children()}
+    found = {name: tuple(_entry(item) for item in listed.items()) for name, listed in fields["mig-configs"].children()}
     return Parted(found, tuple(place.document.warnings))
 
 

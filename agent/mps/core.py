@@ -128,23 +128,25 @@ class DaemonCore:
     def unready(self) -> Mapping[str, str]:
         """Why a device that is wanted cannot serve clients now, by device; the ready ones are not in it."""
         return {
-            device: one.reason
-            for device, one in self._daemons.items()
-            if one.wanted and (one.phase is not Phase.READY or one.applied is None)
+            device: daemon.reason
+            for device, daemon in self._daemons.items()
+            if daemon.wanted and (daemon.phase is not Phase.READY or daemon.applied is None)
         }
 
     def states(self) -> tuple[DaemonState, ...]:
         return tuple(
-            DaemonState(device, one.spec.name, one.phase, one.reason, one.since_s, one.restarts, one.wanted)
-            for device, one in self._daemons.items()
+            DaemonState(
+                device, daemon.spec.name, daemon.phase, daemon.reason, daemon.since_s, daemon.restarts, daemon.wanted
+            )
+            for device, daemon in self._daemons.items()
         )
 
     def next_deadline_s(self) -> float | None:
         """When ``tick`` has something to do, if nothing happens before."""
         due = [
-            one.next_s
-            for one in self._daemons.values()
-            if one.work is None and one.phase in (Phase.WAITING, Phase.READY)
+            daemon.next_s
+            for daemon in self._daemons.values()
+            if daemon.work is None and daemon.phase in (Phase.WAITING, Phase.READY)
         ]
         return min(due, default=None)
 
@@ -158,8 +160,8 @@ class DaemonCore:
     def want(self, specs: Iterable[DaemonSpec], now_s: float) -> tuple[Do, ...]:
         """These daemons and no others from now on."""
         wanted = {spec.device: spec for spec in specs}
-        for device, one in self._daemons.items():
-            one.wanted = device in wanted
+        for device, daemon in self._daemons.items():
+            daemon.wanted = device in wanted
         for device, spec in wanted.items():
             known = self._daemons.get(device)
             if known is None:
@@ -183,57 +185,57 @@ class DaemonCore:
 
     def done(self, device: str, work: Work, spec: DaemonSpec, now_s: float, *, proven: bool = False) -> tuple[Do, ...]:
         """The work succeeded, with this spec. ``proven``: the daemon was taken over while it served clients."""
-        one = self._answered(device, work)
-        if one is None:
+        daemon = self._answered(device, work)
+        if daemon is None:
             return self._next(now_s)
-        if one.then is not None:
+        if daemon.then is not None:
             pass  # it went away meanwhile: what was reached no longer counts
         elif work is Work.START:
-            one.applied = spec
+            daemon.applied = spec
             if proven:
                 # A test client would wait for those that are there, if they are another user's.
-                self._ready(one, now_s)
+                self._ready(daemon, now_s)
             else:
-                one.enter(Phase.TESTING, "the MPS daemon is being tried with a client", now_s)
+                daemon.enter(Phase.TESTING, "the MPS daemon is being tried with a client", now_s)
         elif work is Work.TEST:
-            self._ready(one, now_s)
+            self._ready(daemon, now_s)
         elif work is Work.LIMIT:
-            one.applied = spec
+            daemon.applied = spec
         elif work is Work.PROBE:
-            one.misses, one.next_s = 0, now_s + self.probe_interval_s
+            daemon.misses, daemon.next_s = 0, now_s + self.probe_interval_s
         elif work is Work.STOP:
-            self._stopped(one, now_s)
+            self._stopped(daemon, now_s)
         return self._next(now_s)
 
     def failed(self, device: str, work: Work, reason: str, now_s: float) -> tuple[Do, ...]:
         """The work did not succeed; ``reason`` is one line."""
-        one = self._answered(device, work)
-        if one is None or one.then is not None:
+        daemon = self._answered(device, work)
+        if daemon is None or daemon.then is not None:
             return self._next(now_s)
         if work is Work.PROBE:
-            one.misses, one.next_s = one.misses + 1, now_s + min(1.0, self.probe_interval_s)
-            if one.misses >= FAILED_PROBES:
-                self._fall(one, f"the MPS daemon does not answer: {reason}", now_s)
+            daemon.misses, daemon.next_s = daemon.misses + 1, now_s + min(1.0, self.probe_interval_s)
+            if daemon.misses >= FAILED_PROBES:
+                self._fall(daemon, f"the MPS daemon does not answer: {reason}", now_s)
         elif work is Work.STOP:
-            self._stopped(one, now_s)
+            self._stopped(daemon, now_s)
         elif work is not Work.KILL:
             # After a failed limit nobody knows what limits there are: as good as no daemon.
-            self._fall(one, reason, now_s)
+            self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
     def exited(self, device: str, reason: str, now_s: float) -> tuple[Do, ...]:
         """The daemon's process has ended, unasked."""
-        one = self._daemons.get(device)
-        if one is not None and one.applied is not None and one.phase is not Phase.STOPPING:
+        daemon = self._daemons.get(device)
+        if daemon is not None and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
             # What it started may outlive it.
-            self._fall(one, reason, now_s)
+            self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
     def reset(self, gpu: str, now_s: float) -> tuple[Do, ...]:
         """The GPU came to life anew: a server that was there before has lost its context."""
-        for one in self._daemons.values():
-            if one.spec.gpu == gpu and one.applied is not None and one.phase is not Phase.STOPPING:
-                self._fall(one, "the GPU was reset", now_s)
+        for daemon in self._daemons.values():
+            if daemon.spec.gpu == gpu and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
+                self._fall(daemon, "the GPU was reset", now_s)
         return self._next(now_s)
 
     def tick(self, now_s: float) -> tuple[Do, ...]:
@@ -241,91 +243,93 @@ class DaemonCore:
 
     def validate(self) -> None:
         """Recompute what must hold of every daemon."""
-        for device, one in self._daemons.items():
-            assert one.spec.device == device, f"{device} is filed under another name"
-            assert FIRST_PAUSE_S <= one.pause_s <= LONGEST_PAUSE_S, "a pause out of bounds"
-            assert 0 <= one.misses <= FAILED_PROBES, "misses out of bounds"
-            ready = one.phase is Phase.READY
-            assert not ready or one.applied is not None, "ready without a process"
-            assert not ready or not one.reason, "ready with an excuse"
-            assert ready or one.reason, f"{one.phase} without a reason"
-            assert one.phase is not Phase.WAITING or one.applied is None, "waiting beside a process"
-            assert one.phase is not Phase.REFUSED or one.spec.refused, "refused without a reason"
+        for device, daemon in self._daemons.items():
+            assert daemon.spec.device == device, f"{device} is filed under another name"
+            assert FIRST_PAUSE_S <= daemon.pause_s <= LONGEST_PAUSE_S, "a pause out of bounds"
+            assert 0 <= daemon.misses <= FAILED_PROBES, "misses out of bounds"
+            ready = daemon.phase is Phase.READY
+            assert not ready or daemon.applied is not None, "ready without a process"
+            assert not ready or not daemon.reason, "ready with an excuse"
+            assert ready or daemon.reason, f"{daemon.phase} without a reason"
+            assert daemon.phase is not Phase.WAITING or daemon.applied is None, "waiting beside a process"
+            assert daemon.phase is not Phase.REFUSED or daemon.spec.refused, "refused without a reason"
             held = self._held is None or device in self._held
-            assert one.wanted or held or one.work is not None, "nothing is done about one that nobody needs"
+            assert daemon.wanted or held or daemon.work is not None, "nothing is done about one that nobody needs"
         unready = self.unready()
-        for device, one in self._daemons.items():
-            assert not one.wanted or (device in unready) == (one.phase is not Phase.READY), "readiness told wrongly"
+        for device, daemon in self._daemons.items():
+            assert not daemon.wanted or (device in unready) == (daemon.phase is not Phase.READY), (
+                "readiness told wrongly"
+            )
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _answered(self, device: str, work: Work) -> _Daemon | None:
-        one = self._daemons.get(device)
-        if one is None or one.work is not work:
+        daemon = self._daemons.get(device)
+        if daemon is None or daemon.work is not work:
             return None
-        one.work = None
-        return one
+        daemon.work = None
+        return daemon
 
-    def _ready(self, one: _Daemon, now_s: float) -> None:
-        one.enter(Phase.READY, "", now_s)
-        one.misses, one.next_s = 0, now_s + self.probe_interval_s
+    def _ready(self, daemon: _Daemon, now_s: float) -> None:
+        daemon.enter(Phase.READY, "", now_s)
+        daemon.misses, daemon.next_s = 0, now_s + self.probe_interval_s
 
-    def _fall(self, one: _Daemon, reason: str, now_s: float) -> None:
+    def _fall(self, daemon: _Daemon, reason: str, now_s: float) -> None:
         """Back to a pause, and a new start after it."""
-        if one.phase is Phase.READY:
-            if now_s - one.since_s >= STEADY_S:
-                one.pause_s = FIRST_PAUSE_S
-            self._lost.append(Lost(one.spec, reason, one.restarts))
-        one.restarts += 1
-        one.applied = None
-        one.misses = 0
-        one.enter(Phase.WAITING, reason, now_s)
-        one.next_s = now_s + one.pause_s
-        one.pause_s = min(LONGEST_PAUSE_S, one.pause_s * 2)
-        one.then = Work.KILL
+        if daemon.phase is Phase.READY:
+            if now_s - daemon.since_s >= STEADY_S:
+                daemon.pause_s = FIRST_PAUSE_S
+            self._lost.append(Lost(daemon.spec, reason, daemon.restarts))
+        daemon.restarts += 1
+        daemon.applied = None
+        daemon.misses = 0
+        daemon.enter(Phase.WAITING, reason, now_s)
+        daemon.next_s = now_s + daemon.pause_s
+        daemon.pause_s = min(LONGEST_PAUSE_S, daemon.pause_s * 2)
+        daemon.then = Work.KILL
 
-    def _stopped(self, one: _Daemon, now_s: float) -> None:
+    def _stopped(self, daemon: _Daemon, now_s: float) -> None:
         """It is gone. Wanted again meanwhile: from the start."""
-        del self._daemons[one.spec.device]
-        if one.wanted:
-            self._daemons[one.spec.device] = _Daemon(one.spec, now_s)
+        del self._daemons[daemon.spec.device]
+        if daemon.wanted:
+            self._daemons[daemon.spec.device] = _Daemon(daemon.spec, now_s)
 
     def _next(self, now_s: float) -> tuple[Do, ...]:
         found = []
-        for device, one in list(self._daemons.items()):
-            if one.work is not None:
+        for device, daemon in list(self._daemons.items()):
+            if daemon.work is not None:
                 continue
-            work, one.then = one.then or self._choose(device, one, now_s), None
+            work, daemon.then = daemon.then or self._choose(device, daemon, now_s), None
             if work is not None:
-                one.work = work
-                found.append(Do(work, one.spec))
+                daemon.work = work
+                found.append(Do(work, daemon.spec))
         return tuple(found)
 
-    def _choose(self, device: str, one: _Daemon, now_s: float) -> Work | None:
+    def _choose(self, device: str, daemon: _Daemon, now_s: float) -> Work | None:
         held = self._held is None or device in self._held
-        if one.phase is Phase.STOPPING or not (one.wanted or held):
-            one.applied = None
-            one.enter(Phase.STOPPING, "the MPS daemon is being stopped", now_s)
+        if daemon.phase is Phase.STOPPING or not (daemon.wanted or held):
+            daemon.applied = None
+            daemon.enter(Phase.STOPPING, "the MPS daemon is being stopped", now_s)
             return Work.STOP
-        if one.spec.refused:
-            return self._refuse(one, now_s, held=held)
-        if not one.wanted and self._held is None and one.applied is None:
+        if daemon.spec.refused:
+            return self._refuse(daemon, now_s, held=held)
+        if not daemon.wanted and self._held is None and daemon.applied is None:
             return None
-        if one.phase is Phase.WAITING and now_s >= one.next_s:
-            one.start_again(now_s)
-        if one.phase is Phase.STARTING:
+        if daemon.phase is Phase.WAITING and now_s >= daemon.next_s:
+            daemon.start_again(now_s)
+        if daemon.phase is Phase.STARTING:
             return Work.START
-        if one.phase is Phase.TESTING:
+        if daemon.phase is Phase.TESTING:
             return Work.TEST
-        if one.phase is Phase.READY and one.applied != one.spec:
+        if daemon.phase is Phase.READY and daemon.applied != daemon.spec:
             return Work.LIMIT
-        return Work.PROBE if one.phase is Phase.READY and now_s >= one.next_s else None
+        return Work.PROBE if daemon.phase is Phase.READY and now_s >= daemon.next_s else None
 
     @staticmethod
-    def _refuse(one: _Daemon, now_s: float, *, held: bool) -> Work | None:
+    def _refuse(daemon: _Daemon, now_s: float, *, held: bool) -> Work | None:
         """New settings that cannot be: nobody new comes in, and who is in may end."""
-        one.enter(Phase.REFUSED, f"no MPS daemon: {one.spec.refused}", now_s)
-        if one.applied is None or held:
+        daemon.enter(Phase.REFUSED, f"no MPS daemon: {daemon.spec.refused}", now_s)
+        if daemon.applied is None or held:
             return None
-        one.applied = None
+        daemon.applied = None
         return Work.KILL

@@ -71,7 +71,7 @@ class MpsNode:
 
     def device_ids(self) -> set[DeviceId]:
         """What pods may still hold of devices whose daemon runs, planned or not."""
-        return {DeviceId(f"{one.device}{REPLICA_MARK}{n}") for one in self.states() for n in range(MOST_REPLICAS)}
+        return {DeviceId(f"{state.device}{REPLICA_MARK}{n}") for state in self.states() for n in range(MOST_REPLICAS)}
 
     def states(self) -> tuple[DaemonState, ...]:
         return self._daemons.states()

@@ -143,8 +143,8 @@ class MpsDaemons:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _act(self, work: Iterable[Do]) -> None:
-        for one in work:
-            task = asyncio.create_task(self._carry_out(one), name=f"mps {one.work} {one.spec.device}")
+        for do in work:
+            task = asyncio.create_task(self._carry_out(do), name=f"mps {do.work} {do.spec.device}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         for lost in self._core.take_lost():

@@ -70,8 +70,8 @@ class Endpoints:
     async def stop(self) -> None:
         if self._handlers is not None:
             await self._handlers.stop()
-        for one in (*self._public, *([] if self._local is None else [self._local])):
-            one.close()
+        for listener in (*self._public, *([] if self._local is None else [self._local])):
+            listener.close()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
@@ -92,21 +92,21 @@ def _listen(address: Address) -> list[socket.socket]:
         for family, kind, number, _, place in dict.fromkeys(
             socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ):
-            one = socket.socket(family, kind, number)
-            found.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener = socket.socket(family, kind, number)
+            found.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((place[0], port, *place[2:]))
-            port = one.getsockname()[1]
-            _open(one)
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((place[0], port, *place[2:]))
+            port = listener.getsockname()[1]
+            _open(listener)
     except OSError as failed:
-        for one in found:
-            one.close()
+        for listener in found:
+            listener.close()
         raise OSError(failed.errno, f"cannot listen on {address}: {failed.strerror}") from None
     return found
 
 
-def _open(one: socket.socket) -> None:
-    one.listen(BACKLOG)
-    one.setblocking(False)
+def _open(listener: socket.socket) -> None:
+    listener.listen(BACKLOG)
+    listener.setblocking(False)

@@ -44,8 +44,8 @@ class Handlers:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         self._runners.append(runner)
-        for one in sockets:
-            await web.SockSite(runner, one).start()
+        for listener in sockets:
+            await web.SockSite(runner, listener).start()
 
     async def _healthz(self, request: web.Request) -> web.Response:  # noqa: ARG002 - aiohttp's handler shape
         return _verdict(self._answers.healthy())

@@ -87,13 +87,13 @@ def _mode(device: LogicalDevice | None, unit: str) -> str:
 def tenants(found: Iterable[Allocation]) -> dict[Place, Tenants]:
     """The holders of each place that has any."""
     by_place: dict[Place, Tenants] = {}
-    for one in found:
-        before = by_place.get(one.place)
-        alone = one.mode in (WHOLE, MIG)
+    for allocation in found:
+        before = by_place.get(allocation.place)
+        alone = allocation.mode in (WHOLE, MIG)
         if before is None:
-            by_place[one.place] = Tenants((one.holder,), alone)
-        elif one.holder in before.holders:
-            by_place[one.place] = structs.replace(before, exclusive=before.exclusive and alone)
+            by_place[allocation.place] = Tenants((allocation.holder,), alone)
+        elif allocation.holder in before.holders:
+            by_place[allocation.place] = structs.replace(before, exclusive=before.exclusive and alone)
         else:
-            by_place[one.place] = Tenants((*before.holders, one.holder), exclusive=False)
+            by_place[allocation.place] = Tenants((*before.holders, allocation.holder), exclusive=False)
     return by_place

@@ -103,7 +103,9 @@ def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, Kind, s
     """Name, type and help of a line that can be taken. Raises _RefusedLine."""
     if isinstance(row, str):
         raise _RefusedLine(f"found {row}, expected FIELD, type, help, every quote closed")
-    if not all(column.isprintable() for column in row[:2]) or any("\udc80" <= one <= "\udcff" for one in "".join(row)):
+    if not all(column.isprintable() for column in row[:2]) or any(
+        "\udc80" <= character <= "\udcff" for character in "".join(row)
+    ):
         raise _RefusedLine("found bytes that are no text, expected UTF-8")
     if len(row) != _COLUMNS:
         raise _RefusedLine(f"found {len(row)} columns, expected FIELD, type, help (a comma in the help needs quotes)")

@@ -40,7 +40,7 @@ class EnergyLedger(Generic[Device, User]):
             gained = counter_mj  # the counter restarted with the GPU
         account.counter_mj = counter_mj
         account.gained_mj += gained
-        for user in [one for one in account.users_mj if one not in watts]:
+        for user in [each for each in account.users_mj if each not in watts]:
             account.ended_mj += account.users_mj.pop(user)
         given = 0.0
         for user, part_w in watts.items():

@@ -97,7 +97,7 @@ class GpmReader:
 
     def keep(self, gi_ids: set[int]) -> None:
         """Drop the instances that are not among these."""
-        for gi_id in [one for one in self._scopes if one is not None and one not in gi_ids]:
+        for gi_id in [scope for scope in self._scopes if scope is not None and scope not in gi_ids]:
             self.forget(gi_id)
 
     def forget(self, gi_id: int | None) -> None:

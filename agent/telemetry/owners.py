@@ -75,7 +75,7 @@ def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[
     for pid in set(pids):
         owner = read(proc_root, pid)
         candidates = () if owner is None else map(pods.container, owner.container_ids)
-        container = next((one for one in candidates if one is not None), None)
+        container = next((candidate for candidate in candidates if candidate is not None), None)
         if container is not None:
             found[pid] = container
     return found

@@ -33,10 +33,10 @@ def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
     """Everybody on the GPU or its instances, with their weights. Raises GpuLost, DriverUnavailable."""
     found: dict[tuple[int, int | None], float | None] = {}
     for listing in _LISTS:
-        for one in _figure(listing, handle) or ():
-            gi_id = None if one.gpuInstanceId in (None, NO_INSTANCE) else int(one.gpuInstanceId)
-            memory_mib = None if one.usedGpuMemory is None else one.usedGpuMemory / MIB
-            key = (int(one.pid), gi_id)
+        for context in _figure(listing, handle) or ():
+            gi_id = None if context.gpuInstanceId in (None, NO_INSTANCE) else int(context.gpuInstanceId)
+            memory_mib = None if context.usedGpuMemory is None else context.usedGpuMemory / MIB
+            key = (int(context.pid), gi_id)
             # A process with both kinds of contexts is in two lists, with the same memory.
             found[key] = _larger(found.get(key), memory_mib)
     processes = {key: ProcessReading(pid=key[0], gi_id=key[1], memory_mib=mib) for key, mib in found.items()}
@@ -44,7 +44,7 @@ def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
         base = processes.get((pid, None)) or ProcessReading(pid=pid)
         processes[pid, None] = structs.replace(base, sm=sm, copy=copy, encoder=encoder, decoder=decoder)
     if len(processes) > MOST:
-        return tuple(sorted(processes.values(), key=lambda one: -(one.memory_mib or 0.0))[:MOST])
+        return tuple(sorted(processes.values(), key=lambda context: -(context.memory_mib or 0.0))[:MOST])
     return tuple(processes.values())
 
 
@@ -65,13 +65,21 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
         raise failed from None
     weights: dict[int, tuple[float, float, float, float]] = {}
     newest_us = since_us
-    for one in raw:
+    for sample in raw:
         # What a driver left unwritten is no sample, and its time stamp would hide those to come.
-        if one.timeStamp <= since_us or max(one.smUtil, one.memUtil, one.encUtil, one.decUtil) > MOST_PERCENT:
+        if (
+            sample.timeStamp <= since_us
+            or max(sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil) > MOST_PERCENT
+        ):
             continue
-        newest_us = max(newest_us, int(one.timeStamp))
-        sm, copy, encoder, decoder = weights.get(one.pid, (0.0, 0.0, 0.0, 0.0))
-        weights[one.pid] = (sm + one.smUtil, copy + one.memUtil, encoder + one.encUtil, decoder + one.decUtil)
+        newest_us = max(newest_us, int(sample.timeStamp))
+        sm, copy, encoder, decoder = weights.get(sample.pid, (0.0, 0.0, 0.0, 0.0))
+        weights[sample.pid] = (
+            sm + sample.smUtil,
+            copy + sample.memUtil,
+            encoder + sample.encUtil,
+            decoder + sample.decUtil,
+        )
     return Samples(weights, newest_us)
 
 

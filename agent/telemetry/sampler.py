@@ -181,8 +181,8 @@ class Sampler:
         if gpus.session != session:
             self.forget()  # closed, or opened anew: what was read meanwhile is of a moment that has passed
             return bool(gpus.session)
-        readings = {one.uuid: one for one in answers if one is not None}
-        pids = [process.pid for one in readings.values() for process in one.processes]
+        readings = {answer.uuid: answer for answer in answers if answer is not None}
+        pids = [process.pid for reading in readings.values() for process in reading.processes]
         owners = owners_of(pids, self._process_root, self._pods)
         await asyncio.sleep(0)  # some milliseconds each on a full node: the kubelet's calls go between
         self._pass = Pass(readings, owners)

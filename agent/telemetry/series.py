@@ -127,12 +127,14 @@ def write(scene: Scene) -> Writer:
     for gpu in scene.node.gpus:
         _recent(writer, names, gpu, holding.get(Place(gpu.uuid), NOBODY), scene)
         _board(writer, names, gpu, scene)
-    for one in scene.allocations:
-        found = scene.node.gpu(one.place.gpu)
+    for allocation in scene.allocations:
+        found = scene.node.gpu(allocation.place.gpu)
         if found is not None:
-            identity = names.short(found, one.place)
+            identity = names.short(found, allocation.place)
             writer.add(
-                ALLOCATION, _with(identity, _pod(one.holder), ("resource", one.resource), ("mode", one.mode)), one.share
+                ALLOCATION,
+                _with(identity, _pod(allocation.holder), ("resource", allocation.resource), ("mode", allocation.mode)),
+                allocation.share,
             )
     for name, old in scene.collectors.beside.items():
         writer.repeat(name, old)

@@ -98,7 +98,7 @@ def attribute(use: DeviceUse) -> Attribution:
     """The device's figures by pod."""
     if use.exclusive and len(use.holders) == 1:
         return _exclusive(use, use.holders[0])
-    names = {*use.holders, *(use.owners[one.pid] for one in use.processes if one.pid in use.owners)}
+    names = {*use.holders, *(use.owners[process.pid] for process in use.processes if process.pid in use.owners)}
     splits: dict[Figure, Split] = {}
     for figure, total in use.totals.items():
         if figure is Figure.MEMORY_MIB:
@@ -126,20 +126,20 @@ def is_active(totals: Mapping[Figure, float]) -> bool | None:
 
 
 def _ran(use: DeviceUse, name: PodContainer) -> bool:
-    mine = (one for one in use.processes if use.owners.get(one.pid) == name)
-    return any(one.sm > 0 or one.encoder > 0 or one.decoder > 0 for one in mine)
+    mine = (process for process in use.processes if use.owners.get(process.pid) == name)
+    return any(process.sm > 0 or process.encoder > 0 or process.decoder > 0 for process in mine)
 
 
 def _in_proportion(figure: Figure, total: float, use: DeviceUse, names: set[PodContainer]) -> Split:
     weight = _WEIGHTS[figure]
     weights = dict.fromkeys(sorted(names), 0.0)
     others = 0.0
-    for one in use.processes:
-        owner = use.owners.get(one.pid)
+    for process in use.processes:
+        owner = use.owners.get(process.pid)
         if owner is None:
-            others += weight(one)
+            others += weight(process)
         else:
-            weights[owner] += weight(one)
+            weights[owner] += weight(process)
     return divide(total, weights, others)
 
 
@@ -159,13 +159,13 @@ def _memory(total: float, use: DeviceUse, names: set[PodContainer]) -> Split:
     """
     pods = dict.fromkeys(sorted(names), 0.0)
     others, unknown = 0.0, False
-    for one in use.processes:
-        owner = use.owners.get(one.pid)
-        unknown = unknown or one.memory_mib is None
+    for process in use.processes:
+        owner = use.owners.get(process.pid)
+        unknown = unknown or process.memory_mib is None
         if owner is None:
-            others += one.memory_mib or 0.0
+            others += process.memory_mib or 0.0
         else:
-            pods[owner] += one.memory_mib or 0.0
+            pods[owner] += process.memory_mib or 0.0
     if unknown and not any(pods.values()):
         return Split(total=total, unattributed=total, known=False)
     if sum(pods.values()) + others > total:

@@ -75,11 +75,11 @@ def usages(
 def validate(found: Sequence[Usage], readings: Mapping[GpuUuid, GpuReading]) -> None:
     """Every split is whole; the power of a board and its instances together is what the board draws."""
     drawn: dict[GpuUuid, float] = {}
-    for one in found:
-        one.attribution.validate()
-        split = one.attribution.splits.get(Figure.POWER_W)
+    for usage in found:
+        usage.attribution.validate()
+        split = usage.attribution.splits.get(Figure.POWER_W)
         if split is not None:
-            drawn[one.gpu.uuid] = drawn.get(one.gpu.uuid, 0.0) + sum(split.pods.values()) + split.unattributed
+            drawn[usage.gpu.uuid] = drawn.get(usage.gpu.uuid, 0.0) + sum(split.pods.values()) + split.unattributed
     for uuid, watts in drawn.items():
         total = readings[uuid].values[POWER]
         assert abs(watts - total) <= 1e-6 * max(1.0, total), f"{uuid}: {watts} W of {total} W"
@@ -111,17 +111,17 @@ def _partitioned(
     total_w = reading.values.get(POWER)
     parts: list[Usage] = []
     given_w = 0.0
-    for one in reading.instances:
+    for instance in reading.instances:
         part_w = None
         if total_w is not None and all_weights > 0:
-            part_w = total_w * (weights[one.gi_id] / all_weights)
+            part_w = total_w * (weights[instance.gi_id] / all_weights)
             given_w += part_w
         # A pod that was given the whole GPU has all its instances.
-        place = Place(gpu.uuid, one.gi_id)
+        place = Place(gpu.uuid, instance.gi_id)
         holders = tenancy.get(place) or tenancy.get(Place(gpu.uuid), NOBODY)
-        processes = tuple(process for process in reading.processes if process.gi_id == one.gi_id)
-        profile = profiles[one.gi_id].profile if one.gi_id in profiles else ""
-        parts.append(_instance(gpu, one, place, profile.rpartition("c.")[2], holders, processes, owners, part_w))
+        processes = tuple(process for process in reading.processes if process.gi_id == instance.gi_id)
+        profile = profiles[instance.gi_id].profile if instance.gi_id in profiles else ""
+        parts.append(_instance(gpu, instance, place, profile.rpartition("c.")[2], holders, processes, owners, part_w))
     values = {name: value for name, value in reading.values.items() if not of_instances(name)}
     board = Attribution()
     if total_w is not None:
@@ -133,7 +133,7 @@ def _partitioned(
 
 def _instance(
     gpu: Gpu,
-    one: InstanceReading,
+    reading: InstanceReading,
     place: Place,
     profile: str,
     holders: Tenants,
@@ -141,14 +141,14 @@ def _instance(
     owners: Mapping[int, PodContainer],
     power_w: float | None,
 ) -> Usage:
-    busy = _busy(one.values)
-    totals = _totals(one.values, busy)
+    busy = _busy(reading.values)
+    totals = _totals(reading.values, busy)
     if power_w is not None:
         totals[Figure.POWER_W] = power_w
     use = DeviceUse(
         totals=totals, processes=processes, owners=owners, holders=holders.holders, exclusive=holders.exclusive
     )
-    return Usage(gpu, place, profile, one.values, holders, attribute(use), busy)
+    return Usage(gpu, place, profile, reading.values, holders, attribute(use), busy)
 
 
 def _totals(values: Values, busy: Busy | None) -> dict[Figure, float]:
@@ -173,7 +173,7 @@ def _slices(gpu: Gpu) -> dict[int, int]:
 def _busy_of_instances(gpu: Gpu, reading: GpuReading) -> Busy | None:
     """The board's from its instances', each by its slices; None where one of them does not tell."""
     slices = _slices(gpu)
-    ratios = [(slices.get(one.gi_id, 0), one.values.get(GR_ENGINE_ACTIVE)) for one in reading.instances]
+    ratios = [(slices.get(instance.gi_id, 0), instance.values.get(GR_ENGINE_ACTIVE)) for instance in reading.instances]
     if any(ratio is None for _, ratio in ratios):
         return None
     return Busy(min(1.0, sum(n * (ratio or 0.0) for n, ratio in ratios) / slices_of(gpu)), GPM)
@@ -185,7 +185,7 @@ def _power_weights(gpu: Gpu, reading: GpuReading) -> tuple[dict[int, float], flo
     By slices times activity where GPM tells it, else by slices: an idle slice and a busy one then look the same.
     """
     slices = _slices(gpu)
-    by_size = {one.gi_id: float(slices.get(one.gi_id, 0)) for one in reading.instances}
+    by_size = {instance.gi_id: float(slices.get(instance.gi_id, 0)) for instance in reading.instances}
     ratios = {one.gi_id: one.values.get(GR_ENGINE_ACTIVE) for one in reading.instances}
     by_work = {gi_id: size * (ratios[gi_id] or 0.0) for gi_id, size in by_size.items()}
     if None not in ratios.values() and sum(by_work.values()) > 0:

@@ -13,9 +13,9 @@ from functools import partial
 import grpc
 import grpc.aio
 
-from agent.cluster.announcer import Announcer
 from agent.cluster.nodewatch import CONFIG_LABEL, NodeWatch
-from agent.cluster.outlet import Outlet
+from agent.cluster.recorder import Recorder
+from agent.cluster.reporter import Reporter
 from agent.config.settings import Settings
 from agent.deviceaccess import DeviceAccess
 from agent.hardware.driver import Discovery, Driver, Versions
@@ -70,7 +70,7 @@ class Agent:
     def __init__(
         self,
         settings: Settings,
-        outlet: Outlet,
+        reporter: Reporter,
         clock: Callable[[], float],
         *,
         renamed: Callable[[str | None], None] = lambda _: None,
@@ -82,13 +82,13 @@ class Agent:
         GPUs are advertised and have been read: the start is over.
         """
         self._settings = settings
-        self._outlet = outlet
+        self._reporter = reporter
         self._clock = clock
         self._renamed = renamed
         self._settled = settled
         self._boot_id = statefiles.read_boot_id(settings.proc_root)
         self.metrics = AgentMetrics()
-        self._announcer = Announcer(self.metrics, outlet)
+        self._recorder = Recorder(self.metrics, reporter)
         self._files = StateFiles(settings.state_dir, self._known)
         self._layout = LayoutChoice(settings, self._files.layout.object_layout)
         client = partial(client_of, settings.mps_dir)
@@ -110,7 +110,7 @@ class Agent:
             self.pods.containers,
             settings.process_root,
             settings.metrics,
-            problem=outlet.problem,
+            problem=reporter.problem,
             passed=self._sampled,
         )
         self.metrics.registry.register(KeptText(self.sampler.exposition))
@@ -127,7 +127,7 @@ class Agent:
             settings,
             now=clock,
             serve=self._serve,
-            warn=outlet.warning,
+            warn=reporter.warning,
             holders=lambda: self.holders.holders,
         )
         self.mig = MigNode(
@@ -137,7 +137,7 @@ class Agent:
             boot_id=self._boot_id,
             now=clock,
             serve=self._serve,
-            say=outlet.problem,
+            say=reporter.problem,
             daemons_ended=self.mps.ended,
         )
         self.endpoints = Endpoints(
@@ -152,7 +152,7 @@ class Agent:
         )
         self._scores = LinkScores(lambda: self.picture.links, clock)
         for follower in (self.pods, self.watch, self.mig.evictor):
-            outlet.follow(follower)
+            reporter.follow(follower)
 
     # Life
 
@@ -192,7 +192,7 @@ class Agent:
                     await self._listed.wait()
                     await asyncio.sleep(LIST_FIRST_S)
         await self.endpoints.serve()
-        await self._outlet.run()
+        await self._reporter.run()
 
     async def _end(self, tasks: Iterable["asyncio.Task[object]"]) -> None:
         self._alarm.set(None)
@@ -234,8 +234,8 @@ class Agent:
         if settings.metrics != self.sampler.settings:
             self.sampler.settings = settings.metrics
             self.sampler.nudge()
-        self._outlet.reconfigure(settings)
-        self._announcer.tell(transitions)
+        self._reporter.reconfigure(settings)
+        self._recorder.transitions(transitions)
         self.mig.reconfigured(settings.mig)
         self.monitor.rescan()
         self._serve()
@@ -245,12 +245,12 @@ class Agent:
     async def discovered(self, discovery: Discovery) -> None:
         node, now_s = discovery.node, self._clock()
         if self._start.found(node.driver_version):
-            self._announcer.tell(self.picture.apply(BootChanged(), now_s))
+            self._recorder.transitions(self.picture.apply(BootChanged(), now_s))
         self.metrics.driver_up(up=True)
         async with self.access.adopting:
             access = await self.access.bring(node)
             differs = node != self.picture.node
-            self._announcer.tell(self.picture.discovered(node, access, now_s))
+            self._recorder.transitions(self.picture.discovered(node, access, now_s))
             await self._ask_holders()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
@@ -289,7 +289,7 @@ class Agent:
         self.mps.health(event)
         transitions = self.picture.apply(event, self._clock())
         if transitions:
-            self._announcer.tell(transitions)
+            self._recorder.transitions(transitions)
             self._serve()
         self._set_alarm()
 
@@ -324,8 +324,8 @@ class Agent:
         self.mps.planned()
         self.manager.apply(self.picture.views() if self._start.advertises else ())
         if self._start.discovered:
-            self._announcer.complain((*self._discovery_problems, *self._layout.problems, *self.picture.problems))
-            self._announcer.note(self.picture.layout.notes)
+            self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.picture.problems))
+            self._recorder.note(self.picture.layout.notes)
         self._files.changed()
         self._set_alarm()
         self._publish()
@@ -345,7 +345,7 @@ class Agent:
             self._publish()
 
     def _publish(self) -> None:
-        self._outlet.publish(self.picture, self.holders.holders)
+        self._reporter.publish(self.picture, self.holders.holders)
         self.sampler.changed()
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.picture)})
         self.metrics.mps(self.mps.states())
@@ -377,7 +377,7 @@ class Agent:
             driver_up=self.monitor.session_open,
             node=self.picture.node,
             resources=self.picture.layout.resources,
-            problems=self._announcer.problems,
+            problems=self._recorder.problems,
             servers=self.manager.status(),
             health=device_reports(self.picture),
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
@@ -407,7 +407,7 @@ class Agent:
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
-        self._announcer.tell(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
+        self._recorder.transitions(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
         self.picture.discovered(found.node, self.access.files.access(found.node), now_s)

@@ -16,7 +16,7 @@ from typing import IO
 
 from msgspec import structs
 
-from agent.cluster.outlet import NoCluster, NoOutlet, Outlet
+from agent.cluster.reporter import NoCluster, NoReporter, Reporter
 from agent.config import (
     ConfigError,
     ConfigName,
@@ -136,13 +136,13 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        outlet = make_outlet(self._settings)
-        agent = Agent(self._settings, outlet, SteadyClock(), renamed=self._on_name, settled=heap.give_back)
+        reporter = make_reporter(self._settings)
+        agent = Agent(self._settings, reporter, SteadyClock(), renamed=self._on_name, settled=heap.give_back)
         if self._config.rejected is not None:
             log.error("config rejected, the last good one stands in", extra={"problem": str(self._config.rejected)})
-            outlet.problem(str(self._config.rejected))
+            reporter.problem(str(self._config.rejected))
         self._remember(self._config)
-        follow = asyncio.create_task(self._follow_config(agent, outlet))
+        follow = asyncio.create_task(self._follow_config(agent, reporter))
         # One that fails takes the process down in good order, as any of the agent's own tasks.
         follow.add_done_callback(lambda _: self._stop.set())
         try:
@@ -167,7 +167,7 @@ class _Process:
         timer.daemon = True
         timer.start()
 
-    async def _follow_config(self, agent: Agent, outlet: Outlet) -> None:
+    async def _follow_config(self, agent: Agent, reporter: Reporter) -> None:
         """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled)."""
         seen = identity(self._path())
         while True:
@@ -179,9 +179,9 @@ class _Process:
                     continue
             self._reload.clear()
             seen = identity(self._path())
-            await self._take_up(agent, outlet)
+            await self._take_up(agent, reporter)
 
-    async def _take_up(self, agent: Agent, outlet: Outlet) -> None:
+    async def _take_up(self, agent: Agent, reporter: Reporter) -> None:
         """Read everything anew; a bad file leaves the old settings in use."""
         try:
             path = self._path()
@@ -189,11 +189,11 @@ class _Process:
                 raise self._names.undecided
             config = load(path, self._env, self._flags)
         except ConfigError as wrong:
-            self._reject(agent, outlet, str(wrong))
+            self._reject(agent, reporter, str(wrong))
             return
         settings = _with_simulated_trees(config.settings)
         if problem := required_channel_problem(settings):
-            self._reject(agent, outlet, problem)
+            self._reject(agent, reporter, problem)
             return
         changes = changed(self._settings, settings)
         if changes.restart_needed:
@@ -208,9 +208,9 @@ class _Process:
         log.info("config reloaded", extra={"changed": ",".join(sorted(changes.concerns)) or "nothing"})
 
     @staticmethod
-    def _reject(agent: Agent, outlet: Outlet, problem: str) -> None:
+    def _reject(agent: Agent, reporter: Reporter, problem: str) -> None:
         log.error("config rejected, the old one stays", extra={"problem": problem})
-        outlet.problem(f"config rejected, the old one stays: {problem}")
+        reporter.problem(f"config rejected, the old one stays: {problem}")
         agent.metrics.reloaded(problem)
 
     def _remember(self, config: LoadedConfig) -> None:
@@ -227,13 +227,13 @@ class _Process:
         return self._names.path(self._settings.config_dir, Path(given) if given else None, fallback)
 
 
-def make_outlet(settings: Settings) -> Outlet:
+def make_reporter(settings: Settings) -> Reporter:
     """The API server, or nothing for ``--kubeconfig none``. Raises OSError where the kubeconfig cannot be used."""
     if not settings.use_api_server:
-        return NoOutlet()
-    from agent.cluster.apioutlet import ApiOutlet
+        return NoReporter()
+    from agent.cluster.apireporter import ApiReporter
 
-    return ApiOutlet(settings)
+    return ApiReporter(settings)
 
 
 def _claim(state_dir: Path) -> IO[str]:

@@ -27,7 +27,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.hardware.gpus import sysfs_bus_id
-from agent.telemetry.fields import FIELDS, Kind
+from agent.telemetry.fields import FIELDS, FieldKind
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from hack.nvmlreading import USEFUL, GpuFacts, Reading
@@ -278,7 +278,7 @@ def _command(command: str, number: int, uuid: str) -> None:
 
 
 async def metrics(bench: Bench) -> list[Finding]:
-    usual = [field.name for field in FIELDS if field.usual and field.kind is not Kind.LABEL]
+    usual = [field.name for field in FIELDS if field.usual and field.kind is not FieldKind.LABEL]
 
     def shown() -> dict[str, set[str]]:
         """By figure the GPUs that have it."""

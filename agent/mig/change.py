@@ -15,7 +15,7 @@ from msgspec import structs
 
 from agent.hardware.errors import NvmlError
 from agent.hardware.migchange import GpuMig, InUseError, ModeChange
-from agent.mig.journal import Entry, Journal
+from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
 from inventory.ids import GpuUuid
 from inventory.layout.entries import WhenBusy
@@ -42,7 +42,7 @@ MAX_ROUNDS = 3
 """Plans that are made anew because a pod came in between."""
 
 
-class Hands(Protocol):
+class MigHardware(Protocol):
     """NVML for one GPU. All raise NvmlError."""
 
     async def read(self) -> GpuMig: ...
@@ -56,7 +56,7 @@ class Hands(Protocol):
         """Who else has the GPU open, one text each."""
 
 
-class Ground(Protocol):
+class NodeServices(Protocol):
     """What surrounds the GPU on its node."""
 
     boot_id: str
@@ -83,11 +83,11 @@ class Ground(Protocol):
 class GpuChange:
     """A change of GPU ``gpu``, ``name`` in messages."""
 
-    def __init__(self, gpu: GpuUuid, name: str, *, hands: Hands, ground: Ground, journal: Journal) -> None:
+    def __init__(self, gpu: GpuUuid, name: str, *, nvml: MigHardware, services: NodeServices, journal: Journal) -> None:
         self._gpu = gpu
         self._name = name
-        self._hands = hands
-        self._ground = ground
+        self._nvml = nvml
+        self._services = services
         self._journal = journal
         self._changed = False
 
@@ -98,7 +98,7 @@ class GpuChange:
     async def undo(self) -> Outcome:
         """Back to what was before a change that was interrupted and that nobody wishes any more."""
         entry = self._journal.read(self._gpu)
-        if entry is None or entry.done or entry.boot_id != self._ground.boot_id:
+        if entry is None or entry.done or entry.boot_id != self._services.boot_id:
             return self._end(MigState.APPLIED, "")
         return await self._within(self._back(entry, "nobody wishes that layout any more", state=MigState.APPLIED))
 
@@ -121,7 +121,7 @@ class GpuChange:
 
     async def _round(self, wish: Wish) -> Outcome | None:
         """One plan and its execution; None where a pod came in between."""
-        mig = await self._hands.read()
+        mig = await self._nvml.read()
         if not mig.capable:
             if wish.profiles is None:
                 return self._end(MigState.APPLIED, "")
@@ -132,8 +132,8 @@ class GpuChange:
             refused = await self._switch(mig, wish, on=True)
             if refused is not None:
                 return refused
-            mig = await self._hands.read()
-        holders = await self._ground.holders()
+            mig = await self._nvml.read()
+        holders = await self._services.holders()
         existing = mig.held(frozenset(holders or ()))
         found = self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
         if isinstance(found, DoesNotFit):
@@ -147,7 +147,7 @@ class GpuChange:
         entry = self._journal.read(self._gpu)
         if mig.instances or entry is None or not entry.done or not wish.profiles:
             return None
-        if entry.boot_id == self._ground.boot_id or sorted(entry.profiles or ()) != sorted(wish.profiles):
+        if entry.boot_id == self._services.boot_id or sorted(entry.profiles or ()) != sorted(wish.profiles):
             return None
         known = {profile.name: profile for profile in mig.profiles}
         if any(slot.profile not in known or slot.size != known[slot.profile].size for slot in entry.target):
@@ -195,12 +195,12 @@ class GpuChange:
         if going and not known:
             return self._end(MigState.WAITING, NOBODY_KNOWS)
         keep = frozenset(mig.uuids.values()) - going
-        await self._ground.withhold(self._gpu, keep)
+        await self._services.withhold(self._gpu, keep)
         if going:
-            if not await self._ground.quiet(self._gpu, keep):
+            if not await self._services.quiet(self._gpu, keep):
                 return self._end(MigState.WAITING, NOT_QUIET)
-            holders = await self._ground.holders()
-            again = await self._hands.read()
+            holders = await self._services.holders()
+            again = await self._nvml.read()
             if holders is None:
                 return self._end(MigState.WAITING, NOBODY_KNOWS)
             if endangered(again.held(frozenset(holders)), found.steps):
@@ -214,7 +214,7 @@ class GpuChange:
             return await self._back(entry, f"something runs on what was to go ({busy})", state=state)
         except NvmlError as failed:
             return await self._back(entry, str(failed))
-        now = await self._hands.read()
+        now = await self._nvml.read()
         if not alike(now.instances, found.target):
             return await self._back(entry, "NVML shows other instances than were made")
         return await self._finish(now, tuple(instance.slot for instance in now.instances), wish)
@@ -231,13 +231,13 @@ class GpuChange:
                     going.update(uuid for uuid in found if uuid is not None)
         return frozenset(going)
 
-    def _opened(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> Entry:
+    def _opened(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> JournalEntry:
         """The entry of a change that begins, or that goes on: what was before an interrupted one is what was before."""
         last = self._journal.read(self._gpu)
-        interrupted = last is not None and not last.done and last.boot_id == self._ground.boot_id
-        return Entry(
+        interrupted = last is not None and not last.done and last.boot_id == self._services.boot_id
+        return JournalEntry(
             gpu=self._gpu,
-            boot_id=self._ground.boot_id,
+            boot_id=self._services.boot_id,
             profiles=wish.profiles,
             mode_before=last.mode_before if last is not None and interrupted else mig.enabled,
             before=last.before
@@ -261,14 +261,14 @@ class GpuChange:
 
     async def _steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            await self._hands.take(step)
+            await self._nvml.take(step)
             self._changed = True
 
-    async def _back(self, entry: Entry, why: str, *, state: MigState = MigState.FAILED) -> Outcome:
+    async def _back(self, entry: JournalEntry, why: str, *, state: MigState = MigState.FAILED) -> Outcome:
         """Undo: to what was before the change. What is in use by now stays."""
         log.warning("MIG change is undone", extra={"gpu": self._name, "why": why})
-        mig = await self._hands.read()
-        holders = await self._ground.holders()
+        mig = await self._nvml.read()
+        holders = await self._services.holders()
         existing = mig.held(frozenset(holders or ()))
         steps = steps_between(existing, entry.before)
         going = self._going(mig, steps)
@@ -276,12 +276,12 @@ class GpuChange:
             return self._end(MigState.FAILED, f"{why}; the former layout is not restored: what was made is in use")
         if going and holders is None:
             return self._end(MigState.FAILED, f"{why}; the former layout is not restored yet: {NOBODY_KNOWS}")
-        await self._ground.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
+        await self._services.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
         try:
             await self._steps(steps)
             if not entry.mode_before and (mig.enabled or mig.pending):
-                await self._hands.set_mode(enabled=False)
-            now = await self._hands.read()
+                await self._nvml.set_mode(enabled=False)
+            now = await self._nvml.read()
         except NvmlError as failed:
             return self._end(MigState.FAILED, f"{why}; the former layout is not restored either: {failed}")
         if not alike(now.instances, entry.before):
@@ -297,7 +297,7 @@ class GpuChange:
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
         """MIG mode on or off; None once it is so."""
         entry = self._journal.read(self._gpu)
-        restored = on and entry is not None and entry.done and entry.boot_id != self._ground.boot_id
+        restored = on and entry is not None and entry.done and entry.boot_id != self._services.boot_id
         if not restored:
             # A GPU that was cut when the machine went down is nobody's when it comes up, whatever the kubelet knows.
             refused = await self._free(wish)
@@ -306,23 +306,23 @@ class GpuChange:
         word = "on" if on else "off"
         opened = self._opened(mig, tuple(instance.slot for instance in mig.instances), wish)
         await asyncio.to_thread(self._journal.write, opened)
-        await self._ground.withhold(self._gpu, frozenset())
-        change = await self._hands.set_mode(enabled=on)
+        await self._services.withhold(self._gpu, frozenset())
+        change = await self._nvml.set_mode(enabled=on)
         if change is ModeChange.DONE:
             self._changed = True
             return None
-        clients = ", ".join(self._hands.clients()) or "a process or another NVML client"
+        clients = ", ".join(self._nvml.clients()) or "a process or another NVML client"
         if change is ModeChange.IN_USE:
             sentence = f"MIG mode {word} is pending: it needs a reset, and {clients} has the GPU open"
         else:
             sentence = f"MIG mode {word} is pending: the driver could not reset the GPU; reset it or reboot the node"
-        self._ground.tell(f"{self._name}: {sentence}")
+        self._services.tell(f"{self._name}: {sentence}")
         return self._end(MigState.WAITING, sentence)
 
     async def _free(self, wish: Wish) -> Outcome | None:
         """None where nobody has the whole GPU; after that nobody new gets it."""
-        await self._ground.withhold(self._gpu, frozenset())
-        holders = await self._ground.holders()
+        await self._services.withhold(self._gpu, frozenset())
+        holders = await self._services.holders()
         if holders is None:
             return self._end(MigState.WAITING, "the kubelet does not say who holds it")
         pods = tuple(sorted(holders.get(self._gpu, ())))
@@ -332,9 +332,9 @@ class GpuChange:
                 return self._end(MigState.REFUSED, f"{text}: nothing was changed", pods)
             return structs.replace(self._end(MigState.WAITING, text, pods), going=frozenset({self._gpu}))
         # A daemon gives the compute mode back as it ends: not into MIG mode, in which a GPU has none.
-        if not await self._ground.quiet(self._gpu, frozenset()):
+        if not await self._services.quiet(self._gpu, frozenset()):
             return self._end(MigState.WAITING, NOT_QUIET)
-        running = [f"process {process.pid}" for process in (await self._hands.read()).processes]
+        running = [f"process {process.pid}" for process in (await self._nvml.read()).processes]
         if running:
             # No pod's: a person's, or a server's that takes its time. Not an answer to give for good.
             return self._end(MigState.WAITING, f"it is in use by {', '.join(running)}")

@@ -24,7 +24,7 @@ AGAIN_S = 120.0
 
 
 class Evictor:
-    """``want`` may be called at any time; ``follow`` (see agent.cluster.outlet.Follower) does the work."""
+    """``want`` may be called at any time; ``follow`` (see agent.cluster.reporter.Follower) does the work."""
 
     def __init__(self, told: Callable[[str], None], clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -22,7 +22,7 @@ VERSION = 1
 MAX_BYTES = 1 << 20
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class JournalEntry(Struct, frozen=True, kw_only=True):
     """One change of one GPU. ``profiles`` None: MIG off. ``before`` and ``target`` are in force outside of the change.
 
     ``done``: the target was read back. Otherwise the GPU may be anywhere between the two.
@@ -44,12 +44,12 @@ class Journal:
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER
 
-    def read(self, gpu: GpuUuid) -> Entry | None:
+    def read(self, gpu: GpuUuid) -> JournalEntry | None:
         """The GPU's entry; None where there is none, or none that can be understood."""
         path = self._path(gpu)
         try:
             with path.open("rb") as file:
-                found = msgspec.json.decode(file.read(MAX_BYTES), type=Entry)
+                found = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
         except OSError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError) as wrong:
@@ -57,7 +57,7 @@ class Journal:
             return None
         return found if found.version == VERSION and found.gpu == gpu else None
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Keep it: it is on disk when this returns. Raises OSError."""
         write_atomically(self._path(entry.gpu), msgspec.json.encode(entry))
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

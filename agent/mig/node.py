@@ -1,6 +1,6 @@
-"""MIG on this node: the keeper among the agent's other parts. The daemon tells it of discoveries, holders and settings.
+"""MIG on this node: the reconciler among the agent's other parts. The daemon tells it of discoveries and settings.
 
-picture.modes (layouts), mig-parted's configuration -> wishes -> keeper -> NVML
+picture.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
 what is being changed -> picture.withhold;  what is not as wished -> picture.report
 """
 
@@ -15,13 +15,13 @@ import grpc.aio
 from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.kubelet.podresources import PodResources
-from agent.mig.change import Hands
+from agent.mig.change import MigHardware
 from agent.mig.choice import ANSWER, LABEL, PartedChoice
 from agent.mig.evictor import Evictor
-from agent.mig.hands import NvmlHands, open_by
-from agent.mig.journal import Entry, Journal
-from agent.mig.keeper import MigKeeper
+from agent.mig.journal import Journal, JournalEntry
+from agent.mig.nvmlmig import NvmlMig, open_by
 from agent.mig.outcomes import MigState, MigStatus, Wish
+from agent.mig.reconciler import MigReconciler
 from agent.picture import Picture
 from agent.process.clock import until_poll
 from inventory.devices import Gpu, MigInstance
@@ -43,7 +43,12 @@ FILE_POLL_S = 2.0
 
 
 class MigNode:
-    """``agent.mig.keeper.Surroundings`` of a real agent. ``serve`` shows the kubelet the picture as it is now."""
+    """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the picture to the kubelet.
+
+    What the picture withholds under ``WHO`` follows from ``_changing``, ``_going`` and ``_released`` alone. A GPU is in
+    ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an interrupted change in
+    the journal; its UUIDs in ``_going`` are those that the last settled change still waits for, none where it is over.
+    """
 
     def __init__(
         self,
@@ -77,7 +82,7 @@ class MigNode:
         self._discovery = 0
         self._settled = asyncio.Event()
         self.parted.reread()
-        self.keeper = MigKeeper(self, self._journal, now)
+        self.reconciler = MigReconciler(self, self._journal, now)
         self._withhold_interrupted()
 
     # What the daemon tells
@@ -93,7 +98,7 @@ class MigNode:
         self.wishes_changed()
         if self._settled.is_set():
             return False
-        changed = await self.keeper.settle()
+        changed = await self.reconciler.settle()
         self._settled.set()
         if changed:
             self._monitor.rescan()
@@ -102,11 +107,11 @@ class MigNode:
     @property
     def statuses(self) -> tuple[MigStatus, ...]:
         """Of every GPU of which something is wished, by index."""
-        return tuple(sorted(self.keeper.statuses.values(), key=lambda one: one.index))
+        return tuple(sorted(self.reconciler.statuses.values(), key=lambda one: one.index))
 
     def wishes_changed(self, *, again: bool = False) -> None:
         """Modes or instances may be others; ``again``: somebody asked anew for what is wished."""
-        self.keeper.want(self._wishes(), again=again)
+        self.reconciler.want(self._wishes(), again=again)
         self._show()
 
     def labelled(self, labels: Mapping[str, str]) -> None:
@@ -167,7 +172,7 @@ class MigNode:
         """Keep every GPU as it is wished, from the first discovery on, until cancelled."""
         await self._settled.wait()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.keeper.run())
+            tasks.create_task(self.reconciler.run())
             tasks.create_task(self._follow_file())
 
     async def _follow_file(self) -> None:
@@ -184,20 +189,24 @@ class MigNode:
             mode = self._picture.modes.get(gpu.uuid)
             if isinstance(mode, Mig):
                 wishes[gpu.uuid] = Wish(mode.profiles, self._when_busy(gpu.uuid))
-            elif mode is not None and gpu.uuid not in wishes and (gpu.mig_enabled or gpu.uuid in self.keeper.statuses):
+            elif (
+                mode is not None
+                and gpu.uuid not in wishes
+                and (gpu.mig_enabled or gpu.uuid in self.reconciler.statuses)
+            ):
                 wishes[gpu.uuid] = Wish(None, self._when_busy(gpu.uuid))
         return wishes
 
     def _when_busy(self, gpu: GpuUuid) -> WhenBusy:
         return self._picture.wanted.when_busy.get(gpu, WhenBusy.REFUSE)
 
-    # Surroundings
+    # ReconcilerServices
 
     def gpus(self) -> tuple[Gpu, ...]:
         return self._picture.node.gpus
 
-    def hands(self, gpu: Gpu, *, may_close: bool) -> Hands:
-        return NvmlHands(self._monitor, gpu, self._process_root, may_close=may_close)
+    def nvml(self, gpu: Gpu, *, may_close: bool) -> MigHardware:
+        return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
         """All pods that hold any device named by a UUID, whoever advertised it."""
@@ -268,11 +277,11 @@ class MigNode:
             self._serve()
 
     def _report(self) -> bool:
-        statuses = self.keeper.statuses.values()
+        statuses = self.reconciler.statuses.values()
         lines = tuple(
             status.sentence for status in statuses if status.state is not MigState.APPLIED and status.sentence
         )
-        answer = self.parted.answer(self.keeper.statuses)
+        answer = self.parted.answer(self.reconciler.statuses)
         answers = {} if answer is None else {ANSWER: answer}
         answered, self._picture.answers = answers != self._picture.answers, answers
         return self._picture.report(WHO, (*self.parted.problems, *lines)) or answered
@@ -301,7 +310,7 @@ class MigNode:
         self._picture.withhold(WHO, self._reasons())
 
 
-def _stays(mig: MigInstance, entry: Entry) -> bool:
+def _stays(mig: MigInstance, entry: JournalEntry) -> bool:
     """Whether the instance is the same before and after the change."""
     place = (split(mig.profile)[0], mig.start)
     return all(place in [(slot.profile, slot.start) for slot in slots] for slots in (entry.before, entry.target))

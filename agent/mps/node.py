@@ -22,7 +22,7 @@ MOST_REPLICAS = 100
 class MpsNode:
     """The daemons that the picture's layout needs. ``serve`` shows the kubelet the picture as it is now.
 
-    ``warn`` is the outlet's ``warning``; ``holders`` is who holds what, by device id.
+    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ SLICES = 7
 """Compute slices of a MIG GPU whose profiles do not tell."""
 
 
-class Place(Struct, frozen=True, order=True):
+class GpuPart(Struct, frozen=True, order=True):
     """A GPU, or one GPU instance of it."""
 
     gpu: GpuUuid
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True, order=True):
 class Allocation(Struct, frozen=True):
     """What one container holds of one place. ``share`` is of the physical GPU, 0 to 1."""
 
-    place: Place
+    place: GpuPart
     holder: PodContainer
     resource: ResourceName
     mode: str
@@ -55,15 +55,15 @@ def allocations(node: Node, layout: Layout, holders: Mapping[DeviceId, Holder]) 
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
     instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}
     gpus = {str(gpu.uuid): gpu for gpu in node.gpus}
-    found: dict[tuple[Place, PodContainer, ResourceName, str], float] = {}
+    found: dict[tuple[GpuPart, PodContainer, ResourceName, str], float] = {}
     for device_id, holder in holders.items():
         unit = physical_id(device_id)
         device = devices.get(device_id)
         if unit in instances:
             gpu, mig = instances[unit]
-            place, whole = Place(gpu.uuid, mig.gi_id), mig.ci_slices / slices_of(gpu)
+            place, whole = GpuPart(gpu.uuid, mig.gi_id), mig.ci_slices / slices_of(gpu)
         elif unit in gpus:
-            place, whole = Place(GpuUuid(unit)), 1.0
+            place, whole = GpuPart(GpuUuid(unit)), 1.0
         else:
             continue
         key = (
@@ -84,9 +84,9 @@ def _mode(device: LogicalDevice | None, unit: str) -> str:
     return MIG if unit.startswith("MIG-") else WHOLE
 
 
-def tenants(found: Iterable[Allocation]) -> dict[Place, Tenants]:
+def tenants(found: Iterable[Allocation]) -> dict[GpuPart, Tenants]:
     """The holders of each place that has any."""
-    by_place: dict[Place, Tenants] = {}
+    by_place: dict[GpuPart, Tenants] = {}
     for allocation in found:
         before = by_place.get(allocation.place)
         alone = allocation.mode in (WHOLE, MIG)

@@ -12,7 +12,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from agent.telemetry.fields import BY_NAME, FIELDS, Field, Kind
+from agent.telemetry.fields import BY_NAME, FIELDS, Field, FieldKind
 from agent.telemetry.legacy import LEGACY
 from yamlfile import ConfigError
 
@@ -22,7 +22,7 @@ MOST_BROKEN = 32
 MOST_TOLD = 16
 """Refused lines that are told of one by one."""
 _COLUMNS = 3
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in FieldKind}
 _FOREIGN = ("DCGM_FI_", "DCGM_EXP_", "DCGM_FV_")
 """How names begin that only DCGM itself can fill."""
 
@@ -39,11 +39,11 @@ class Collectors(Struct, frozen=True):
 
     @property
     def series(self) -> tuple[Field, ...]:
-        return tuple(field for field in self.fields if field.kind is not Kind.LABEL)
+        return tuple(field for field in self.fields if field.kind is not FieldKind.LABEL)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.fields if field.kind is Kind.LABEL)
+        return tuple(field.name for field in self.fields if field.kind is FieldKind.LABEL)
 
     @property
     def beside(self) -> Mapping[str, str]:
@@ -89,7 +89,7 @@ def parse(text: str, where: str) -> Collectors:
             fields[name] = Field(name, kind, help_text, of=own.name)
             continue
         known = BY_NAME.get(name)
-        if known is None or (known.kind is Kind.LABEL) != (kind is Kind.LABEL):
+        if known is None or (known.kind is FieldKind.LABEL) != (kind is FieldKind.LABEL):
             missing.append(f"{where}:{line}: {name} as a {kind.value}: NVML does not give it, it has no series")
             continue
         fields[name] = Field(name, kind, help_text)
@@ -99,7 +99,7 @@ def parse(text: str, where: str) -> Collectors:
     return Collectors(tuple({**implied, **fields}.values()), tuple(missing), _bounded(refused, where))
 
 
-def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, Kind, str]:
+def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, FieldKind, str]:
     """Name, type and help of a line that can be taken. Raises _RefusedLine."""
     if isinstance(row, str):
         raise _RefusedLine(f"found {row}, expected FIELD, type, help, every quote closed")
@@ -114,7 +114,7 @@ def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, Kind, s
         raise _RefusedLine(f"{name[:80]}: found {kind[:40]!r}, expected gauge, counter or label")
     if name in taken:
         raise _RefusedLine(f"{name}: found the field a second time, expected each field once")
-    if name in LEGACY and kind == Kind.LABEL:
+    if name in LEGACY and kind == FieldKind.LABEL:
         raise _RefusedLine(f"{name}: found 'label', expected gauge or counter")
     if not name.startswith(_FOREIGN) and name not in LEGACY:
         raise _RefusedLine(f"{name[:80]}: found no field of DCGM's, expected a name such as DCGM_FI_DEV_GPU_UTIL")

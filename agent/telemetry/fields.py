@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """A field's Prometheus type; a label is put on every other series."""
 
     GAUGE = "gauge"
@@ -24,7 +24,7 @@ class Field(Struct, frozen=True):
     """
 
     name: str
-    kind: Kind
+    kind: FieldKind
     help: str
     usual: bool = True
     of: str = ""
@@ -36,15 +36,15 @@ class Field(Struct, frozen=True):
 
 
 def _gauge(name: str, text: str, *, usual: bool = True) -> Field:
-    return Field(name, Kind.GAUGE, text, usual)
+    return Field(name, FieldKind.GAUGE, text, usual)
 
 
 def _counter(name: str, text: str, *, usual: bool = True) -> Field:
-    return Field(name, Kind.COUNTER, text, usual)
+    return Field(name, FieldKind.COUNTER, text, usual)
 
 
 def _label(name: str, text: str, *, usual: bool = False) -> Field:
-    return Field(name, Kind.LABEL, text, usual)
+    return Field(name, FieldKind.LABEL, text, usual)
 
 
 GPU_UTIL = "DCGM_FI_DEV_GPU_UTIL"

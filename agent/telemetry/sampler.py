@@ -22,7 +22,7 @@ from agent.kubelet.podresources import Holder
 from agent.picture import Picture
 from agent.telemetry import collectors, healthwatch, usage
 from agent.telemetry.activity import ActivityLog
-from agent.telemetry.allocation import Place, allocations, tenants
+from agent.telemetry.allocation import GpuPart, allocations, tenants
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import CLOCK_EVENT_COUNT, CLOCK_EVENTS, CLOCK_REASONS, ENERGY, HEALTH_STATUS, POWER
@@ -96,7 +96,7 @@ class Sampler:
         self._readers: dict[GpuUuid, GpuReader] = {}
         self._pass = Pass()
         self._energy: EnergyLedger[GpuUuid, User] = EnergyLedger()
-        self._activity: ActivityLog[Place] = ActivityLog()
+        self._activity: ActivityLog[GpuPart] = ActivityLog()
         self._last_xid = XidMemory(settings.xid_shown_s)
         self._xids: SlidingCounts[int] = SlidingCounts(settings.xid_window_ms / 1000)
         self._clock_events: SlidingCounts[str] = SlidingCounts(settings.clock_window_ms / 1000)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
 from agent.kubelet.containers import PodContainer
 from agent.telemetry.activity import Activity
-from agent.telemetry.allocation import NOBODY, Allocation, Place, Tenants, tenants
+from agent.telemetry.allocation import NOBODY, Allocation, GpuPart, Tenants, tenants
 from agent.telemetry.collectors import USUAL, Collectors
 from agent.telemetry.energy import Account
 from agent.telemetry.exposition import Family, Writer, labels
@@ -32,7 +32,7 @@ from agent.telemetry.usage import FIGURES, Usage
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid
 
-User = tuple[Place, PodContainer]
+User = tuple[GpuPart, PodContainer]
 
 BUSY = "tessera_gpu_busy_ratio"
 ALLOCATION = "tessera_gpu_allocation"
@@ -125,7 +125,7 @@ def write(scene: Scene) -> Writer:
         _own(writer, names, usage, scene)
     holding = tenants(scene.allocations)
     for gpu in scene.node.gpus:
-        _recent(writer, names, gpu, holding.get(Place(gpu.uuid), NOBODY), scene)
+        _recent(writer, names, gpu, holding.get(GpuPart(gpu.uuid), NOBODY), scene)
         _board(writer, names, gpu, scene)
     for allocation in scene.allocations:
         found = scene.node.gpu(allocation.place.gpu)
@@ -150,15 +150,15 @@ class _Names:
         self._readings = scene.readings
         self._pod_pairs = scene.pod_pairs
         self._wanted = sorted(scene.collectors.labels)  # dcgm-exporter's order, whatever that of the file
-        self._dcgm: dict[Place, str] = {}
-        self._short: dict[Place, str] = {}
+        self._dcgm: dict[GpuPart, str] = {}
+        self._short: dict[GpuPart, str] = {}
         self._profiles = {
             (gpu.uuid, mig.gi_id): mig.profile.rpartition("c.")[2]
             for gpu in scene.node.gpus
             for mig in gpu.mig_instances
         }
 
-    def dcgm(self, gpu: Gpu, place: Place) -> str:
+    def dcgm(self, gpu: Gpu, place: GpuPart) -> str:
         """dcgm-exporter's labels of a device, without a pod."""
         if place not in self._dcgm:
             domain, _, rest = gpu.pci_bus_id.partition(":")
@@ -175,7 +175,7 @@ class _Names:
             self._dcgm[place] = labels(pairs)
         return self._dcgm[place]
 
-    def short(self, gpu: Gpu, place: Place) -> str:
+    def short(self, gpu: Gpu, place: GpuPart) -> str:
         """What names a device in our own series, so that they join with DCGM's."""
         if place not in self._short:
             self._short[place] = labels(
@@ -187,7 +187,7 @@ class _Names:
         """dcgm-exporter's labels of a pod."""
         return (*_pod(holder), *self._pod_pairs.get((holder.namespace, holder.pod), ()))
 
-    def _instance(self, place: Place) -> list[tuple[str, str]]:
+    def _instance(self, place: GpuPart) -> list[tuple[str, str]]:
         if place.gi_id < 0:
             return []
         return [("GPU_I_PROFILE", self._profiles.get((place.gpu, place.gi_id), "")), ("GPU_I_ID", str(place.gi_id))]
@@ -285,9 +285,9 @@ def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene
     pod = dict(names.pod(held.holders[0])) if held.exclusive else {}
 
     def add(name: str, value: float, **more: str) -> None:
-        writer.add(name, _with(names.dcgm(gpu, Place(gpu.uuid)), sorted({**pod, **more}.items())), value)
+        writer.add(name, _with(names.dcgm(gpu, GpuPart(gpu.uuid)), sorted({**pod, **more}.items())), value)
 
-    writer.add(OPEN_XID, names.short(gpu, Place(gpu.uuid)), recent.open_xid)
+    writer.add(OPEN_XID, names.short(gpu, GpuPart(gpu.uuid)), recent.open_xid)
     if writer.wants(XID_ERRORS):
         add(XID_ERRORS, recent.xid, err_code=str(recent.xid), err_msg=_xid_name(recent.xid))
     # Where nothing was counted there is one series that says so, without an event.
@@ -318,7 +318,7 @@ def _board(writer: Writer, names: _Names, gpu: Gpu, scene: Scene) -> None:
     reading = scene.readings.get(gpu.uuid)
     if reading is None:
         return
-    base = names.short(gpu, Place(gpu.uuid))
+    base = names.short(gpu, GpuPart(gpu.uuid))
     mask = reading.values.get(CLOCK_REASONS)
     if mask is not None:
         for word, bit in CLOCK_EVENTS.items():

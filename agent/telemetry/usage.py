@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from agent.kubelet.containers import PodContainer
-from agent.telemetry.allocation import NOBODY, Place, Tenants, slices_of
+from agent.telemetry.allocation import NOBODY, GpuPart, Tenants, slices_of
 from agent.telemetry.fields import (
     DEC_UTIL,
     ENC_UTIL,
@@ -45,7 +45,7 @@ class Usage(Struct, frozen=True):
     """One device. ``values`` are those that its own series show; ``profile`` is empty for a whole GPU."""
 
     gpu: Gpu
-    place: Place
+    place: GpuPart
     profile: str
     values: Values
     tenants: Tenants
@@ -56,7 +56,7 @@ class Usage(Struct, frozen=True):
 def usages(
     node: Node,
     readings: Mapping[GpuUuid, GpuReading],
-    tenancy: Mapping[Place, Tenants],
+    tenancy: Mapping[GpuPart, Tenants],
     owners: Mapping[int, PodContainer],
 ) -> tuple[Usage, ...]:
     """Every device that was read, by GPU index, each GPU before its instances."""
@@ -86,9 +86,9 @@ def validate(found: Sequence[Usage], readings: Mapping[GpuUuid, GpuReading]) -> 
 
 
 def _whole(
-    gpu: Gpu, reading: GpuReading, tenancy: Mapping[Place, Tenants], owners: Mapping[int, PodContainer]
+    gpu: Gpu, reading: GpuReading, tenancy: Mapping[GpuPart, Tenants], owners: Mapping[int, PodContainer]
 ) -> Usage:
-    place = Place(gpu.uuid)
+    place = GpuPart(gpu.uuid)
     holders = tenancy.get(place, NOBODY)
     busy = _busy(reading.values)
     use = DeviceUse(
@@ -103,7 +103,7 @@ def _whole(
 
 
 def _partitioned(
-    gpu: Gpu, reading: GpuReading, tenancy: Mapping[Place, Tenants], owners: Mapping[int, PodContainer]
+    gpu: Gpu, reading: GpuReading, tenancy: Mapping[GpuPart, Tenants], owners: Mapping[int, PodContainer]
 ) -> list[Usage]:
     profiles = {mig.gi_id: mig for mig in gpu.mig_instances}
     weights, rest_weight = _power_weights(gpu, reading)
@@ -117,8 +117,8 @@ def _partitioned(
             part_w = total_w * (weights[instance.gi_id] / all_weights)
             given_w += part_w
         # A pod that was given the whole GPU has all its instances.
-        place = Place(gpu.uuid, instance.gi_id)
-        holders = tenancy.get(place) or tenancy.get(Place(gpu.uuid), NOBODY)
+        place = GpuPart(gpu.uuid, instance.gi_id)
+        holders = tenancy.get(place) or tenancy.get(GpuPart(gpu.uuid), NOBODY)
         processes = tuple(process for process in reading.processes if process.gi_id == instance.gi_id)
         profile = profiles[instance.gi_id].profile if instance.gi_id in profiles else ""
         parts.append(_instance(gpu, instance, place, profile.rpartition("c.")[2], holders, processes, owners, part_w))
@@ -128,13 +128,13 @@ def _partitioned(
         rest_w = max(0.0, total_w - given_w)
         board = Attribution({Figure.POWER_W: Split(total=rest_w, unattributed=rest_w, known=False)})
     busy = _busy(reading.values) or _busy_of_instances(gpu, reading)
-    return [Usage(gpu, Place(gpu.uuid), "", values, NOBODY, board, busy), *parts]
+    return [Usage(gpu, GpuPart(gpu.uuid), "", values, NOBODY, board, busy), *parts]
 
 
 def _instance(
     gpu: Gpu,
     reading: InstanceReading,
-    place: Place,
+    place: GpuPart,
     profile: str,
     holders: Tenants,
     processes: tuple[ProcessReading, ...],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import simulator
-from agent.cluster.outlet import NoOutlet, Outlet
+from agent.cluster.reporter import NoReporter, Reporter
 from agent.config import Settings, load
 from agent.config.settings import MpsSettings
 from agent.daemon import Agent
@@ -53,8 +53,8 @@ def mps_client(lab: "Lab", index: int) -> Iterator[tuple["subprocess.Popen[bytes
             process.kill()
 
 
-class Notebook(NoOutlet):
-    """An outlet that remembers what it was told."""
+class Notebook(NoReporter):
+    """A reporter that remembers what it was told."""
 
     def __init__(self) -> None:
         self.transitions: list[Transition] = []
@@ -62,7 +62,7 @@ class Notebook(NoOutlet):
         self.warnings: list[tuple[str, str, str]] = []
         self.publications = 0
 
-    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Outlet's
+    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Reporter's
         picture.validate()
         self.publications += 1
 
@@ -82,7 +82,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kubelet = StandInKubelet(folder / "kubelet")
-        self.outlet = Notebook()
+        self.reporter = Notebook()
         self.flags: dict[str, str] = {}
         self.discoveries = 0
         self._agent: Agent | None = None
@@ -140,11 +140,11 @@ class Lab:
             **self.flags,
         }
 
-    async def start(self, config: str = EAGER, outlet: Outlet | None = None) -> Agent:
+    async def start(self, config: str = EAGER, reporter: Reporter | None = None) -> Agent:
         """Start the agent; it is not registered yet."""
         self.state_dir.mkdir(exist_ok=True)
         self._stop = asyncio.Event()
-        self._agent = Agent(self.settings(config), outlet or self.outlet, SteadyClock())
+        self._agent = Agent(self.settings(config), reporter or self.reporter, SteadyClock())
         self._count_discoveries(self._agent)
         self._task = asyncio.create_task(self._agent.run(self._stop))
         return self._agent

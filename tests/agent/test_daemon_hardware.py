@@ -107,7 +107,7 @@ async def test_a_gpu_that_answers_after_a_hang_returns_by_probation(lab: Lab) ->
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
     lab.sim(gpu=0, slow={"call": "nvmlDeviceGetMemoryInfo", "seconds": 0})
     await lab.restored(0)
-    states = [change.new for change in lab.outlet.transitions]
+    states = [change.new for change in lab.reporter.transitions]
     assert states == [HealthState.SUSPECT, HealthState.UNHEALTHY, HealthState.PROBATION, HealthState.HEALTHY]
 
 
@@ -148,7 +148,7 @@ async def test_a_removed_gpu_is_unlisted_and_listed_again_once_it_is_back(lab: L
     await lab.until(lambda: endpoint.healthy == {lab.uuid(i) for i in range(3)})
     assert lab.endpoint().registration.endpoint == socket
     assert lab.kubelet.registrations == [GPU]
-    (back,) = [change for change in lab.outlet.transitions if change.new is HealthState.PROBATION]
+    (back,) = [change for change in lab.reporter.transitions if change.new is HealthState.PROBATION]
     assert (back.gpu, back.reason) == (lab.uuid(1), "GpuBack")
 
 
@@ -159,7 +159,7 @@ async def test_a_gpu_whose_index_moves_when_another_goes_stays_healthy(lab: Lab)
     await lab.until(lambda: set(endpoint.devices) == {lab.uuid(1), lab.uuid(2)})
     lab.sim(gpu=0, add=True)
     await lab.until(lambda: endpoint.healthy == {lab.uuid(i) for i in range(3)})
-    assert {change.gpu for change in lab.outlet.transitions} == {lab.uuid(0)}
+    assert {change.gpu for change in lab.reporter.transitions} == {lab.uuid(0)}
 
 
 async def test_the_last_gpu_may_go_and_come(lab: Lab) -> None:
@@ -362,7 +362,7 @@ async def test_a_reset_while_nvml_is_released_is_noticed(lab: Lab) -> None:
     lab.sim(gpu=0, reset=True)
     lab.sim(gpu=0, load={})
     await lab.restored(0)
-    assert "ResetObserved" in [change.reason for change in lab.outlet.transitions]
+    assert "ResetObserved" in [change.reason for change in lab.reporter.transitions]
 
 
 async def test_a_second_release_prolongs_the_first(lab: Lab, openings: list[float]) -> None:

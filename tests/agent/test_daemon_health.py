@@ -21,7 +21,7 @@ def kinds(lab: Lab, index: int) -> set[FaultKind]:
 
 
 def steps(lab: Lab, index: int) -> list[tuple[HealthState, HealthState]]:
-    return [(change.old, change.new) for change in lab.outlet.transitions if change.gpu == lab.uuid(index)]
+    return [(change.old, change.new) for change in lab.reporter.transitions if change.gpu == lab.uuid(index)]
 
 
 async def test_xid_79_takes_out_all_replicas_of_its_gpu_and_no_other(lab: Lab) -> None:
@@ -85,7 +85,7 @@ async def test_after_a_reset_comes_probation_and_then_health(lab: Lab) -> None:
         (HealthState.UNHEALTHY, HealthState.PROBATION),
         (HealthState.PROBATION, HealthState.HEALTHY),
     ]
-    unhealthy, probation, _ = (change for change in lab.outlet.transitions if change.gpu == lab.uuid(1))
+    unhealthy, probation, _ = (change for change in lab.reporter.transitions if change.gpu == lab.uuid(1))
     assert "79" in unhealthy.cause
     assert probation.reason == "ResetObserved"
     assert lab.agent.picture.health.faults(lab.uuid(1)) == ()
@@ -97,7 +97,7 @@ async def test_probation_lasts_as_long_as_configured(lab: Lab) -> None:
     await lab.until(lambda: lab.state(0) is HealthState.UNHEALTHY)
     lab.sim(gpu=0, reset=True)
     await lab.restored(0)
-    passed = lab.outlet.transitions[-1]
+    passed = lab.reporter.transitions[-1]
     assert (passed.old, passed.new) == (HealthState.PROBATION, HealthState.HEALTHY)
     assert 0.4 <= passed.age_s < 20.0
 
@@ -130,7 +130,7 @@ async def test_a_gpu_lost_without_a_word_is_found_by_its_probe(lab: Lab) -> None
     lab.sim(gpu=1, lost=True)
     await lab.until(lambda: lab.down() == {lab.uuid(1)})
     assert kinds(lab, 1) >= {FaultKind.LOST}
-    assert lab.outlet.transitions[0].reason == "GpuLost"
+    assert lab.reporter.transitions[0].reason == "GpuLost"
 
 
 async def test_uncorrected_memory_errors_are_an_input(lab: Lab) -> None:
@@ -161,7 +161,7 @@ async def test_a_direct_nvlink_that_is_down_makes_both_ends_suspect_and_takes_ou
     assert lab.down() == set()
     lab.sim(gpu=0, nvlinkDown=[])
     await lab.restored(0)
-    assert lab.outlet.transitions[-1].reason == "NvLinkUp"
+    assert lab.reporter.transitions[-1].reason == "NvLinkUp"
 
 
 async def test_an_nvlink_into_a_switch_that_is_down_takes_the_gpu_out(lab: Lab) -> None:

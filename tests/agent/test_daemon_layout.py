@@ -81,7 +81,7 @@ async def test_a_change_that_would_take_a_gpu_from_a_pod_is_refused_by_name_unti
     index = 0 if grant.devices == (lab.uuid(0),) else 1
     await lab.until(lambda: len(lab.agent.holders.holders) == 1)
     await lab.agent.reconfigure(lab.settings(slices(4, "[0, 1]")))
-    (problem,) = lab.outlet.problems
+    (problem,) = lab.reporter.problems
     assert f"GPU {index} ({lab.uuid(index)}) is to be timeSlicing and is held by default/trainer" in problem
     assert len(lab.endpoint().healthy) == 2
     lab.kubelet.delete("trainer")
@@ -135,7 +135,7 @@ async def test_a_gpu_that_a_pod_held_before_the_first_layout_is_not_shared_under
 async def test_a_layout_with_a_mistake_is_named_and_nothing_of_it_is_applied(lab: Lab) -> None:
     await lab.serve(fleet(2), slices(4, "[1, 7]"))
     assert lab.endpoint().healthy == {lab.uuid(0), lab.uuid(1)}
-    (problem,) = lab.outlet.problems
+    (problem,) = lab.reporter.problems
     assert problem == (
         f"{lab.folder}/config.yaml:4: gpus: 7: no such GPU, this node has the GPUs 0, 1 (NVIDIA A100-SXM4-40GB): "
         "the layout is not applied"
@@ -185,7 +185,7 @@ async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(l
     await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
     applied, before = lab.agent._layout.object_layout, lab.agent.picture.layout
     appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
-    assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.outlet.problems)
+    assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.reporter.problems)
     assert lab.agent._layout.object_layout == applied
     assert lab.agent.picture.layout == before
     watch.hear_layout(Removed(Key("", "first"), Entry(Found("first", {}, None), "first", "1")))

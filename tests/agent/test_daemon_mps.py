@@ -99,7 +99,7 @@ async def test_nothing_is_given_before_its_daemon_is_ready(lab: Lab) -> None:
         assert daemon(lab, 0).reason.endswith("An instance of this daemon is already running")
         assert lab.down(SHARED) == lab.on(0, SHARED)
     await ready(lab)
-    assert not lab.outlet.warnings, "there were no clients to tell"
+    assert not lab.reporter.warnings, "there were no clients to tell"
 
 
 async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: Lab) -> None:
@@ -115,7 +115,7 @@ async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: L
     assert lab.down(SHARED) <= lab.on(0, SHARED)
     await ready(lab)
     assert pid(lab, 0) != first
-    (told,) = lab.outlet.warnings
+    (told,) = lab.reporter.warnings
     whom = f"its clients in default/{pods[lab.uuid(0)]} have lost it; it is being started anew"
     text = f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: {whom}"
     assert told == ("MpsDaemonLost", "Restart", text)
@@ -134,7 +134,7 @@ async def test_a_daemon_that_hangs_is_replaced(lab: Lab, monkeypatch: pytest.Mon
         await lab.until(lambda: bool(lab.down(SHARED)))
     await ready(lab)
     assert pid(lab, 0) != first
-    assert any("does not answer" in text for _, _, text in lab.outlet.warnings)
+    assert any("does not answer" in text for _, _, text in lab.reporter.warnings)
 
 
 async def test_a_daemon_with_clients_outlives_the_agent_is_taken_over_and_takes_other_limits(lab: Lab) -> None:

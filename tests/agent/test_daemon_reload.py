@@ -59,7 +59,7 @@ async def test_a_new_xid_table_judges_what_is_already_open(lab: Lab) -> None:
     await lab.until(lambda: lab.down() == {lab.uuid(0)})
     await lab.agent.reconfigure(lab.settings(EAGER))
     await lab.restored(0)
-    assert "Reconfigured" in [change.reason for change in lab.outlet.transitions]
+    assert "Reconfigured" in [change.reason for change in lab.reporter.transitions]
 
 
 async def test_the_probe_interval_is_taken_up(lab: Lab) -> None:

@@ -75,7 +75,7 @@ async def test_a_reset_that_nobody_watched_is_observed(lab: Lab) -> None:
     lab.sim(gpu=0, load={})
     await lab.start(NO_TRACE)
     await lab.restored(0)
-    assert [change.new for change in lab.outlet.transitions if change.gpu == lab.uuid(0)][-2:] == [
+    assert [change.new for change in lab.reporter.transitions if change.gpu == lab.uuid(0)][-2:] == [
         HealthState.PROBATION,
         HealthState.HEALTHY,
     ]
@@ -88,13 +88,13 @@ async def test_after_a_reboot_only_boards_to_replace_stay_out(lab: Lab) -> None:
     lab.sim(gpu=1, remapFailure=True)
     await lab.until(lambda: lab.down() == {lab.uuid(0), lab.uuid(1)})
     await lab.stop()
-    told = len(lab.outlet.transitions)
+    told = len(lab.reporter.transitions)
     lab.sim(reboot=True)
     await lab.start(NO_TRACE)
     await lab.restored(0)
     await lab.until(lambda: lab.endpoint().healthy == {lab.uuid(0), lab.uuid(2)})
     assert lab.state(1) is HealthState.UNHEALTHY
-    first = next(change for change in lab.outlet.transitions[told:] if change.gpu == lab.uuid(0))
+    first = next(change for change in lab.reporter.transitions[told:] if change.gpu == lab.uuid(0))
     assert (first.new, first.reason) == (HealthState.PROBATION, "Rebooted")
 
 

@@ -115,9 +115,9 @@ async def test_single_mig_on_gpus_cut_differently_advertises_nothing_and_says_wh
     lab.power_on(fleet(2, more=CUT))
     await lab.kubelet.start()
     await lab.start(SINGLE)
-    await lab.until(lambda: bool(lab.outlet.problems))
+    await lab.until(lambda: bool(lab.reporter.problems))
     await lab.look_again()
-    (problem,) = lab.outlet.problems
+    (problem,) = lab.reporter.problems
     assert "migStrategy single" in problem
     assert lab.report().problems == (problem,)
     assert lab.kubelet.endpoints == {}
@@ -130,7 +130,7 @@ async def test_without_a_mig_strategy_a_cut_gpu_is_offered_whole_and_that_is_no_
     await lab.serve(fleet(2, more=CUT))
     assert resources(lab) == {GPU: 2}
     await lab.look_again()
-    assert (lab.outlet.problems, lab.report().problems) == ([], ())
+    assert (lab.reporter.problems, lab.report().problems) == ([], ())
     (line,) = [record for record in caplog.records if "MIG" in str(vars(record).get("note", ""))]
     assert (line.levelname, line.getMessage()) == ("INFO", "note")
     assert "it is offered whole" in vars(line)["note"]

@@ -115,7 +115,7 @@ class Process:
         self.path = lab.folder / "config.yaml"
         self._lab = lab
         self._task: asyncio.Task[None] | None = None
-        self.outlet = lab.outlet
+        self.reporter = lab.reporter
 
     @property
     def flags(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Process:
 async def process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     monkeypatch.setattr(main, "CONFIG_POLL_S", 0.02)
     monkeypatch.setattr(main, "configure", lambda _: None)
-    monkeypatch.setattr(main, "make_outlet", lambda _: lab.outlet)
+    monkeypatch.setattr(main, "make_outlet", lambda _: lab.reporter)
     lab.power_on(fleet(3))
     await lab.kubelet.start()
     process = Process(lab)
@@ -172,7 +172,7 @@ async def test_a_hangup_and_another_file_are_taken_up_and_nothing_else_is_touche
     await process.healthy(6)
     assert lab.endpoint().registration.endpoint == socket_name
     assert lab.kubelet.registrations == [GPU]
-    assert lab.outlet.problems == []
+    assert lab.reporter.problems == []
 
 
 async def test_the_configuration_that_the_nodes_label_names_is_taken_up_and_remembered(
@@ -189,7 +189,7 @@ async def test_the_configuration_that_the_nodes_label_names_is_taken_up_and_reme
     (configs / "shared").write_text(SHARED.replace("replicas: 3", "replicas: 2"))
     await process.healthy(6)
     process.named("missing")
-    await lab.until(lambda: any("configs/missing: found no such file" in one for one in lab.outlet.problems))
+    await lab.until(lambda: any("configs/missing: found no such file" in one for one in lab.reporter.problems))
     assert len(lab.endpoint().healthy) == 6
     process.named("shared")
     loaded = load_or_last_good(None, {}, lab.all_flags)
@@ -216,7 +216,7 @@ async def test_the_only_file_of_the_folder_holds_without_a_label_or_a_default(
     (configs / "any-name.yaml").write_text(SHARED.replace("replicas: 3", "replicas: 2"))
     await process.healthy(6)
     (configs / "another").write_text(EAGER)
-    await lab.until(lambda: any("found another, any-name.yaml" in one for one in lab.outlet.problems))
+    await lab.until(lambda: any("found another, any-name.yaml" in one for one in lab.reporter.problems))
     assert len(lab.endpoint().healthy) == 6, "nobody chose another: the old one stays"
     process.named("another")
     await process.healthy(3)
@@ -245,12 +245,12 @@ async def test_a_bad_config_at_reload_leaves_the_old_one_and_is_named(lab: Lab, 
     await process.healthy(9)
     process.path.write_text(BAD)
     os.kill(os.getpid(), signal.SIGHUP)
-    await lab.until(lambda: bool(lab.outlet.problems))
-    (problem,) = lab.outlet.problems
+    await lab.until(lambda: bool(lab.reporter.problems))
+    (problem,) = lab.reporter.problems
     assert problem.startswith("config rejected, the old one stays: ")
     assert f"{process.path}:2: health.probationSeconds: found 'soon', expected" in problem
     process.path.unlink()
-    await lab.until(lambda: len(lab.outlet.problems) == 2, "a config file that is gone was not noticed")
+    await lab.until(lambda: len(lab.reporter.problems) == 2, "a config file that is gone was not noticed")
     assert len(lab.endpoint().healthy) == 9
     process.path.write_text(EAGER)
     await process.healthy(3)
@@ -267,8 +267,8 @@ async def test_a_reload_that_requires_what_the_host_lacks_leaves_the_old_setting
     )
     process.path.write_text(EAGER + "imex: {channelIDs: [0], required: true}\n")
     os.kill(os.getpid(), signal.SIGHUP)
-    await lab.until(lambda: bool(lab.outlet.problems))
-    assert lab.outlet.problems[0].startswith(
+    await lab.until(lambda: bool(lab.reporter.problems))
+    assert lab.reporter.problems[0].startswith(
         "config rejected, the old one stays: imex.required: requested IMEX channel"
     )
     assert len(lab.endpoint().healthy) == 9
@@ -281,7 +281,7 @@ async def test_a_bad_config_at_the_start_gives_way_to_the_last_good_one(lab: Lab
     process.start(BAD)
     await lab.until(lambda: lab.kubelet.registrations == [GPU, GPU])
     await process.healthy(9)
-    (problem,) = lab.outlet.problems
+    (problem,) = lab.reporter.problems
     assert "health.probationSeconds" in problem
     # And it stays the last good one: a second bad start finds it too.
     await process.stop()

@@ -19,7 +19,7 @@ from agent.mps.core import LONGEST_PAUSE_S, Phase
 from agent.picture import Choices, Picture
 from agent.telemetry import usage
 from agent.telemetry.activity import WARM_S, ActivityLog, Use
-from agent.telemetry.allocation import NOBODY, Place
+from agent.telemetry.allocation import NOBODY, GpuPart
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import POWER
 from agent.telemetry.readings import GpuReading
@@ -63,7 +63,7 @@ def test_a_part_for_a_pod_that_is_not_there_is_seen() -> None:
 
 def use(watts: float) -> Usage:
     board = Attribution({Figure.POWER_W: Split(total=watts, unattributed=watts)})
-    return Usage(gpu(0), Place(uuid(0)), "", {}, NOBODY, board)
+    return Usage(gpu(0), GpuPart(uuid(0)), "", {}, NOBODY, board)
 
 
 def test_power_that_is_not_the_boards_is_seen() -> None:
@@ -122,7 +122,7 @@ def lost_energy(one: Sampler) -> None:
 
 
 def idle_since_the_future(one: Sampler) -> None:
-    one._activity.observe(Place(uuid(0)), A, active=True, memory_mib=0.0, now_s=0.0)
+    one._activity.observe(GpuPart(uuid(0)), A, active=True, memory_mib=0.0, now_s=0.0)
     (record,) = one._activity._records.values()
     record.activity = structs.replace(record.activity, idle_s=-1.0)
 

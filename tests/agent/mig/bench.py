@@ -1,4 +1,4 @@
-"""One simulated GPU on a bench: ``GpuChange`` with hands that call NVML at once, and a node made of dictionaries."""
+"""One simulated GPU on a bench: ``GpuChange`` with NVML called at once, and a node made of dictionaries."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ A30 = "NVIDIA A30"
 
 
 class Bench:
-    """Ground and hands at once. ``pods`` by UUID; ``at`` is called with a word wherever a crash may come."""
+    """Node services and hardware at once. ``pods`` by UUID; ``at`` is called with a word wherever a crash may come."""
 
     def __init__(self, folder: Path, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -55,7 +55,7 @@ class Bench:
         return GpuUuid(self.simulation.node.gpus[0].uuid)
 
     def change(self) -> GpuChange:
-        return GpuChange(self.uuid, "GPU 0", hands=self, ground=self, journal=self.journal)
+        return GpuChange(self.uuid, "GPU 0", nvml=self, services=self, journal=self.journal)
 
     async def bring(self, *profiles: str, when_busy: WhenBusy = WhenBusy.REFUSE) -> Outcome:
         return await self.change().bring(Wish(profiles, when_busy))
@@ -76,7 +76,7 @@ class Bench:
         (one,) = [one for one in mig.instances if one.start == start]
         return mig.devices(one)[0]
 
-    # Hands
+    # MigHardware
 
     async def read(self) -> GpuMig:
         return self.mig()
@@ -94,7 +94,7 @@ class Bench:
     def clients(self) -> Sequence[str]:
         return ["dcgm (7)"]
 
-    # Ground
+    # NodeServices
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
         return self.pods if self.kubelet else None

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 
 from agent.hardware.migchange import ModeChange
-from agent.mig import keeper, node
-from agent.mig.hands import NvmlHands
+from agent.mig import node, reconciler
+from agent.mig.nvmlmig import NvmlMig
 from agent.mig.outcomes import MigState
 from agent.mps.paths import device_paths
 from deviceplugin.view import ResourceView
@@ -31,7 +31,7 @@ def cut(gpu: int, *profiles: str, busy: str = "") -> str:
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "WAIT_POLL_S", 0.05)
+    monkeypatch.setattr(reconciler, "WAIT_POLL_S", 0.05)
 
 
 def offered(lab: Lab) -> dict[str, int]:
@@ -49,7 +49,7 @@ async def reload(lab: Lab, config: str) -> None:
 
 
 def said(lab: Lab) -> list[str]:
-    return [one.sentence for one in lab.agent.mig.keeper.statuses.values() if one.sentence]
+    return [one.sentence for one in lab.agent.mig.reconciler.statuses.values() if one.sentence]
 
 
 async def test_a_layout_is_cut_before_anything_is_advertised(lab: Lab) -> None:
@@ -68,7 +68,7 @@ async def test_a_layout_is_cut_before_anything_is_advertised(lab: Lab) -> None:
     assert set(cuts) == {2}
     await offers(lab, {GPU: 1, f"{MIG}3g.40gb": 1, f"{MIG}1g.10gb": 1})
     assert lab.endpoint().lists == 1, "GPU 1 was never offered whole"
-    assert {one.state for one in lab.agent.mig.keeper.statuses.values()} == {MigState.APPLIED}
+    assert {one.state for one in lab.agent.mig.reconciler.statuses.values()} == {MigState.APPLIED}
 
 
 async def test_a_changed_layout_keeps_what_pods_hold_and_touches_no_other_stream(lab: Lab) -> None:
@@ -103,7 +103,7 @@ async def test_a_refused_change_names_the_pods_and_leaves_all_as_it_is(lab: Lab)
     await reload(lab, layout(cut(0, "7g.80gb")))
     await lab.until(lambda: bool(said(lab)))
     assert "in use by ml/train: nothing was changed" in said(lab)[0]
-    await lab.until(lambda: any("ml/train" in problem for problem in lab.outlet.problems))
+    await lab.until(lambda: any("ml/train" in problem for problem in lab.reporter.problems))
     assert said(lab)[0] in lab.report().problems
     await offers(lab, {f"{MIG}3g.40gb": 1, f"{MIG}2g.20gb": 1})
     assert lab.simulation.hardware.gpus[0].mig == before
@@ -177,7 +177,7 @@ async def test_a_gpu_is_let_go_for_a_reset_unless_pods_are_on_it(lab: Lab) -> No
     await offers(lab, {GPU: 2})
     said = await lab.agent.mig.release(1 - busy, 0.3, forced=False)
     assert said == f"GPU {1 - busy} is let go for 0.3 s, to be reset: no new pod gets it"
-    assert said in lab.outlet.problems
+    assert said in lab.reporter.problems
     await offers(lab, {GPU: 1})
     lab.sim(gpu=1 - busy, reset=True)
     await offers(lab, {GPU: 2})
@@ -186,8 +186,8 @@ async def test_a_gpu_is_let_go_for_a_reset_unless_pods_are_on_it(lab: Lab) -> No
 
 async def test_a_layout_that_fits_no_such_gpu_leaves_the_others_working(lab: Lab) -> None:
     await lab.serve(fleet(2, H100), layout(cut(1, "4g.40gb", "3g.40gb", "1g.10gb")))
-    await lab.until(lambda: bool(lab.outlet.problems))
-    assert any("4g.40gb, 3g.40gb, 1g.10gb do not fit together" in problem for problem in lab.outlet.problems)
+    await lab.until(lambda: bool(lab.reporter.problems))
+    assert any("4g.40gb, 3g.40gb, 1g.10gb do not fit together" in problem for problem in lab.reporter.problems)
     assert offered(lab).get(GPU, 0) >= 1
 
 
@@ -211,14 +211,14 @@ async def test_a_gpu_leaves_mps_before_its_mode_is_switched_and_comes_back_after
     shared = f"{GPU}.shared"
     in_shares, in_instances = layout("{gpus: [0], mode: mps, replicas: 2}"), layout(cut(0, "3g.20gb"))
     seen: list[tuple[bool, bool, int]] = []
-    set_mode = NvmlHands.set_mode
+    set_mode = NvmlMig.set_mode
 
-    async def watched(hands: NvmlHands, *, enabled: bool) -> ModeChange:
+    async def watched(nvml: NvmlMig, *, enabled: bool) -> ModeChange:
         folders = list((lab.state_dir / "mps").glob("GPU-*"))
         seen.append((enabled, bool(folders), lab.simulation.hardware.gpus[0].compute_mode))
-        return await set_mode(hands, enabled=enabled)
+        return await set_mode(nvml, enabled=enabled)
 
-    monkeypatch.setattr(NvmlHands, "set_mode", watched)
+    monkeypatch.setattr(NvmlMig, "set_mode", watched)
     monkeypatch.setattr(node, "QUIET_WITHIN_S", 0.1)
     await lab.serve(fleet(1), in_shares, resource=shared)
     await lab.until(lambda: len(lab.endpoint(shared).healthy) == 2, "a daemon that is ready")

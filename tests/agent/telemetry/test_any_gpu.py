@@ -11,7 +11,7 @@ import pytest
 
 from agent.hardware.gpus import read_gpu
 from agent.telemetry import usage
-from agent.telemetry.fields import BY_NAME, FIELDS, Kind
+from agent.telemetry.fields import BY_NAME, FIELDS, FieldKind
 from agent.telemetry.reader import GpuReader
 from agent.telemetry.readings import GpuReading, Values
 from agent.telemetry.series import Scene, write
@@ -35,7 +35,7 @@ def claims(handle: Any, gpu: Gpu, look: Callable[[], float]) -> GpuReading:
         plausible(values)
     assert second.values.keys() >= ALWAYS
     for name, value in second.values.items():
-        assert BY_NAME[name].kind is not Kind.COUNTER or value >= first.values.get(name, 0), f"{name} fell"
+        assert BY_NAME[name].kind is not FieldKind.COUNTER or value >= first.values.get(name, 0), f"{name} fell"
     assert second.links_up <= second.links
     assert all(one.memory_mib is None or one.memory_mib <= gpu.memory_mib for one in second.processes)
     node = Node(name=NodeName("this"), gpus=(gpu,), links=((UNKNOWN_LINK,),))
@@ -54,7 +54,7 @@ def plausible(values: Values) -> None:
             assert value <= (4096 * GIB if name.endswith("_BYTES") else 1), name
         if name.endswith("_UTIL"):
             assert value <= 100, name
-        if BY_NAME[name].kind is Kind.GAUGE and not name.endswith("_BYTES"):
+        if BY_NAME[name].kind is FieldKind.GAUGE and not name.endswith("_BYTES"):
             assert value < 0x7FFFFFF0, name
     if "DCGM_FI_DEV_FB_RESERVED" in values:
         parts = sum(values[f"DCGM_FI_DEV_FB_{part}"] for part in ("USED", "FREE", "RESERVED"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.telemetry.collectors import USUAL, parse, read
-from agent.telemetry.fields import Kind
+from agent.telemetry.fields import FieldKind
 from agent.telemetry.legacy import LEGACY
 from tests.agent.telemetry import dcgm_exporter as peer
 from yamlfile import ConfigError
@@ -53,7 +53,7 @@ def test_a_quoted_help_is_taken_as_it_stands() -> None:
 
 
 def test_the_type_is_the_files_own() -> None:
-    assert parse("DCGM_FI_DEV_GPU_UTIL, counter, odd\n", "f").series[0].kind is Kind.COUNTER
+    assert parse("DCGM_FI_DEV_GPU_UTIL, counter, odd\n", "f").series[0].kind is FieldKind.COUNTER
 
 
 GOOD = "DCGM_FI_DEV_FB_FREE, gauge, x\n"

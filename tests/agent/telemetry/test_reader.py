@@ -12,7 +12,7 @@ from msgspec import structs
 from agent.hardware.errors import GpuLost
 from agent.telemetry import processes, reader
 from agent.telemetry.collectors import USUAL
-from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, Kind
+from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, FieldKind
 from tests.agent.telemetry import dcgm_exporter as peer
 from tests.agent.telemetry.conftest import Board
 
@@ -98,7 +98,7 @@ def test_every_field_of_the_catalogue_is_read_somewhere(board: Boards) -> None:
         found |= one.read().values.keys()
         one.simulation.close()
     from_elsewhere = {"DCGM_FI_DEV_XID_ERRORS", *(field.name for field in FIELDS if field.name.startswith("DCGM_EXP_"))}
-    assert {field.name for field in FIELDS if field.kind is not Kind.LABEL} - found == from_elsewhere
+    assert {field.name for field in FIELDS if field.kind is not FieldKind.LABEL} - found == from_elsewhere
 
 
 def test_gpm_needs_two_looks_and_time_between_them(board: Boards) -> None:

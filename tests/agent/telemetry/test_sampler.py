@@ -223,11 +223,11 @@ async def test_a_collectors_file_is_taken_up_when_it_changes_and_a_bad_one_chang
         assert ("0",) in shown(lab, own, "gpu"), "our own need no field of DCGM's"
     path.write_text("DCGM_FI_DEV_GPU_UTIL, nonsense, x\n")
     lab.agent.sampler.nudge()
-    await lab.until(lambda: any("counters.csv:1" in problem for problem in lab.outlet.problems))
+    await lab.until(lambda: any("counters.csv:1" in problem for problem in lab.reporter.problems))
     before = shown(lab, "tessera_agent_gpu_samples_total", "result")["ok",]
     lab.agent.sampler.nudge()
     await lab.until(lambda: shown(lab, "tessera_agent_gpu_samples_total", "result")["ok",] > before)
-    assert sum("counters.csv" in problem for problem in lab.outlet.problems) == 1, "said once, not with each pass"
+    assert sum("counters.csv" in problem for problem in lab.reporter.problems) == 1, "said once, not with each pass"
     assert names() == {UTIL}
     path.write_text("DCGM_FI_DEV_FB_USED, gauge, x\n\n")
     lab.agent.sampler.nudge()

@@ -14,10 +14,10 @@ from agent.health.xids import UNKNOWN_XID_NAME, XIDS
 from agent.kubelet.containers import PodContainer
 from agent.kubelet.podresources import Holder
 from agent.telemetry import usage
-from agent.telemetry.allocation import Allocation, Place, allocations, tenants
+from agent.telemetry.allocation import Allocation, GpuPart, allocations, tenants
 from agent.telemetry.collectors import parse
 from agent.telemetry.exposition import Family, Writer, labels, number
-from agent.telemetry.fields import FIELDS, Kind
+from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
@@ -151,7 +151,7 @@ def test_fields_of_type_label_stand_in_the_peers_order_whatever_that_of_the_file
 
 
 def test_every_field_of_type_label_stands_on_every_series() -> None:
-    names = sorted(field.name for field in FIELDS if field.kind is Kind.LABEL)
+    names = sorted(field.name for field in FIELDS if field.kind is FieldKind.LABEL)
     chosen = parse("".join(f"{name}, label, x\n" for name in names) + f"{UTIL}, gauge, x\n", "f")
     gpu = structs.replace(board(), brand="Nvidia", serial="0815")
     texts = {name: "90.1" for name in names if "INFOROM" in name or "BIOS" in name or "NVML" in name}
@@ -402,7 +402,7 @@ def test_the_collectors_file_chooses_fields_types_helps_and_labels() -> None:
 
 
 def test_one_who_also_holds_a_share_does_not_have_the_device_alone() -> None:
-    who, place = PodContainer("team", "train", "main"), Place(GpuUuid("GPU-0"))
+    who, place = PodContainer("team", "train", "main"), GpuPart(GpuUuid("GPU-0"))
     whole, share = (Allocation(place, who, GPU, mode, 0.5) for mode in ("whole", "time-slicing"))
     assert tenants([whole])[place].exclusive
     for both in ([whole, share], [share, whole]):
@@ -411,7 +411,7 @@ def test_one_who_also_holds_a_share_does_not_have_the_device_alone() -> None:
 
 def test_a_device_whose_layout_changed_under_its_holder_counts_in_full() -> None:
     (found,) = allocations(WHOLE, plan(WHOLE, SHARED), {DeviceId("GPU-0"): Holder("team", "old", "main", GPU)})
-    assert found == Allocation(Place(GpuUuid("GPU-0")), PodContainer("team", "old", "main"), GPU, "whole", 1.0)
+    assert found == Allocation(GpuPart(GpuUuid("GPU-0")), PodContainer("team", "old", "main"), GPU, "whole", 1.0)
 
 
 @settings(max_examples=50)

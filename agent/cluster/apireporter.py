@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agent.cluster import gpunode, labels
 from agent.cluster.gpunode import HealthView
-from agent.cluster.outlet import Follower, NoCluster
 from agent.cluster.publisher import EventType, KubePublisher
+from agent.cluster.reporter import Follower, NoCluster
 from agent.config.settings import LabelSettings, Settings
 from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.states import DeviceHealth, Transition
@@ -24,8 +24,8 @@ from kube.errors import ConfigError
 log = logging.getLogger(__name__)
 
 
-class ApiOutlet:
-    """An ``Outlet`` to the cluster that ``settings.kubeconfig`` (or the service account) names. Raises NoCluster."""
+class ApiReporter:
+    """A ``Reporter`` to the cluster that ``settings.kubeconfig`` (or the service account) names. Raises NoCluster."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings

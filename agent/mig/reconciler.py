@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from agent.mig.change import GpuChange, Ground, Hands
+from agent.mig.change import GpuChange, MigHardware, NodeServices
 from agent.mig.journal import Journal
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from inventory.devices import Gpu
@@ -28,8 +28,8 @@ DRAIN_S = 600.0
 SETTLE_S = 30.0
 
 
-class Surroundings(Ground, Protocol):
-    """What the keeper needs of the agent beside what one change needs."""
+class ReconcilerServices(NodeServices, Protocol):
+    """What the reconciler needs of the agent beside what one change needs."""
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs as last discovered."""
@@ -46,14 +46,14 @@ class Surroundings(Ground, Protocol):
     def told(self, status: MigStatus) -> None:
         """A GPU's status is another now."""
 
-    def hands(self, gpu: Gpu, *, may_close: bool) -> Hands: ...
+    def nvml(self, gpu: Gpu, *, may_close: bool) -> MigHardware: ...
 
 
-class MigKeeper:
+class MigReconciler:
     """All GPUs of a node. ``now`` gives seconds since the epoch."""
 
-    def __init__(self, around: Surroundings, journal: Journal, now: Callable[[], float]) -> None:
-        self._around = around
+    def __init__(self, services: ReconcilerServices, journal: Journal, now: Callable[[], float]) -> None:
+        self._services = services
         self._journal = journal
         self._now = now
         self._wishes: dict[GpuUuid, Wish] = {}
@@ -118,7 +118,7 @@ class MigKeeper:
         """
         first = {
             gpu.uuid
-            for gpu in self._around.gpus()
+            for gpu in self._services.gpus()
             if gpu.uuid in self._wishes and (not gpu.mig_instances or self._interrupted(gpu.uuid))
         }
         changed = False
@@ -140,15 +140,15 @@ class MigKeeper:
         return any(await asyncio.gather(*tries))
 
     def _due(self) -> list[Gpu]:
-        return [gpu for gpu in self._around.gpus() if gpu.uuid not in self._running and self._is_due(gpu)]
+        return [gpu for gpu in self._services.gpus() if gpu.uuid not in self._running and self._is_due(gpu)]
 
     async def _one(self, gpu: Gpu, wish: Wish | None, *, may_close: bool, discover: bool = True) -> bool:
         """One GPU's turn; whether anything of it was changed."""
         outcome = await self._try(gpu, wish, may_close=may_close)
         if outcome.changed and discover:
-            await self._around.rediscover()
+            await self._services.rediscover()
         self._note(gpu, wish, outcome)
-        await self._around.settle(gpu.uuid, outcome.going)
+        await self._services.settle(gpu.uuid, outcome.going)
         self._drain()
         return outcome.changed
 
@@ -173,8 +173,8 @@ class MigKeeper:
 
     async def _try(self, gpu: Gpu, wish: Wish | None, *, may_close: bool) -> Outcome:
         self._tried_s[gpu.uuid], self._heard[gpu.uuid] = self._now(), self._news
-        hands = self._around.hands(gpu, may_close=may_close)
-        change = GpuChange(gpu.uuid, f"GPU {gpu.index}", hands=hands, ground=self._around, journal=self._journal)
+        nvml = self._services.nvml(gpu, may_close=may_close)
+        change = GpuChange(gpu.uuid, f"GPU {gpu.index}", nvml=nvml, services=self._services, journal=self._journal)
         if wish is None:
             self._undone.add(gpu.uuid)
             return await change.undo()
@@ -194,7 +194,7 @@ class MigKeeper:
         status = MigStatus(gpu.uuid, gpu.index, str(wish), state, sentence, since_s, outcome.pods)
         self.statuses[gpu.uuid] = status
         if old is None or (old.state, old.sentence) != (state, sentence):
-            self._around.told(status)
+            self._services.told(status)
 
     def _drain(self) -> None:
         pods: set[str] = set()
@@ -202,7 +202,7 @@ class MigKeeper:
             wish = self._wishes.get(gpu)
             if wish is not None and _drains(wish, status.state, status.pods):
                 pods.update(status.pods)
-        self._around.evict(frozenset(pods), "the GPU's MIG layout is being changed")
+        self._services.evict(frozenset(pods), "the GPU's MIG layout is being changed")
 
 
 def _drains(wish: Wish, state: MigState, pods: tuple[str, ...]) -> bool:

@@ -1,25 +1,25 @@
-"""Says what happens to devices and what is wrong: in the log, in the agent's figures and on the outlet."""
+"""Records what happens to devices and what is wrong: in the log, in the agent's figures and with the reporter."""
 
 import logging
 from collections.abc import Iterable
 
-from agent.cluster.outlet import Outlet
+from agent.cluster.reporter import Reporter
 from agent.health.states import Transition
 from agent.serving.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
 
 
-class Announcer:
-    """``problems`` are those that were complained about last, ``notes`` those that were told last."""
+class Recorder:
+    """``problems`` are those that hold, ``notes`` those that were logged last: each is told once, when it is new."""
 
-    def __init__(self, metrics: AgentMetrics, outlet: Outlet) -> None:
+    def __init__(self, metrics: AgentMetrics, reporter: Reporter) -> None:
         self._metrics = metrics
-        self._outlet = outlet
+        self._reporter = reporter
         self.problems: tuple[str, ...] = ()
         self.notes: tuple[str, ...] = ()
 
-    def tell(self, transitions: Iterable[Transition]) -> None:
+    def transitions(self, transitions: Iterable[Transition]) -> None:
         """Devices have changed their health state."""
         for change in transitions:
             level = logging.INFO if change.new.advertised_healthy else logging.WARNING
@@ -37,14 +37,14 @@ class Announcer:
                 },
             )
             self._metrics.transition(change)
-            self._outlet.transition(change)
+            self._reporter.transition(change)
 
-    def complain(self, problems: tuple[str, ...]) -> None:
+    def problems_are(self, problems: tuple[str, ...]) -> None:
         """These are all there are: each is said when it is new, not at each discovery."""
         for problem in problems:
             if problem not in self.problems:
                 log.warning("problem", extra={"problem": problem})
-                self._outlet.problem(problem)
+                self._reporter.problem(problem)
         self.problems = problems
 
     def note(self, notes: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.mig.hands import MAX_CLIENTS, open_by
+from agent.mig.nvmlmig import MAX_CLIENTS, open_by
 
 
 def process(root: Path, pid: int, name: str | None, *files: str) -> None:

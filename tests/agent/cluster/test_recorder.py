@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.cluster.announcer import Announcer
+from agent.cluster.recorder import Recorder
 from agent.health.states import HealthState, Transition
 from agent.serving.metrics import AgentMetrics
 from tests.agent.lab import Notebook
@@ -12,24 +12,24 @@ from tests.inventory.builders import uuid
 
 
 def test_a_problem_is_said_again_only_after_it_was_gone() -> None:
-    outlet = Notebook()
-    announcer = Announcer(AgentMetrics(), outlet)
+    reporter = Notebook()
+    recorder = Recorder(AgentMetrics(), reporter)
     for problems in (("a",), ("a", "b"), ("b", "a"), ("b",), ("a", "b"), ()):
-        announcer.complain(problems)
-        assert announcer.problems == problems
-    assert outlet.problems == ["a", "b", "a"]
+        recorder.problems_are(problems)
+        assert recorder.problems == problems
+    assert reporter.problems == ["a", "b", "a"]
 
 
 def test_a_change_of_health_is_logged_counted_and_passed_on(caplog: pytest.LogCaptureFixture) -> None:
-    outlet, metrics = Notebook(), AgentMetrics()
+    reporter, metrics = Notebook(), AgentMetrics()
     good, bad = HealthState.HEALTHY, HealthState.UNHEALTHY
     changes = [
         Transition(gpu=uuid(0), mig=None, old=old, new=new, reason="Xid", cause="x", at_s=1.0, age_s=1.0)
         for old, new in ((good, bad), (bad, good))
     ]
     with caplog.at_level(logging.INFO):
-        Announcer(metrics, outlet).tell(changes)
-    assert outlet.transitions == changes
+        Recorder(metrics, reporter).transitions(changes)
+    assert reporter.transitions == changes
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     labels = {"from_state": good.value, "to_state": bad.value, "reason": "Xid"}
     assert metrics.registry.get_sample_value("tessera_agent_health_transitions_total", labels) == 1

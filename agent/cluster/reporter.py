@@ -1,4 +1,4 @@
-"""Where the daemon's state goes beside kubelet: the API server, or nowhere."""
+"""Where the node's state is reported beside the kubelet: the API server, or nowhere."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,20 +13,20 @@ from kube.client import Client
 
 
 class Follower(Protocol):
-    """Who wants to hear what the API server says about this node."""
+    """A part of the agent that watches the API server."""
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Until cancelled."""
 
 
-class Outlet(Protocol):
+class Reporter(Protocol):
     """All but ``run`` return at once; what cannot be written now is written later, the latest state wins."""
 
     async def run(self) -> None:
         """Write until cancelled."""
 
     def follow(self, follower: Follower) -> None:
-        """While ``run`` runs, let ``follower`` listen to the API server."""
+        """Give ``follower`` the API server while ``run`` runs."""
 
     def reconfigure(self, settings: Settings) -> None:
         """Settings from now on; what they show differently is in the next ``publish``."""
@@ -48,8 +48,8 @@ class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
     """The kubeconfig or service account cannot be used; one line says why."""
 
 
-class NoOutlet:
-    """``--kubeconfig none``: the agent serves its kubelet and nobody else."""
+class NoReporter:
+    """``--kubeconfig none``: the agent serves its kubelet alone."""
 
     async def run(self) -> None:
         await asyncio.Event().wait()

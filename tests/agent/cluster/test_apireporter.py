@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.cluster.apioutlet import ApiOutlet
+from agent.cluster.apireporter import ApiReporter
 from agent.cluster.gpunode import GPU_NODES
-from agent.cluster.outlet import NoCluster
+from agent.cluster.reporter import NoCluster
 from agent.config import Settings
 from agent.config.settings import EventSettings, LabelSettings
 from agent.health.events import XidSeen
@@ -59,10 +59,10 @@ def settings(kubeconfig: Path, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def outlet(settings: Settings, clock: VirtualClock) -> AsyncIterator[ApiOutlet]:
-    outlet = ApiOutlet(settings, clock)
-    task = asyncio.create_task(outlet.run())
-    yield outlet
+async def reporter(settings: Settings, clock: VirtualClock) -> AsyncIterator[ApiReporter]:
+    reporter = ApiReporter(settings, clock)
+    task = asyncio.create_task(reporter.run())
+    yield reporter
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -87,14 +87,14 @@ def gpunode(server: FakeApiServer) -> Any:
     return next((body for body in server.list_all(GPU_NODES)), None)
 
 
-def settled(outlet: ApiOutlet) -> Callable[[], bool]:
-    return lambda: outlet._publisher.settled
+def settled(reporter: ApiReporter) -> Callable[[], bool]:
+    return lambda: reporter._publisher.settled
 
 
-async def test_labels_and_gpunode_appear_with_who_holds_what(outlet: ApiOutlet, server: FakeApiServer) -> None:
+async def test_labels_and_gpunode_appear_with_who_holds_what(reporter: ApiReporter, server: FakeApiServer) -> None:
     holder = Holder("team", "trainer", "main", ResourceName("nvidia.com/gpu"))
-    outlet.publish(picture(), {DeviceId(uuid(0)): holder})
-    await eventually(settled(outlet))
+    reporter.publish(picture(), {DeviceId(uuid(0)): holder})
+    await eventually(settled(reporter))
     assert labels(server)[COUNT] == "2"
     assert labels(server)["nvidia.com/gpu.machine"] == "DGX-1"
     assert labels(server)["kubernetes.io/hostname"] == NODE
@@ -105,33 +105,33 @@ async def test_labels_and_gpunode_appear_with_who_holds_what(outlet: ApiOutlet, 
 
 
 async def test_publishing_the_same_again_writes_nothing(
-    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    outlet.publish(picture(), {})
-    await eventually(settled(outlet))
+    reporter.publish(picture(), {})
+    await eventually(settled(reporter))
     before = len(server.requests)
     for _ in range(5):
         clock.advance(3)
-        outlet.publish(picture(), {})
-        assert settled(outlet)()
+        reporter.publish(picture(), {})
+        assert settled(reporter)()
     assert len(server.requests) == before
 
 
 async def test_gpunode_is_written_at_most_once_in_two_seconds_and_then_the_latest(
-    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
     shown = picture()
-    outlet.publish(shown, {})
-    await eventually(settled(outlet))
+    reporter.publish(shown, {})
+    await eventually(settled(reporter))
     before = len(server.seen("PATCH", "gpunodes"))
     for xid in (48, 79, 74):
         shown.apply(XidSeen(uuid(1), xid), 2.0)
-        outlet.publish(shown, {})
+        reporter.publish(shown, {})
     clock.advance(1.9)
-    await eventually(lambda: not settled(outlet)())
+    await eventually(lambda: not settled(reporter)())
     assert len(server.seen("PATCH", "gpunodes")) == before
     clock.advance(0.2)
-    await eventually(settled(outlet))
+    await eventually(settled(reporter))
     assert len(server.seen("PATCH", "gpunodes")) == before + 1
     health = gpunode(server)["status"]["devices"][1]["health"]
     assert health["state"] == "Unhealthy"
@@ -139,90 +139,90 @@ async def test_gpunode_is_written_at_most_once_in_two_seconds_and_then_the_lates
 
 
 async def test_transitions_and_problems_become_events_unless_switched_off(
-    outlet: ApiOutlet, server: FakeApiServer, settings: Settings
+    reporter: ApiReporter, server: FakeApiServer, settings: Settings
 ) -> None:
     (change,) = picture().apply(XidSeen(uuid(1), 79), 5.0)
-    outlet.transition(change)
-    outlet.problem("GPU 0 matches no pattern")
-    await eventually(settled(outlet))
+    reporter.transition(change)
+    reporter.problem("GPU 0 matches no pattern")
+    await eventually(settled(reporter))
     found = {event["reason"]: event for event in server.list_all(EVENTS)}
     assert found.keys() == {"Xid79", "NotAsConfigured"}
     assert found["Xid79"]["type"] == "Warning"
     assert f"GPU {uuid(1)}: Healthy -> Unhealthy after 4 s" in found["Xid79"]["note"]
     assert found["Xid79"]["regarding"]["name"] == NODE
-    outlet.reconfigure(structs.replace(settings, events=EventSettings(enabled=False)))
-    outlet.problem("another one")
-    assert settled(outlet)()
+    reporter.reconfigure(structs.replace(settings, events=EventSettings(enabled=False)))
+    reporter.problem("another one")
+    assert settled(reporter)()
     assert len(server.list_all(EVENTS)) == 2
 
 
 async def test_labels_that_are_switched_off_are_taken_away_and_gpunode_stays(
-    outlet: ApiOutlet, server: FakeApiServer, settings: Settings, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, settings: Settings, clock: VirtualClock
 ) -> None:
-    outlet.publish(picture(), {})
-    await eventually(settled(outlet))
-    outlet.reconfigure(structs.replace(settings, labels=LabelSettings(enabled=False)))
-    outlet.publish(picture(), {})
+    reporter.publish(picture(), {})
+    await eventually(settled(reporter))
+    reporter.reconfigure(structs.replace(settings, labels=LabelSettings(enabled=False)))
+    reporter.publish(picture(), {})
     clock.advance(1.1)
-    await eventually(settled(outlet))
+    await eventually(settled(reporter))
     assert labels(server) == {"kubernetes.io/hostname": NODE}
     assert gpunode(server) is not None
 
 
 async def test_before_anything_is_known_what_an_earlier_agent_said_still_holds(
-    outlet: ApiOutlet, server: FakeApiServer
+    reporter: ApiReporter, server: FakeApiServer
 ) -> None:
     server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: "8"}}})
-    outlet.publish(Picture(NodeName(NODE), Choices()), {})
-    assert settled(outlet)()
+    reporter.publish(Picture(NodeName(NODE), Choices()), {})
+    assert settled(reporter)()
     assert labels(server)[COUNT] == "8"
 
 
 async def test_a_node_whose_gpus_are_all_gone_says_so(
-    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
     shown = picture()
-    outlet.publish(shown, {})
-    await eventually(settled(outlet))
+    reporter.publish(shown, {})
+    await eventually(settled(reporter))
     shown.discovered(structs.replace(shown.node, gpus=(), links=()), NodeAccess(), 2.0)
-    outlet.publish(shown, {})
+    reporter.publish(shown, {})
     clock.advance(2.1)
-    await eventually(settled(outlet))
+    await eventually(settled(reporter))
     assert PRODUCT not in labels(server)
     assert gpunode(server)["status"].get("devices", []) == []
 
 
 async def test_the_timestamp_moves_once_in_its_interval_and_not_with_each_change(
-    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    outlet.publish(picture(2), {})
-    await eventually(settled(outlet))
+    reporter.publish(picture(2), {})
+    await eventually(settled(reporter))
     first = labels(server)[STAMP]
     clock.advance(30)
-    outlet.publish(picture(3), {})
-    await eventually(settled(outlet))
+    reporter.publish(picture(3), {})
+    await eventually(settled(reporter))
     assert (labels(server)[COUNT], labels(server)[STAMP]) == ("3", first)
     clock.advance(31)
-    outlet.publish(picture(3), {})
-    await eventually(settled(outlet))
+    reporter.publish(picture(3), {})
+    await eventually(settled(reporter))
     assert int(labels(server)[STAMP]) == int(first) + 61
 
 
 async def test_an_outage_loses_nothing_but_what_was_overtaken(
-    outlet: ApiOutlet, server: FakeApiServer, clock: VirtualClock
+    reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
     server.down = True
     shown = picture()
-    outlet.publish(shown, {})
+    reporter.publish(shown, {})
     (change,) = shown.apply(XidSeen(uuid(0), 79), 5.0)
-    outlet.transition(change)
-    outlet.publish(shown, {})
+    reporter.transition(change)
+    reporter.publish(shown, {})
     await eventually(lambda: len(server.requests) > 2)
     server.down = False
 
     def arrived() -> bool:
         clock.advance(1)
-        return settled(outlet)()
+        return settled(reporter)()
 
     await eventually(arrived)
     assert gpunode(server)["status"]["devices"][0]["health"]["state"] == "Unhealthy"
@@ -232,7 +232,7 @@ async def test_an_outage_loses_nothing_but_what_was_overtaken(
 
 def test_no_cluster_is_one_line_with_the_way_out(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(NoCluster, match=r"absent.*--kubeconfig none") as refused:
-        ApiOutlet(structs.replace(settings, kubeconfig=tmp_path / "absent"))
+        ApiReporter(structs.replace(settings, kubeconfig=tmp_path / "absent"))
     assert "\n" not in str(refused.value)
 
 
@@ -242,7 +242,7 @@ async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
     lab.power_on(fleet(2))
     await lab.kubelet.start()
     lab.flags["--kubeconfig"] = str(kubeconfig)
-    await lab.start(outlet=ApiOutlet(lab.settings()))
+    await lab.start(reporter=ApiReporter(lab.settings()))
     await lab.listed()
     await lab.until(lambda: labels(server).get(COUNT) == "2" and gpunode(server) is not None)
     lab.sim(gpu=1, xid=79)

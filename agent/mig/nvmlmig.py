@@ -1,4 +1,4 @@
-"""``change.Hands`` of a real (or simulated) GPU: NVML by way of the monitor's session, and who else has it open."""
+"""``change.MigHardware`` of a real (or simulated) GPU: NVML through the monitor's session, and who else has it open."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ HURRY_S = 5.0
 MAX_CLIENTS = 8
 
 
-class NvmlHands:
+class NvmlMig:
     """One GPU. ``may_close``: our NVML session may be dropped for a change of mode."""
 
     def __init__(self, monitor: GpuMonitor, gpu: Gpu, proc_root: Path, *, may_close: bool) -> None:

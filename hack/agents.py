@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from agent.report import NodeReport
 from cli.local import fetch
@@ -135,8 +136,7 @@ class AgentProcess:
     def rss_mib(self) -> float:
         """Resident memory now."""
         assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
 
     def own_mib(self) -> float:
         """What of it is memory of its own: all but pages of files, which the kernel may drop (proc_pid_smaps(5))."""
@@ -147,8 +147,8 @@ class AgentProcess:
     def cpu_s(self) -> float:
         """CPU time so far."""
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def _end(self, number: int, timeout_s: float) -> int:
         if self.process is None:

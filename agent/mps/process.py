@@ -80,8 +80,9 @@ def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
 
 def is_running(pid: int, pipe_env: str, pipe: Path) -> bool:
     """Whether that process lives and has that pipe folder: a pid is soon another program's."""
+    import psutil  # here, so that a node without MPS daemons does not load it
+
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        return psutil.Process(pid).environ().get(pipe_env) == str(pipe)
+    except psutil.Error:
         return False
-    return f"{pipe_env}={pipe}".encode() in environment

@@ -4,7 +4,6 @@ A check reads files, sockets and processes and changes nothing. One that cannot 
 guesses is worse than none.
 """
 
-import contextlib
 import re
 import shutil
 import socket
@@ -12,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 from msgspec import Struct
 
 from agent.config.settings import Settings
@@ -47,7 +47,6 @@ class Patient(Struct, frozen=True):
     silence: str = ""
     control: tuple[str, ...] = ("nvidia-cuda-mps-control",)
     containerd: Path = _CONTAINERD
-    proc: Path = Path("/proc")
     default_pipe: Path = Path("/tmp/nvidia-mps")  # noqa: S108 - CUDA's own default
 
     @property
@@ -227,7 +226,7 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
         elif alive:
             yield from _users(patient, device)
     pid = _pid_in(patient.default_pipe)
-    if pid is not None and is_alive(patient.proc, pid):
+    if pid is not None and psutil.pid_exists(pid):
         yield Finding(
             "mps",
             WARNING,
@@ -239,7 +238,7 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
 def _users(patient: Patient, device: str) -> Iterator[Finding]:
     """One server serves one user at a time; others' clients wait without a word of their own."""
     paths = device_paths(patient.settings.mps_dir, device)
-    uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(patient.proc, pid)) is not None}
+    uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(pid)) is not None}
     waiting = waiting_user(_tail(paths.control_log))
     if uids and waiting is not None and waiting not in uids:
         yield Finding(
@@ -278,16 +277,12 @@ def waiting_user(log: str) -> int | None:
     return waiting
 
 
-def uid_of(proc: Path, pid: int) -> int | None:
-    """The user that a process runs as."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"^Uid:\s+(\d+)", (proc / str(pid) / "status").read_text(), re.MULTILINE)
-        return int(found[1]) if found else None
-    return None
-
-
-def is_alive(proc: Path, pid: int) -> bool:
-    return (proc / str(pid)).is_dir()
+def uid_of(pid: int) -> int | None:
+    """The user that a process runs as; None where it has ended."""
+    try:
+        return int(psutil.Process(pid).uids().real)
+    except psutil.Error:
+        return None
 
 
 def _pid_in(pipe: Path) -> int | None:

@@ -1,8 +1,9 @@
 """Finding and ending processes without ever hitting a stranger.
 
 A process id alone is reused by the kernel; an id with its start time is not. Signals go through a pidfd, opened first
-and checked after, so that the process that is checked is the process that is hit. Besides the recorded processes,
-everything that carries the cluster's mark in its environment is found, so a crash before recording loses nothing.
+and checked after, so that the process that is checked is the process that is hit. The start is the kernel's own count
+of ticks: psutil's is a time of day, which moves when the clock is set. Besides the recorded processes, everything that
+carries the cluster's mark in its environment is found, so a crash before recording loses nothing.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from hack.cluster.layout import MARK_ENV
 
@@ -49,20 +52,15 @@ def alive(identity: Identity | None) -> bool:
 
 
 def every_process() -> Iterator[Identity]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (found := identify(int(entry.name))) is not None:
+    for pid in psutil.pids():
+        if (found := identify(pid)) is not None:
             yield found
-
-
-def environment_has(block: bytes, name: str, value: str) -> bool:
-    """Whether a /proc/PID/environ block holds exactly ``name=value``."""
-    return os.fsencode(f"{name}={value}") in block.split(b"\0")
 
 
 def _carries_mark(pid: int, home: Path) -> bool:
     try:
-        return environment_has(Path(f"/proc/{pid}/environ").read_bytes(), MARK_ENV, str(home))
-    except OSError:
+        return psutil.Process(pid).environ().get(MARK_ENV) == str(home)
+    except psutil.Error:
         return False
 
 
@@ -74,8 +72,8 @@ def marked(home: Path) -> list[Identity]:
 
 def command_line(pid: int) -> list[str]:
     try:
-        return [os.fsdecode(part) for part in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
-    except OSError:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
         return []
 
 

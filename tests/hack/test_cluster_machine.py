@@ -91,11 +91,6 @@ def test_processes_are_found_by_their_mark_alone(tmp_path: Path) -> None:
         assert [each.pid for each in processes.marked(tmp_path)] == [ours.pid]
 
 
-def test_a_mark_must_match_whole() -> None:
-    assert processes.environment_has(b"A=1\0M=/x/one\0", "M", "/x/one")
-    assert not processes.environment_has(b"A=1\0M=/x/one-more\0XM=/x/one\0", "M", "/x/one")
-
-
 def test_a_daemon_is_nobody_s_child_and_logs(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os; print(os.environ['" + MARK_ENV + "'], flush=True); os.abort()"]
     gone = processes.spawn(command, home=tmp_path, log=tmp_path / "logs/x.log")

@@ -14,7 +14,8 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+
+import psutil
 
 from controller.engine.conditions.decisions import Admitted, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
@@ -267,8 +268,7 @@ def _show_memory(count: int) -> None:
 
 
 def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    return int(psutil.Process().memory_info().rss)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def no_plan(_workload: WorkloadKey, _pod_set: str, _node: str) -> Sequence[tuple
     return ()
 
 
-class Devices:
+class DeviceDealer:
     """Deals out the plan of one workload. ``carried``: by node, what the pods there that may run were given."""
 
     def __init__(self, plan: DevicePlan, workload: WorkloadKey, carried: Iterable[tuple[str, str]]) -> None:

@@ -1,7 +1,7 @@
-"""How long after its workload's admission each pod was let go: told by the pods as the watch shows them.
+"""How long after its workload's admission each pod lost its scheduling gate, measured on the pods that watches show.
 
-Queued pods wait behind the gate for admission, pods that are placed one by one behind that for topology, those that an
-elastic job adds behind its own.
+Three gates: plain pods have the admission gate, pods of a topology assignment the topology gate, pods that an elastic
+job adds the gate of elastic jobs.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from kube.reading.reflector import Changed
 _ADMISSION: Final = f'"{ADMISSION_GATE}"'.encode()
 _OTHERS: Final = frozenset({TOPOLOGY_GATE, ELASTIC_JOB})
 
-Count = Callable[[str, str, bool, float], None]
+CountRemoval = Callable[[str, str, bool, float], None]
 """ClusterQueue, gate, whether the pod is one of a group, seconds since the admission."""
 
 
@@ -32,9 +32,9 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class GateRemovals:
-    """``hear`` takes all news. A gate is told by one feed alone: that for admission by that of queued pods."""
+    """``hear`` takes all news. Each gate is counted by one feed: the admission gate by that of queued pods."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, count: Count) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, count: CountRemoval) -> None:
         self._ledger = ledger
         self._clock = clock
         self._count = count
@@ -45,12 +45,12 @@ class GateRemovals:
         old, new = news.change.old.object, news.change.new.object
         if news.resource == QUEUED_PODS:
             if _ADMISSION in old.raw and _ADMISSION not in new.raw:
-                self._gone(Pod(metadata=msgspec.json.decode(new.raw, type=_Head).metadata), ADMISSION_GATE)
+                self._removed(Pod(metadata=msgspec.json.decode(new.raw, type=_Head).metadata), ADMISSION_GATE)
         elif news.resource == PODS and old.spec.scheduling_gates:
             for gate in _gates(old) & _OTHERS - _gates(new):
-                self._gone(new, gate)
+                self._removed(new, gate)
 
-    def _gone(self, pod: Pod, gate: str) -> None:
+    def _removed(self, pod: Pod, gate: str) -> None:
         key = workload_of(pod)
         kept = self._ledger.get(key) if key is not None else None
         if kept is None or kept.workload.status.admission is None:

@@ -1,8 +1,8 @@
-"""Whether pods got the devices that were planned for them: what they were told against what their agents report.
+"""Whether pods got the devices that were planned for them: their annotations against the reports of their agents.
 
-Judged once for each pod, when its agent reports as many devices as were planned. Two pods of one pod set may have
-swapped: nothing is lost by that. Reports name pods and not their uids: what was reported before a pod was replaced by
-another of its name is forgotten, it was about the one that is gone.
+A pod is judged once, when its agent reports as many devices as were planned. Two pods of one pod set may have swapped
+theirs, which loses nothing. Reports name pods and not their uids: a report from before a pod was replaced by another of
+its name is forgotten.
 """
 
 from collections import Counter
@@ -13,66 +13,70 @@ from msgspec import Struct
 
 from controller.engine.model.resources import WorkloadKey
 
-Devices = tuple[str, ...]
+DeviceUuids = tuple[str, ...]
 """UUIDs, sorted; as often as the pod has replicas of each."""
 
 
-class Kind(StrEnum):
+class PlanOutcome(StrEnum):
     HONOURED = "honoured"
     SWAPPED = "swapped"
     DRIFTED = "drifted"
 
 
-class Told(Struct, frozen=True, kw_only=True):
-    """A pod, and the devices it was told."""
+class PlannedPod(Struct, frozen=True, kw_only=True):
+    """A pod, and the devices that its annotation names."""
 
     uid: str
     workload: WorkloadKey
     pod_set: str
-    devices: Devices
+    devices: DeviceUuids
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class PlanResult(Struct, frozen=True, kw_only=True):
     """``pod`` is ``namespace/name``."""
 
-    kind: Kind
+    kind: PlanOutcome
     pod: str
     uid: str
     node: str
-    planned: Devices
-    held: Devices
+    planned: DeviceUuids
+    held: DeviceUuids
 
 
-_Plan = tuple[WorkloadKey, str, Devices]
+_Plan = tuple[WorkloadKey, str, DeviceUuids]
 
 
 class PlanResults:
+    """``_plans`` counts the pods of ``_planned`` by plan. ``_node_of`` is the inverse of ``_held``, except that a pod
+    which was replaced is in no node of it until the next report. ``_judged`` holds pods of ``_planned`` only.
+    """
+
     def __init__(self) -> None:
-        self._told: dict[str, Told] = {}
+        self._planned: dict[str, PlannedPod] = {}
         self._plans: Counter[_Plan] = Counter()
-        """How many pods were told just that."""
-        self._held: dict[str, dict[str, Devices]] = {}
-        """By node and pod."""
+        """Pods by their plan."""
+        self._held: dict[str, dict[str, DeviceUuids]] = {}
+        """What agents report, by node and pod."""
         self._node_of: dict[str, str] = {}
         self._judged: set[str] = set()
 
-    def set_pod(self, pod: str, told: Told | None) -> list[Result]:
-        """None: it is gone, or nothing was planned for it."""
-        old = self._told.pop(pod, None)
-        if old is not None and (told is None or told.uid != old.uid):
+    def set_pod(self, pod: str, planned_pod: PlannedPod | None) -> list[PlanResult]:
+        """None: the pod is gone, or nothing was planned for it."""
+        old = self._planned.pop(pod, None)
+        if old is not None and (planned_pod is None or planned_pod.uid != old.uid):
             self._judged.discard(pod)
             self._node_of.pop(pod, None)
         if old is not None:
             self._plans[_plan(old)] -= 1
             if not self._plans[_plan(old)]:
                 del self._plans[_plan(old)]
-        if told is None:
+        if planned_pod is None:
             return []
-        self._told[pod] = told
-        self._plans[_plan(told)] += 1
+        self._planned[pod] = planned_pod
+        self._plans[_plan(planned_pod)] += 1
         return self._judge(pod)
 
-    def set_node(self, node: str, held: Mapping[str, Devices]) -> list[Result]:
+    def set_node(self, node: str, held: Mapping[str, DeviceUuids]) -> list[PlanResult]:
         """All that the node's pods hold, by pod."""
         for pod in self._held.pop(node, {}):
             if self._node_of.get(pod) == node:
@@ -83,24 +87,24 @@ class PlanResults:
         return [result for pod in sorted(held) for result in self._judge(pod)]
 
     def validate(self) -> None:
-        """Nothing is remembered of pods that are gone."""
-        assert self._judged <= self._told.keys(), "a pod that is gone was judged"
-        assert self._plans == Counter(map(_plan, self._told.values())), "what pods were told is miscounted"
+        """Recompute the indexes; nothing is kept of pods that are gone."""
+        assert self._judged <= self._planned.keys(), "a pod that is gone was judged"
+        assert self._plans == Counter(map(_plan, self._planned.values())), "pods are miscounted by plan"
         assert all(pod in self._held[node] for pod, node in self._node_of.items()), "a pod is on no node"
 
-    def _judge(self, pod: str) -> list[Result]:
-        told, node = self._told.get(pod), self._node_of.get(pod)
-        if told is None or node is None or pod in self._judged:
+    def _judge(self, pod: str) -> list[PlanResult]:
+        planned_pod, node = self._planned.get(pod), self._node_of.get(pod)
+        if planned_pod is None or node is None or pod in self._judged:
             return []
         held = self._held[node][pod]
-        if len(held) < len(told.devices):
-            return []  # its containers are given theirs one by one
+        if len(held) < len(planned_pod.devices):
+            return []  # the kubelet allocates container by container
         self._judged.add(pod)
-        kind = Kind.HONOURED if held == told.devices else Kind.DRIFTED
-        if kind is Kind.DRIFTED and (told.workload, told.pod_set, held) in self._plans:
-            kind = Kind.SWAPPED
-        return [Result(kind=kind, pod=pod, uid=told.uid, node=node, planned=told.devices, held=held)]
+        kind = PlanOutcome.HONOURED if held == planned_pod.devices else PlanOutcome.DRIFTED
+        if kind is PlanOutcome.DRIFTED and (planned_pod.workload, planned_pod.pod_set, held) in self._plans:
+            kind = PlanOutcome.SWAPPED
+        return [PlanResult(kind=kind, pod=pod, uid=planned_pod.uid, node=node, planned=planned_pod.devices, held=held)]
 
 
-def _plan(told: Told) -> _Plan:
-    return told.workload, told.pod_set, told.devices
+def _plan(planned_pod: PlannedPod) -> _Plan:
+    return planned_pod.workload, planned_pod.pod_set, planned_pod.devices

@@ -1,6 +1,6 @@
-"""The device plans of pods, and what became of them: counted, and one Event where a pod got others than planned.
+"""The device plans of pods and their results: counted, and an Event where a pod got other devices than planned.
 
-The engine takes what agents report as the truth by itself; here people are told.
+The engine goes by the agents' reports alone; a drift changes no decision.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from controller.jobframework import names
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
-from controller.placing.planresults import Kind, PlanResults, Result, Told
+from controller.placing.planresults import PlannedPod, PlanOutcome, PlanResult, PlanResults
 from controller.watching.inbox import News
 from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api import deviceplan
@@ -21,8 +21,8 @@ from kube.reading.reflector import Added, Changed, Removed
 DRIFT: Final = "GpuPlanDrift"
 
 
-class GpuPlans:
-    """``count`` hears the kind of each result; ``tell`` what people should know: about what, type, reason, note."""
+class PlanResultReporter:
+    """``count`` gets the kind of each result; ``tell`` records an Event: about what, type, reason, note."""
 
     def __init__(self, count: Callable[[str], None], tell: Callable[[ObjectReference, str, str, str], None]) -> None:
         self.results = PlanResults()
@@ -37,17 +37,19 @@ class GpuPlans:
                 found = None
             case _:
                 return
-        results: list[Result] = []
+        results: list[PlanResult] = []
         if news.resource == PODS:
-            results = self.results.set_pod(f"{key.namespace}/{key.name}", told(found) if found is not None else None)
+            results = self.results.set_pod(
+                f"{key.namespace}/{key.name}", planned_pod(found) if found is not None else None
+            )
         elif news.resource == GPU_NODES:
-            results = self.results.set_node(key.name, held(found) if found is not None else {})
+            results = self.results.set_node(key.name, held_devices(found) if found is not None else {})
         for result in results:
-            self._say(result)
+            self._report(result)
 
-    def _say(self, result: Result) -> None:
+    def _report(self, result: PlanResult) -> None:
         self._count(result.kind.value)
-        if result.kind is not Kind.DRIFTED:
+        if result.kind is not PlanOutcome.DRIFTED:
             return
         namespace, _, name = result.pod.partition("/")
         about = ObjectReference("v1", "Pod", name, result.uid, namespace)
@@ -57,17 +59,17 @@ class GpuPlans:
         self._tell(about, "Warning", DRIFT, note)
 
 
-def told(pod: Pod) -> Told | None:
-    """None where nothing was planned for it, or where it is over."""
+def planned_pod(pod: Pod) -> PlannedPod | None:
+    """None where nothing was planned for the pod, or where it is over."""
     devices = tuple(sorted(deviceplan.devices(pod.metadata.annotations.get(DEVICES, ""))))
     workload = workload_of(pod)
     if not devices or workload is None or pod.status.phase in ("Succeeded", "Failed"):
         return None
     pod_set = pod.metadata.labels.get(names.POD_SET, "")
-    return Told(uid=pod.metadata.uid, workload=workload, pod_set=pod_set, devices=devices)
+    return PlannedPod(uid=pod.metadata.uid, workload=workload, pod_set=pod_set, devices=devices)
 
 
-def held(node: GpuNode) -> dict[str, tuple[str, ...]]:
+def held_devices(node: GpuNode) -> dict[str, tuple[str, ...]]:
     """By pod, the devices that its agent reports."""
     found: dict[str, list[str]] = {}
     for one in node.status.holders:

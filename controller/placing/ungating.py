@@ -1,4 +1,4 @@
-"""Which of a workload's pods may be scheduled now, and where: its topology assignment handed out to its pods.
+"""Which of a workload's pods may be scheduled now, and where: its topology assignment, dealt out to its pods.
 
 Each domain of the assignment has as many places as it counts pods. Where the pods of a set have ranks, the places are
 numbered through in the order of the domains and rank r has place r; otherwise, and where the places taken already
@@ -19,7 +19,7 @@ _DIGITS: Final = 9
 
 
 class Ranks(Struct, frozen=True, kw_only=True):
-    """How a pod's labels say its rank: index, plus sub-group times the pods of one, minus ``offset``."""
+    """How a pod's labels give its rank: index, plus sub-group times the pods of one, minus ``offset``."""
 
     index_label: str
     sub_group_label: str = ""
@@ -27,10 +27,10 @@ class Ranks(Struct, frozen=True, kw_only=True):
     offset: int = 0
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class PodSetPlaces(Struct, frozen=True, kw_only=True):
     """One pod set of an admitted workload. ``levels`` and ``domains`` are empty where it is not placed.
 
-    ``count`` pods were admitted; ``needed`` of them have to be there before the first of a gang goes.
+    ``count`` pods were admitted; ``needed`` of them must exist before the first of a gang loses its gate.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 class PlacedPod(Struct, frozen=True, kw_only=True):
-    """A pod of a pod set that may run, or that still has its place; leave out those that have neither.
+    """A pod of a pod set that may run, or that still has its place; other pods are left out.
 
-    ``waits``: it is behind the gate. One that does not wait is where its node selector says. ``ended``: it keeps its
-    place, for nobody comes after it, and a gang does not run because of it. ``age`` orders pods from the oldest on.
+    ``waits``: it has the gate. A pod without is where its node selector says. ``ended``: it keeps its place because no
+    other pod follows it, and does not count as a running pod of a gang. ``age`` orders pods from the oldest on.
     """
 
     uid: str
@@ -57,17 +57,17 @@ class PlacedPod(Struct, frozen=True, kw_only=True):
     node_selector: Mapping[str, str] = {}
 
 
-class Place(Struct, frozen=True):
-    """The pod ``uid`` may go, with this node selector on top of its own."""
+class PodPlace(Struct, frozen=True):
+    """The pod ``uid`` loses its gate, with this node selector on top of its own."""
 
     uid: str
     node_selector: Mapping[str, str]
 
 
-def places_of(
+def pod_set_places(
     pod_set: PodSet, assignment: PodSetAssignment, *, offset: int | None = None, needed: int | None = None
-) -> Places:
-    """``offset`` None: what the pod set's template says. Raises ``topologyencoding.TopologyEncodingError``."""
+) -> PodSetPlaces:
+    """``offset`` None: the one in the pod set's template. Raises ``topologyencoding.TopologyEncodingError``."""
     count = pod_set.count if assignment.count is None else assignment.count
     asked, given = pod_set.topology_request, assignment.topology_assignment
     ranks = None
@@ -78,7 +78,7 @@ def places_of(
             sub_group_count=asked.sub_group_count or 0,
             offset=_offset(pod_set) if offset is None else offset,
         )
-    return Places(
+    return PodSetPlaces(
         name=pod_set.name,
         count=count,
         needed=count if needed is None else min(needed, count),
@@ -89,15 +89,15 @@ def places_of(
 
 
 def ungated(
-    sets: Sequence[Places], pods: Sequence[PlacedPod], unhealthy: frozenset[str] = frozenset(), *, gang: bool
-) -> tuple[Place, ...]:
-    """The pods that may go now, each once, in order. The same answer until one of them has gone.
+    sets: Sequence[PodSetPlaces], pods: Sequence[PlacedPod], unhealthy: frozenset[str] = frozenset(), *, gang: bool
+) -> tuple[PodPlace, ...]:
+    """The pods to ungate now, each once, in order. The same answer until one of them has lost its gate.
 
-    ``unhealthy``: host names that nobody is sent to. ``gang``: nobody goes before every set has the pods it needs and
-    each of these has its place; when one has gone, the rest follow as they come.
+    ``unhealthy``: host names that get no pod. ``gang``: no pod loses its gate before every set has the pods it needs
+    and each of these has its place; once one has, the rest follow as they come.
     """
     by_uid = {pod.uid: pod for pod in pods}  # one that is listed twice is one pod
-    found: list[Place] = []
+    found: list[PodPlace] = []
     complete = True
     for one in sets:
         own = [pod for pod in by_uid.values() if pod.pod_set == one.name]
@@ -110,7 +110,7 @@ def ungated(
 
 
 def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
-    """The pod's number within its set of ``count``; None where its labels do not say one that exists."""
+    """The pod's number within its set of ``count``; None where its labels name none, or none that exists."""
     index = _number(labels.get(ranks.index_label))
     if index is None:
         return None
@@ -125,7 +125,7 @@ def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
 
 
 def _offset(pod_set: PodSet) -> int:
-    """The number of the set's first pod; 0 where it is not said, or not in digits."""
+    """The number of the set's first pod; 0 where the template has none, or none in digits."""
     return _number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
 
 
@@ -135,17 +135,17 @@ def _number(value: str | None) -> int | None:
     return int(value)
 
 
-def _set(places: Places, pods: Sequence[PlacedPod], unhealthy: frozenset[str]) -> list[Place]:
+def _set(places: PodSetPlaces, pods: Sequence[PlacedPod], unhealthy: frozenset[str]) -> list[PodPlace]:
     waiting = sorted((pod for pod in pods if pod.waits), key=lambda pod: pod.age)
     gone = [pod for pod in pods if not pod.waits]
     if not places.levels:
-        return [Place(pod.uid, {}) for pod in waiting[: max(places.count - len(gone), 0)]]
+        return [PodPlace(pod.uid, {}) for pod in waiting[: max(places.count - len(gone), 0)]]
     domains = _merged(places.domains)
     taken: Counter[int] = Counter()
     where: dict[str, int] = {}
     of_values = {domain.values: number for number, domain in enumerate(domains)}
     for pod in gone:
-        # One that is in no domain has lost its place to another: it is on its way out, and takes nobody's.
+        # A pod in no domain has lost its place to another one. It is terminating, and takes no other place.
         number = of_values.get(tuple(pod.node_selector.get(level, "") for level in places.levels))
         if number is not None:
             taken[number] += 1
@@ -163,7 +163,9 @@ def _set(places: Places, pods: Sequence[PlacedPod], unhealthy: frozenset[str]) -
         order = waiting if numbered is None else sorted(waiting, key=lambda pod: (numbered[pod.uid], pod.age))
         chosen = _in_order(order, free)
     left = max(places.count - sum(taken.values()), 0)
-    return [Place(uid, dict(zip(places.levels, domains[number].values, strict=True))) for uid, number in chosen[:left]]
+    return [
+        PodPlace(uid, dict(zip(places.levels, domains[number].values, strict=True))) for uid, number in chosen[:left]
+    ]
 
 
 def _merged(domains: Sequence[Domain]) -> list[Domain]:
@@ -174,7 +176,7 @@ def _merged(domains: Sequence[Domain]) -> list[Domain]:
     return [Domain(values, count) for values, count in pods.items()]
 
 
-def _ranked(places: Places, pods: Sequence[PlacedPod], total: int) -> dict[str, int] | None:
+def _ranked(places: PodSetPlaces, pods: Sequence[PlacedPod], total: int) -> dict[str, int] | None:
     """Rank by uid; None where one of the pods has none."""
     if places.ranks is None:
         return None

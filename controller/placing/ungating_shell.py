@@ -1,11 +1,10 @@
-"""Pods that wait for the nodes of their workload's topology assignment are told them and let go.
+"""The topology ungater: pods get the node selectors of their workload's topology assignment and lose their gate.
 
-    pods, workloads -> what goes where (controller.placing.ungating) -> one patch for each pod
+    pods, workloads -> places by pod (controller.placing.ungating) -> one patch for each pod
 
-What is sent takes its place from the moment it is decided, and not only when the watch shows it: otherwise an older
-pod that comes in between would be given the same place. Pods of a Job go as they come: each has its place, and a Job
-that is nearly done has fewer pods than were admitted. Plain pods are not looked at here: see
-``controller.pods.reconcile``.
+A pod takes its place from the moment that is decided, and not only when the watch shows it: otherwise an older pod that
+comes in between would get the same place. Pods of a Job are ungated as they come: each has its place, and a Job that is
+nearly done has fewer pods than were admitted. Plain pods are those of ``controller.pods.reconcile``.
 """
 
 import asyncio
@@ -23,13 +22,13 @@ from controller.engine.conditions import reasons
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
-from controller.jobframework.deviceplan import DevicePlan, Devices, no_plan
+from controller.jobframework.deviceplan import DeviceDealer, DevicePlan, no_plan
 from controller.jobframework.podview import MANAGED
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.workload import Workload
-from controller.placing.ungating import PlacedPod, Places, places_of, ungated
+from controller.placing.ungating import PlacedPod, PodSetPlaces, pod_set_places, ungated
 from controller.watching.inbox import News
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
@@ -44,7 +43,7 @@ log = logging.getLogger(__name__)
 
 FEATURE: Final = "TopologyAwareScheduling"
 _TOGETHER_S: Final = 0.02
-"""What comes together is worked on together: the pods of a gang are created one by one."""
+"""Changes are gathered for so long: the pods of a gang are created one by one."""
 _UNREADY_S: Final = 0.05
 _AT_ONCE: Final = 8
 """Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
@@ -53,10 +52,10 @@ _LONGEST_S: Final = 30.0
 
 
 @dataclass(slots=True)
-class _Told:
-    """A place that a pod was given: it counts as gone there, and is sent there again at ``again_s``.
+class _Assigned:
+    """The place of a pod: it counts as ungated there, and its patch is sent again at ``again_s``.
 
-    An answer can be lost, and the watch can lag behind: what was refused may have gone in long ago.
+    An answer can be lost, and the watch can lag behind: a patch that was refused may have gone in long ago.
     """
 
     selector: dict[str, str]
@@ -65,11 +64,14 @@ class _Told:
     tries: int = 0
 
 
-class Ungater:
+class TopologyUngater:
     """``hear`` takes changes of pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
 
-    ``ready`` says whether all pods there are have been told; once is enough. ``count`` hears what became of each patch,
-    ``tell`` what people should know: about what, type, reason, note. ``device_plan``: the GPUs meant for each pod.
+    ``ready``: whether all pods that the watch listed have been heard; once is enough. ``count`` gets the outcome of
+    each patch, ``tell`` records an Event: about what, type, reason, note. ``device_plan``: GPUs planned for each pod.
+
+    ``_of`` is the inverse of ``_pods``; only ``_see`` and ``_leave`` write both. ``_unsent`` has keys of ``_assigned``:
+    the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may name workloads twice.
     """
 
     def __init__(
@@ -88,13 +90,13 @@ class Ungater:
         self._clock = clock
         self._ready = ready
         self._count = count
-        self._say = tell
+        self._tell = tell
         self._plan = device_plan
         self._began = False
         self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
         """By workload, then by the pod's own ``namespace/name``: those that run or may run."""
         self._of: dict[str, WorkloadKey] = {}
-        self._told: dict[str, _Told] = {}
+        self._assigned: dict[str, _Assigned] = {}
         """By uid, while the watch shows the pod with its gate."""
         self._unsent: dict[str, tuple[WorkloadKey, str]] = {}
         self._sending = 0
@@ -107,7 +109,7 @@ class Ungater:
             await self._clock.wait(self._event, self._idle_s())
             await sleep(self._clock, _TOGETHER_S)
             self._event.clear()
-            self.look()
+            self.reconcile()
 
     def _idle_s(self) -> float | None:
         if self._dirty:
@@ -124,16 +126,16 @@ class Ungater:
                 self._leave(entry.object.key, None)
 
     def workload(self, workload: Workload, _gone: bool) -> None:
-        """What was decided by an earlier state of it, and is not sent yet, is decided anew."""
+        """Places that were decided by an earlier state of it, and are not sent yet, are decided anew."""
         key = WorkloadKey(workload.key)
         if key not in self._pods:
             return
         for uid in [uid for uid, (whose, _) in self._unsent.items() if whose == key]:
             del self._unsent[uid]
-            if self._told[uid].tries == 0:
-                del self._told[uid]
+            if self._assigned[uid].tries == 0:
+                del self._assigned[uid]
             else:
-                self._told[uid].again_s = 0.0
+                self._assigned[uid].again_s = 0.0
         self._touch(key)
 
     def _see(self, pod: Pod) -> None:
@@ -145,7 +147,7 @@ class Ungater:
             self._touch(key)
 
     def _leave(self, name: str, now: Pod | None) -> None:
-        """Out of the index; ``now`` is what takes its place there."""
+        """Take the pod out of the indexes; ``now``: its new state, which is put there next."""
         key = self._of.pop(name, None)
         if key is None:
             return
@@ -153,7 +155,7 @@ class Ungater:
         if not self._pods[key]:
             del self._pods[key]
         if now is None or now.metadata.uid != was.metadata.uid or not _waits(now):
-            self._told.pop(was.metadata.uid, None)
+            self._assigned.pop(was.metadata.uid, None)
             self._unsent.pop(was.metadata.uid, None)
         self._touch(key)
 
@@ -163,8 +165,8 @@ class Ungater:
 
     # -- work --------------------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Decide for all workloads that something has changed for, and send as much as may be under way."""
+    def reconcile(self) -> None:
+        """Decide for all workloads that something changed for, and send as many patches as may be under way."""
         now_s = self._clock.monotonic()
         while self._again and self._again[0][0] <= now_s:
             self._dirty.add(heapq.heappop(self._again)[1])
@@ -177,7 +179,7 @@ class Ungater:
                 self._decide(key, now_s)
             except Exception:
                 # One workload that cannot be read must not keep the pods of all others waiting.
-                log.exception("workload %s: its pods could not be given their places", key)
+                log.exception("workload %s: its pods could not be ungated", key)
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
@@ -191,55 +193,55 @@ class Ungater:
         try:
             sets = _places(workload)
         except TopologyEncodingError as error:
-            self._tell(workload, "TopologyUnreadable", f"The pods cannot be given their places: {error}")
+            self._warn(workload, "TopologyUnreadable", f"The pods cannot be ungated: {error}")
             return
         self._retry(key, sets, unhealthy, now_s)
         seen = [self._seen(pod, workload) for pod in pods.values()]
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
-        devices = Devices(self._plan, key, [self._carries(pod) for pod in pods.values()])
+        devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
         for place in ungated([_without_doubles(one, seen) for one in sets], seen, unhealthy, gang=False):
             node = place.node_selector.get(HOSTNAME_LABEL, "")
-            self._told[place.uid] = _Told(dict(place.node_selector), devices.take(set_of[place.uid], node))
+            self._assigned[place.uid] = _Assigned(dict(place.node_selector), devices.take(set_of[place.uid], node))
             self._unsent[place.uid] = (key, named[place.uid])
 
     def _carries(self, pod: Pod) -> tuple[str, str]:
-        """The host that the pod was sent to, and the devices that it was told; empty while it waits to be told."""
-        told = self._told.get(pod.metadata.uid)
-        if told is not None:
-            return told.selector.get(HOSTNAME_LABEL, ""), told.devices
+        """The pod's host and planned devices; empty while it has no place."""
+        assigned = self._assigned.get(pod.metadata.uid)
+        if assigned is not None:
+            return assigned.selector.get(HOSTNAME_LABEL, ""), assigned.devices
         if _waits(pod):
             return "", ""
         return pod.spec.node_selector.get(HOSTNAME_LABEL, ""), pod.metadata.annotations.get(DEVICES, "")
 
     def _is_open(self, pod: Pod, now_s: float) -> bool:
-        """Whether it waits, and was not told where to go, or is to be told again."""
-        told = self._told.get(pod.metadata.uid)
-        return _waits(pod) if told is None else told.again_s <= now_s
+        """Whether it waits for a place, or its patch is due again."""
+        assigned = self._assigned.get(pod.metadata.uid)
+        return _waits(pod) if assigned is None else assigned.again_s <= now_s
 
-    def _retry(self, key: WorkloadKey, sets: list[Places], unhealthy: frozenset[str], now_s: float) -> None:
-        """Those whose pause is over go to the same place as before, unless it is none any more."""
+    def _retry(self, key: WorkloadKey, sets: list[PodSetPlaces], unhealthy: frozenset[str], now_s: float) -> None:
+        """Pods whose pause is over keep their place, unless the assignment has it no more."""
         for name, pod in self._pods[key].items():
             uid = pod.metadata.uid
-            told = self._told.get(uid)
-            if told is None or told.again_s > now_s:
+            assigned = self._assigned.get(uid)
+            if assigned is None or assigned.again_s > now_s:
                 continue
-            if told.selector.get(HOSTNAME_LABEL) not in unhealthy and _is_place(told.selector, sets):
-                told.again_s = math.inf
+            if assigned.selector.get(HOSTNAME_LABEL) not in unhealthy and _is_place(assigned.selector, sets):
+                assigned.again_s = math.inf
                 self._unsent[uid] = (key, name)
             else:
-                del self._told[uid]
+                del self._assigned[uid]
 
     def _seen(self, pod: Pod, workload: Workload) -> PlacedPod:
-        meta, told = pod.metadata, self._told.get(pod.metadata.uid)
+        meta, assigned = pod.metadata, self._assigned.get(pod.metadata.uid)
         only = workload.spec.pod_sets[0].name if len(workload.spec.pod_sets) == 1 else ""
         return PlacedPod(
             uid=meta.uid,
             pod_set=meta.labels.get(names.POD_SET, only),
             age=(epoch_s(meta.creation_timestamp), meta.name),
-            waits=_waits(pod) and told is None,
+            waits=_waits(pod) and assigned is None,
             labels=meta.labels,
-            node_selector={**pod.spec.node_selector, **(told.selector if told is not None else {})},
+            node_selector={**pod.spec.node_selector, **(assigned.selector if assigned is not None else {})},
         )
 
     def _send(self) -> None:
@@ -247,39 +249,39 @@ class Ungater:
             uid, (key, name) = next(iter(self._unsent.items()))
             del self._unsent[uid]
             self._sending += 1
-            done = self._put(_let_go(self._pods[key][name], self._told[uid]))
+            done = self._put(_ungating_write(self._pods[key][name], self._assigned[uid]))
             done.add_done_callback(partial(self._answered, key, uid))
 
     def _answered(self, key: WorkloadKey, uid: str, future: "asyncio.Future[Outcome[Any]]") -> None:
         self._sending -= 1
         outcome = future.result()
         self._count(type(outcome).__name__.lower())
-        if not isinstance(outcome, Abandoned):  # else we do not lead any more
+        if not isinstance(outcome, Abandoned):  # else this replica does not lead any more
             self._done(key, uid, outcome)
             self._send()
 
     def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
-        told, kept = self._told.get(uid), self._ledger.get(key)
-        if told is None or isinstance(outcome, Written):
+        assigned, kept = self._assigned.get(uid), self._ledger.get(key)
+        if assigned is None or isinstance(outcome, Written):
             return
-        told.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(told.tries, 10), _LONGEST_S)
-        told.tries += 1
-        heapq.heappush(self._again, (told.again_s, key))
-        if told.tries > 1 and kept is not None:
+        assigned.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(assigned.tries, 10), _LONGEST_S)
+        assigned.tries += 1
+        heapq.heappush(self._again, (assigned.again_s, key))
+        if assigned.tries > 1 and kept is not None:
             error = getattr(outcome, "error", "")
-            self._tell(kept.workload, "PodNotPlaced", f"A pod cannot be given its place: {error}")
+            self._warn(kept.workload, "PodNotPlaced", f"A pod cannot be ungated: {error}")
         self._event.set()
 
-    def _tell(self, workload: Workload, reason: str, note: str) -> None:
+    def _warn(self, workload: Workload, reason: str, note: str) -> None:
         meta = workload.metadata
         about = ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
-        self._say(about, "Warning", reason, note)
+        self._tell(about, "Warning", reason, note)
 
 
 def _workload_of(pod: Pod) -> WorkloadKey | None:
-    """None for pods of no workload, plain ones, and those that do not run any more and never will.
+    """None for pods of no workload, plain pods, and pods that do not run any more and never will.
 
-    A place is free again when its pod has ended: a Job makes another.
+    The place of a pod that has ended is free again: a Job creates another pod for it.
     """
     meta = pod.metadata
     name = meta.annotations.get(names.WORKLOAD)
@@ -299,18 +301,18 @@ def _runs(workload: Workload) -> bool:
     return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, one) for one in ends)
 
 
-def _places(workload: Workload) -> list[Places]:
-    """Of those pod sets that have a place: the others' pods wait. Raises TopologyEncodingError."""
+def _places(workload: Workload) -> list[PodSetPlaces]:
+    """Those of pod sets with a topology assignment: pods of the others wait. Raises TopologyEncodingError."""
     admission = workload.status.admission
     sets = {one.name: one for one in workload.spec.pod_sets}
     return [
-        places_of(sets[one.name], one)
+        pod_set_places(sets[one.name], one)
         for one in (admission.pod_set_assignments if admission is not None else ())
         if one.topology_assignment is not None and one.name in sets
     ]
 
 
-def _is_place(selector: dict[str, str], sets: list[Places]) -> bool:
+def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:
     return any(
         tuple(selector.get(level, "") for level in one.levels) == domain.values
         for one in sets
@@ -318,8 +320,8 @@ def _is_place(selector: dict[str, str], sets: list[Places]) -> bool:
     )
 
 
-def _without_doubles(one: Places, pods: list[PlacedPod]) -> Places:
-    """Two waiting pods of one rank would have the second wait for ever: then nobody has a rank."""
+def _without_doubles(one: PodSetPlaces, pods: list[PlacedPod]) -> PodSetPlaces:
+    """Without ranks where two waiting pods share one: the second would wait for ever."""
     if one.ranks is None:
         return one
     keys = (one.ranks.index_label, one.ranks.sub_group_label)
@@ -327,12 +329,12 @@ def _without_doubles(one: Places, pods: list[PlacedPod]) -> Places:
     return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
 
 
-def _let_go(pod: Pod, told: _Told) -> Write[Stamped]:
-    """Tied to the pod and to what is replaced, not to its version: the scheduler writes its status meanwhile.
+def _ungating_write(pod: Pod, assigned: _Assigned) -> Write[Stamped]:
+    """Tied to the pod's uid and gates, not to its version: the scheduler writes the status meanwhile.
 
     The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
     """
-    place = told.selector
+    place = assigned.selector
     gates = [{"name": one.name} for one in pod.spec.scheduling_gates]
     left = [one for one in gates if one["name"] != names.TOPOLOGY_GATE]
     body: list[dict[str, Any]] = [
@@ -345,8 +347,8 @@ def _let_go(pod: Pod, told: _Told) -> Write[Stamped]:
     else:
         # "add" replaces a key that is there: one of another value is refused, the same one is no change.
         body += [{"op": "add", "path": f"/spec/nodeSelector/{_escaped(key)}", "value": place[key]} for key in place]
-    if told.devices:  # the pod has annotations: one of them names its workload
-        body.append({"op": "add", "path": f"/metadata/annotations/{_escaped(DEVICES)}", "value": told.devices})
+    if assigned.devices:  # the pod has annotations: one of them names its workload
+        body.append({"op": "add", "path": f"/metadata/annotations/{_escaped(DEVICES)}", "value": assigned.devices})
     return Write(
         verb=Verb.JSON_PATCH,
         resource=PODS,

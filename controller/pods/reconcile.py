@@ -26,7 +26,7 @@ from controller.jobframework.actions import (
     SetReclaimable,
     SetWaitingForPods,
 )
-from controller.jobframework.deviceplan import Devices
+from controller.jobframework.deviceplan import DeviceDealer
 from controller.jobframework.marks import queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
@@ -36,7 +36,7 @@ from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.jobframework.steps import delete, event, finish, flavor_missing, not_startable, refuse, update
 from controller.objects.meta import find_condition, is_true
-from controller.placing.ungating import Place
+from controller.placing.ungating import PodPlace
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.pods.actions import (
@@ -335,15 +335,17 @@ class _Life:
         queue = status.admission.cluster_queue
         return [*patches, event("Started", f"Admitted by cluster queue {queue}")] if patches else []
 
-    def _devices(self, workload: SeenWorkload) -> Devices:
+    def _devices(self, workload: SeenWorkload) -> DeviceDealer:
         live = [pod for pod in self.pods if pod.may_run]
         carried = [(pod.node_selector.get(HOSTNAME_LABEL, ""), pod.annotations.get(DEVICES, "")) for pod in live]
-        return Devices(self.lookups.device_plan, WorkloadKey(workload.typed.key), carried)
+        return DeviceDealer(self.lookups.device_plan, WorkloadKey(workload.typed.key), carried)
 
-    def _started_pod(self, pod: SeenPod, given: Mapping[str, PodSetInfo], place: Place, devices: Devices) -> PatchPod:
+    def _started_pod(
+        self, pod: SeenPod, infos: Mapping[str, PodSetInfo], place: PodPlace, dealer: DeviceDealer
+    ) -> PatchPod:
         name = role_in(pod, alone=self.alone)
-        planned = devices.take(name, place.node_selector.get(HOSTNAME_LABEL, ""))
-        return PatchPod(name=pod.name, body=start_patch(pod, given[name], place.node_selector, planned))
+        planned = dealer.take(name, place.node_selector.get(HOSTNAME_LABEL, ""))
+        return PatchPod(name=pod.name, body=start_patch(pod, infos[name], place.node_selector, planned))
 
 
 def _how_it_failed(pod: SeenPod) -> str:

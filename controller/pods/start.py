@@ -13,7 +13,7 @@ from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, sta
 from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobframework.raw import JobError, Json, sequence, text
 from controller.jobframework.settings import Lookups
-from controller.placing.ungating import Place, PlacedPod, Places, Ranks, places_of, ungated
+from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, ungated
 from controller.pods.roles import MAIN, index_label, offset, role
 from inventory.api.names import DEVICES
 
@@ -24,7 +24,7 @@ def role_in(pod: SeenPod, *, alone: bool) -> str:
 
 def places(
     workload: SeenWorkload, pods: Sequence[SeenPod], *, alone: bool, gang: bool, minimum: int | None
-) -> tuple[Place, ...]:
+) -> tuple[PodPlace, ...]:
     """The pods that may go now. ``pods``: those that stay, and those that still have their place.
 
     ``minimum``: pods with which a group of one role may begin.
@@ -37,12 +37,12 @@ def places(
     for pod in pods:
         own.setdefault(role_in(pod, alone=alone), []).append(pod)
     spec = {one.name: one for one in workload.typed.spec.pod_sets}
-    sets: list[Places] = []
+    sets: list[PodSetPlaces] = []
     for assignment in admission.pod_set_assignments:
         if assignment.name not in spec:
             raise JobError(f"workload {workload.name}: an assignment of pod set {assignment.name}, which is not there")
         oldest = min(own.get(assignment.name, []), key=lambda one: one.age_key, default=None)
-        one = places_of(
+        one = pod_set_places(
             spec[assignment.name],
             assignment,
             offset=0 if oldest is None else offset(oldest),
@@ -66,7 +66,7 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
     )
 
 
-def _ranked(one: Places, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> Places:
+def _ranked(one: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
     """Ranks of people's own making: two waiting pods with one rank would have one wait for ever, so there are none."""
     if one.ranks is None and oldest is not None and (label := index_label(oldest)):
         one = msgspec.structs.replace(one, ranks=Ranks(index_label=label, offset=offset(oldest)))

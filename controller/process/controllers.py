@@ -27,8 +27,8 @@ from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.placing.gateremovals_shell import GateRemovals
-from controller.placing.planresults_shell import GpuPlans
-from controller.placing.ungating_shell import FEATURE, Ungater
+from controller.placing.planresults_shell import PlanResultReporter
+from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
 from controller.pods.volcanogroups_shell import PodGroups
@@ -114,7 +114,7 @@ class TermControllers:
         if all(map(self._config.engine.gates.on, FEATURES)):
             yield "lost-nodes", self._lost_nodes().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
-        self._of_others.append(GpuPlans(self._counting.planned_pod, self._events.publish).hear)
+        self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
         self._core.subscribe(self)
@@ -143,7 +143,7 @@ class TermControllers:
         def ready() -> bool:
             return self._core.loaded.is_set() and caught_up.is_set() and len(self._core.inbox) == 0
 
-        ungater = Ungater(
+        ungater = TopologyUngater(
             self._core.ledger,
             self._writer.put,
             clock=self._clock,

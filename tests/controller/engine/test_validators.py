@@ -361,13 +361,13 @@ def on_no_node(core: PlanResults) -> None:
     ("plant", "said"),
     [
         (judged_and_gone, "a pod that is gone was judged"),
-        (plan_of_nobody, "what pods were told is miscounted"),
+        (plan_of_nobody, "pods are miscounted by plan"),
         (on_no_node, "a pod is on no node"),
     ],
 )
 def test_results_of_plans_that_drift_are_seen(plant: Callable[[PlanResults], None], said: str) -> None:
     core = PlanResults()
-    core.set_pod("a", test_planresults.told("1", "g0"))
+    core.set_pod("a", test_planresults.planned_pod("1", "g0"))
     core.set_node("n", {"a": ("g0",)})
     core.validate()
     plant(core)

@@ -10,16 +10,16 @@ from controller.engine.model.encoding import Domain, encode
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.workload import PodSet, PodSetAssignment
-from controller.placing.ungating import Place, PlacedPod, Places, Ranks, places_of, rank, ungated
+from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, rank, ungated
 
 HOST = "kubernetes.io/hostname"
 LEVELS = ("rack", HOST)
 INDEX = Ranks(index_label="i")
 
 
-def places(domains: dict[str, int], *, name: str = "main", ranks: Ranks | None = None, **more: int) -> Places:
+def places(domains: dict[str, int], *, name: str = "main", ranks: Ranks | None = None, **more: int) -> PodSetPlaces:
     count = more.get("count", sum(domains.values()))
-    return Places(
+    return PodSetPlaces(
         name=name,
         count=count,
         needed=more.get("needed", count),
@@ -42,7 +42,7 @@ def gone(uid: str, host: str, *, index: int | None = None, ended: bool = False) 
     )
 
 
-def where(found: tuple[Place, ...]) -> dict[str, str]:
+def where(found: tuple[PodPlace, ...]) -> dict[str, str]:
     return {one.uid: one.node_selector[HOST] for one in found}
 
 
@@ -100,7 +100,7 @@ def test_the_second_of_a_rank_does_not_take_the_place_of_another() -> None:
 
 def test_a_domain_that_is_listed_twice_is_one() -> None:
     domains = (Domain(("r", "a"), 1), Domain(("r", "b"), 1), Domain(("r", "a"), 1))
-    one = Places(name="main", count=3, needed=3, levels=LEVELS, domains=domains)
+    one = PodSetPlaces(name="main", count=3, needed=3, levels=LEVELS, domains=domains)
     running = [gone("p0", "a"), gone("p1", "a")]
     assert where(ungated([one], [*running, waiting("p2"), waiting("p3")], gang=True)) == {"p2": "b"}
     assert where(ungated([one], [waiting("p0"), waiting("p1")], gang=False)) == {"p0": "a", "p1": "a"}
@@ -142,7 +142,7 @@ def test_nobody_is_sent_to_an_unhealthy_node() -> None:
 
 
 def test_a_set_without_a_place_goes_as_it_was_admitted() -> None:
-    one = Places(name="main", count=2, needed=2)
+    one = PodSetPlaces(name="main", count=2, needed=2)
     found = ungated([one], [waiting("a", age=1), waiting("b", age=2), waiting("c", age=3)], gang=True)
     assert [(pod.uid, pod.node_selector) for pod in found] == [("a", {}), ("b", {})]
 
@@ -151,7 +151,7 @@ def test_an_assignment_is_read_as_the_api_writes_it() -> None:
     domains = [Domain(("r1", "n-1"), 2), Domain(("r2", "n-7"), 1)]
     raw = {"name": "main", "count": 3, "topologyAssignment": to_json(encode(LEVELS, domains))}
     asked = {"name": "main", "count": 4, "topologyRequest": {"podIndexLabel": "i", "subGroupIndexLabel": "g"}}
-    found = places_of(decode(asked, PodSet), decode(raw, PodSetAssignment), offset=1)
+    found = pod_set_places(decode(asked, PodSet), decode(raw, PodSetAssignment), offset=1)
     assert (found.count, found.needed, found.levels, found.domains) == (3, 3, LEVELS, tuple(domains))
     assert found.ranks == Ranks(index_label="i", sub_group_label="g", offset=1)
 
@@ -163,7 +163,7 @@ def test_where_the_pods_numbers_begin_is_said_by_their_template(said: str | None
     asked = {"name": "main", "count": 2, "template": template, "topologyRequest": {"podIndexLabel": "i"}}
     domains = [Domain(("r", "a"), 1), Domain(("r", "b"), 1)]
     raw = {"name": "main", "count": 2, "topologyAssignment": to_json(encode(LEVELS, domains))}
-    one = places_of(decode(asked, PodSet), decode(raw, PodSetAssignment))
+    one = pod_set_places(decode(asked, PodSet), decode(raw, PodSetAssignment))
     assert one.ranks == Ranks(index_label="i", offset=offset)
     pods = [waiting("last", index=offset + 1), waiting("first", index=offset, age=1)]
     assert where(ungated([one], pods, gang=False)) == {"first": "a", "last": "b"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.placing.ungating_shell import Ungater
+from controller.placing.ungating_shell import TopologyUngater
 from controller.watching.inbox import News
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
@@ -64,7 +64,7 @@ class World:
     def __post_init__(self) -> None:
         self.ledger = Ledger()
         self.ledger.observe(workload(self.hosts))
-        self.ungater = Ungater(
+        self.ungater = TopologyUngater(
             self.ledger,
             self.put,
             clock=self.clock,
@@ -140,7 +140,7 @@ class World:
             self.create(salt + 7 * more)
         while self.news:
             self.show()
-        self.ungater.look()
+        self.ungater.reconcile()
 
     def _decide(self) -> None:
         kept = self.ledger.get(self._key())
@@ -205,7 +205,7 @@ async def _play(world: World, ops: list[tuple[str, int]]) -> None:
             case "show":
                 world.show()
             case "look":
-                world.ungater.look()
+                world.ungater.reconcile()
             case "answer":
                 await world.answer(salt)
             case "wait":
@@ -218,12 +218,12 @@ async def _play(world: World, ops: list[tuple[str, int]]) -> None:
     for _ in range(60):
         while world.news:
             world.show()
-        world.ungater.look()
+        world.ungater.reconcile()
         while world.writes:
             await world.answer(1)
         world.clock.advance(31.0)
     assert all(pod["host"] for pod in world.pods.values())
-    assert not world.ungater._told, "what the watch has shown is forgotten"
+    assert not world.ungater._assigned, "what the watch has shown is forgotten"
 
 
 @pytest.mark.parametrize("tried", [False, True])
@@ -234,7 +234,7 @@ def test_what_is_not_sent_yet_is_decided_anew_when_its_node_is_lost(tried: bool)
             world.create(salt)
         while world.news:
             world.show()
-        world.ungater.look()
+        world.ungater.reconcile()
         under_way = len(world.writes)
         assert under_way < 10, "some have to wait"
         if tried:
@@ -242,7 +242,7 @@ def test_what_is_not_sent_yet_is_decided_anew_when_its_node_is_lost(tried: bool)
                 await world.answer(0)
         world.lose(0)
         world.clock.advance(31.0)
-        world.ungater.look()
+        world.ungater.reconcile()
         for _ in range(under_way):
             if world.writes:
                 await world.answer(1)

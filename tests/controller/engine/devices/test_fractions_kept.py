@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
-from controller.jobframework.deviceplan import Devices
+from controller.jobframework.deviceplan import DeviceDealer
 from inventory.api import deviceplan
 from inventory.ids import DeviceId
 from inventory.layout.entries import PERCENT_RESOURCE
@@ -53,7 +53,7 @@ class Scene:
         for key in list(self.world.workloads):
             name = key.partition("/")[2]
             if name not in self.pods and hosts(self.world, name):
-                told = Devices(self.world.engine.device_plan, key, ()).take("main", "a")
+                told = DeviceDealer(self.world.engine.device_plan, key, ()).take("main", "a")
                 self.pods[name] = Pod(name, self.sizes[name], told)
                 self.to_bind.append(self.pods[name])
                 self.world.put(pod_of(name, name, "a", told, phase="Pending"))

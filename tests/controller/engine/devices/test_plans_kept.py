@@ -8,7 +8,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
-from controller.jobframework.deviceplan import Devices
+from controller.jobframework.deviceplan import DeviceDealer
 from inventory.ids import DeviceId, ResourceName
 from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, pod_of, world_of
 from tests.seeds import histories
@@ -62,7 +62,7 @@ class Scene:
             if name in self.started or not hosts(self.world, name):
                 continue
             self.started.add(name)
-            dealt = Devices(self.world.engine.device_plan, key, ())
+            dealt = DeviceDealer(self.world.engine.device_plan, key, ())
             size = self.sizes[name]
             for number in range(hosts(self.world, name)["a"]):
                 told = dealt.take("main", "a")

@@ -219,7 +219,7 @@ def waiting(engine: Engine, name: ClusterQueueName) -> list[Json]:
                 "priority": one.priority,
                 "position": position,
                 "positionInLocalQueue": local,
-                "parked": one.at is not None and one.at.sleeps(one),
+                "parked": one.at is not None and one.at.is_parked(one),
                 "reason": record.reason.value if record is not None else None,
                 "sentence": sentence(record) if record is not None and _waits(record) else None,
             }

@@ -29,7 +29,7 @@ from controller.engine.model.resources import (
 )
 from controller.engine.outcomes import Outcomes
 from controller.engine.queues.entry import Entry
-from controller.engine.queues.pending import PendingWorkload, Place
+from controller.engine.queues.pending import PendingState, PendingWorkload
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotashares import QuotaShares
 from controller.engine.quota.usagehistory import UsageRecord
@@ -367,7 +367,7 @@ class Engine:
         if changed:
             return
         now = {_try(entry) for entry in entries if entry.pending is not None}
-        waits = all(entry.pending.place is Place.QUEUED for entry in entries if entry.pending is not None)
+        waits = all(entry.pending.state is PendingState.QUEUED for entry in entries if entry.pending is not None)
         self._settled = waits and now <= self._tried
         self._tried |= now
         if self._settled:

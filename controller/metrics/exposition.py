@@ -185,7 +185,7 @@ def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
         state = engine.state.queue_of(pending.local_queue)
         name = state.name if state is not None else ""
         if state is not None:
-            shapes.setdefault((name, _status(pending)), set()).add(pending.family)
+            shapes.setdefault((name, _status(pending)), set()).add(pending.untimed_shape)
         record = engine.stories.last(pending.key)
         if record is not None:
             labels = (name, record.reason.value, record.rule.name.lower())
@@ -271,7 +271,7 @@ def _finished(found: Gauges, engine: Engine, over: Iterable[Workload], config: C
 
 def _status(pending: PendingWorkload) -> str:
     order = pending.at
-    return _PARKED if order is not None and order.sleeps(pending) else _ACTIVE
+    return _PARKED if order is not None and order.is_parked(pending) else _ACTIVE
 
 
 def _cohort(node: QuotaNode) -> str:

@@ -104,7 +104,7 @@ class Backfill:
 
     - ``_queue_of`` is the inverse of ``_reservations``: both change together.
     - ``_by_tree`` lists the keys of ``_reservations`` while ``_by_tree_at`` is the generation of the quota tree, and
-      is outdated otherwise: whoever changes ``_reservations`` sets that to None.
+      is outdated otherwise: each change of the keys of ``_reservations`` sets that to None.
     """
 
     def __init__(self, cluster: Cluster, assigner: Assigner) -> None:

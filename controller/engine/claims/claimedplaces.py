@@ -61,24 +61,24 @@ class KeptPlaces:
 
 def _held(victims: Iterable[Holder]) -> dict[_Location, dict[ResourceName, Amount]]:
     held: dict[_Location, dict[ResourceName, Amount]] = {}
-    for one in (pod_set for holder in victims for pod_set in holder.info.pod_sets):
-        if one.topology is None:
+    for topology in (pod_set.topology for holder in victims for pod_set in holder.info.pod_sets):
+        if topology is None:
             continue
-        for domain in one.topology.domains:
-            sums = held.setdefault(_location(one.topology.levels, domain), {})
-            for name, amount in each_of(one.topology.single_pod):
+        for domain in topology.domains:
+            sums = held.setdefault(_location(topology.levels, domain), {})
+            for name, amount in each_of(topology.single_pod):
                 sums[name] = sums.get(name, 0) + amount * domain.pods
     return held
 
 
 def _location(levels: Sequence[str], domain: Domain) -> _Location:
-    """A node is one, whatever flavor it was given by."""
+    """Of a domain. A node is the same one whatever flavor it was assigned by, so its name alone tells it."""
     return domain.values[-1:] if levels[-1:] == (HOSTNAME_LABEL,) else domain.values
 
 
 def _usage(
     levels: tuple[str, ...], domains: list[Domain], rest: tuple[tuple[ResourceName, Amount], ...]
 ) -> TopologyUsage:
-    """A pod counts itself: what says how many there are is one less."""
+    """As one pod for each domain. Placement counts each pod itself: the number of pods in ``rest`` is one less."""
     single = {name: amount - (name == PODS) for name, amount in rest}
     return TopologyUsage(levels=levels, domains=tuple(domains), single_pod=single)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from controller.engine.claims.claim import Claim
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
-from controller.engine.queues.pending import Place
+from controller.engine.queues.pending import PendingState
 from controller.engine.queues.pendingqueues import PendingQueues
 
 
@@ -37,4 +37,4 @@ def _waits_in_vain(claim: Claim, queues: PendingQueues, holders: AbstractSet[Wor
     pending = queues.get(claim.key)
     if pending is None:
         return False
-    return pending.place is Place.QUEUED or not any(victim in holders for victim in claim.victims)
+    return pending.state is PendingState.QUEUED or not any(victim in holders for victim in claim.victims)

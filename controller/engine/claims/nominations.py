@@ -14,9 +14,8 @@ from typing import NamedTuple
 from controller.engine.cluster.incoming import Target
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.resources import WorkloadKey
-from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.entry import Entry
-from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pending import PendingWorkload, QueueOrder
 from controller.engine.quota.queuestate import Holder
 
 
@@ -24,7 +23,7 @@ class Nomination(NamedTuple):
     """``pending`` and ``order`` serve as identities: both are replaced when what they stand for changes."""
 
     pending: PendingWorkload
-    order: ClusterQueueOrder
+    order: QueueOrder
     epoch: int
     """That of ``order`` when this was found, or after a wake-up by nothing but departures of ``targets``."""
     assignment: Assignment

@@ -1,6 +1,6 @@
 """One scheduling cycle: heads in, decisions out.
 
-Every head is nominated on the state before the cycle, then they are decided on one after another, each on what those
+Every head is nominated on the state before the cycle. Then they are decided on one after another, each on what those
 before it left: what an earlier one takes, or waits to get from its victims, is charged for the rest of the cycle and
 undone at its end. What was admitted stays charged, or is charged for good by the caller: ``Entry.charged`` says which.
 """
@@ -30,8 +30,13 @@ Recomputations = dict[ClusterQueueName, dict[str, int]]
 
 
 class Cycle:
-    """``run`` decides on every entry: its ``rule`` says what became of it. ``ready``: no admitted workload is waited
-    for (waitForPodsReady.blockAdmission). ``asks``: nothing will come of the decisions, so nothing stays charged.
+    """``run`` decides on every entry: its ``rule`` says what was decided. ``ready``: no admitted workload is waited for
+    (waitForPodsReady.blockAdmission). ``asks``: the decisions answer a question and have no effect, so nothing stays
+    charged and no reservation is made.
+
+    Invariants: all charges are made in the one trial of ``_run``, but for those of ``Entry.charged``. ``_leaving`` is
+    the union of ``_victims``. A workload of ``_placed`` is preempted in no later decision of the cycle, and one of
+    ``_leaving`` gets no new places: its pods would have two assignments on their way.
     """
 
     def __init__(
@@ -58,11 +63,11 @@ class Cycle:
         self._asks = asks
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
-        """Who was told to go in this cycle, by cohort tree (its root's identity)."""
+        """The victims of this cycle, by cohort tree (its root's identity)."""
         self._leaving = Victims()
-        """The same of all trees: quota is a tree's own, nodes are everybody's."""
+        """The same of all trees: quota is shared within a tree, nodes by all trees."""
         self._placed: set[WorkloadKey] = set()
-        """Workloads whose pods got new places in this cycle: these are written before anybody preempts them."""
+        """Workloads whose pods got new places in this cycle: these are written before any preemption of them."""
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
 
@@ -78,18 +83,18 @@ class Cycle:
         return decided + refused
 
     def _run(self, entries: Iterable[Entry], decided: list[Entry]) -> list[Entry]:
-        """Decides into ``decided``; those refused outright."""
+        """Fills ``decided``; returns those refused outright."""
         refused: list[Entry] = []
-        open_: list[Entry] = []
+        nominated: list[Entry] = []
         with self._cluster.trial():
             self._charges = charges = self._claims.charge()
             for entry in entries:
-                wary = charges.concern(entry)
-                goes_on = self._beside_claims(entry) if wary else self._nominator.nominate(entry, self._now_s)
-                (open_ if goes_on else refused).append(entry)
+                claimed = charges.concern(entry)
+                goes_on = self._beside_claims(entry) if claimed else self._nominator.nominate(entry, self._now_s)
+                (nominated if goes_on else refused).append(entry)
             if not self._asks:
-                self._backfill.reserve(open_, self._now_s)
-            for entry in self._ordered(open_):
+                self._backfill.reserve(nominated, self._now_s)
+            for entry in self._ordered(nominated):
                 decided.append(entry)
                 charges.open(entry)
                 self._decide(entry)
@@ -106,7 +111,7 @@ class Cycle:
         if self._cluster.config.fair_sharing is None:
             yield from classical_order(entries, self._cluster.config.gates)
             return
-        # What cannot fit takes nothing and plays for nothing.
+        # An entry that cannot fit takes nothing: it needs no place in the tournament.
         playing: list[Entry] = []
         for entry in entries:
             if entry.second_pass or entry.assignment.mode is not Mode.NO_FIT:
@@ -145,8 +150,8 @@ class Cycle:
             self._take(entry)
 
     def _place_again(self, entry: Entry, holder: Holder) -> None:
-        """The second pass of one that holds quota. Its new places are taken from here on; those that it leaves are
-        not free before they are written: its pods may still be there.
+        """A second pass. Its new places are taken from here on. Those that it leaves are not free before that is
+        written: its pods may still be there.
         """
         if holder.key in self._leaving:
             entry.decide(Rule.NOT_PLACED, "it was preempted meanwhile")
@@ -165,22 +170,22 @@ class Cycle:
         return bool(self._placed) and any(target.holder.key in self._placed for target in entry.targets)
 
     def _take(self, entry: Entry) -> None:
-        """It fits, once its victims are gone if it has any."""
+        """It fits, once its victims have left if it has any."""
         if entry.targets:
             self._charge(entry)
-            self._leave(entry, entry.targets)
+            self._choose(entry, entry.targets)
             entry.decide(Rule.PREEMPTS)
         elif self._blocks and not self._ready:
             self._charge(entry)
             entry.decide(Rule.PODS_NOT_READY)
         else:
-            # From here on somebody admitted is not ready; a reservation that waits for its checks blocks as well.
+            # From here on an admitted workload is not ready; quota that waits for admission checks blocks as well.
             self._ready = False
             entry.decide(Rule.FITS)
             if entry.assignment.held is None or self._asks:
                 self._charge(entry)
             else:
-                # What it will hold is just this: charged for good, for sums do not mind what is undone around it.
+                # What it will hold is just this: charged for good. Undoing the charges around it leaves sums right.
                 self._cluster.quota.keep_usage(entry.incoming.queue.node, entry.assignment.usage)
                 entry.charged = True
 
@@ -202,7 +207,10 @@ class Cycle:
         return self._cluster.config.gates.on("RecomputeAssignmentUponPreemptionTargetsOverlap")
 
     def _retarget(self, entry: Entry) -> bool:
-        """Its victims are another's: anew as if those were gone. True when that decides it: it fits, and waits."""
+        """Its victims were chosen before for another: it is assigned anew as if all victims so far had left.
+
+        True when that decides it: it fits then, and waits.
+        """
         incoming, flavors = entry.incoming, pinned_to(entry.assignment)
         with self._cluster.trial():
             for holder in self._victims_of(entry):
@@ -219,10 +227,10 @@ class Cycle:
         return True
 
     def _stands(self, entry: Entry) -> bool | None:
-        """Whether the places its pods are to get, now or once its victims are gone, are still free beside all that was
-        taken in this cycle. None where it is not a question of places: its quota is gone, or nobody goes for it.
+        """Whether the places its pods are to get, now or once its victims have left, are still free beside all that was
+        taken in this cycle. None where places do not decide: its quota was taken, or it has no victims of its own.
 
-        True says as much as ``_fits``, of no more victims than that one takes away.
+        True implies ``_fits``, which takes away the same victims.
         """
         assignment, queue = entry.assignment, entry.incoming.queue
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
@@ -234,7 +242,7 @@ class Cycle:
             return self._places_free(entry, gone) if queue.node.fits(assignment.usage) else None
 
     def _place_anew(self, entry: Entry) -> None:
-        """Perhaps there are other places on the same flavors, or others who can go."""
+        """The same flavors may have other places, or other victims."""
         if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
             return
         flavors, entry.short_of_quota = pinned_to(entry.assignment), False
@@ -242,7 +250,7 @@ class Cycle:
         entry.targets = () if entry.gated else targets
 
     def _variant(self, entry: Entry) -> bool:
-        """Whether the variants of the same job that hold quota decide it."""
+        """Whether the variants of the same job that hold quota decide on the entry."""
         if entry.assignment.mode is Mode.NO_FIT:
             return False
         found = variants.against(entry)
@@ -255,7 +263,7 @@ class Cycle:
         if entry.assignment.mode is not Mode.FIT or not self._fits(entry):
             return False
         self._charge(entry)
-        self._leave(entry, targets)
+        self._choose(entry, targets)
         entry.targets = targets
         entry.decide(rule, detail)
         return True
@@ -263,7 +271,7 @@ class Cycle:
     # -- sums --------------------------------------------------------------------------------------------------------
 
     def _fits(self, entry: Entry) -> bool:
-        """Beside all that was taken in this cycle, with all victims gone, its own included."""
+        """Whether it fits beside all that was taken in this cycle, once all victims have left, its own included."""
         gone = self._gone(entry)
         usage, queue = entry.assignment.usage, entry.incoming.queue
         if not gone:
@@ -273,15 +281,15 @@ class Cycle:
             return fits_without(self._cluster, gone, queue.name, usage, self._places(entry.assignment))
 
     def _gone(self, entry: Entry) -> tuple[Holder, ...]:
-        """The workloads whose room the entry may count as free: its own victims, and all of this cycle before it. Where
-        it needs quota alone, the victims of other trees make no difference.
+        """The workloads whose quota and places count as free for the entry: its own victims, and those chosen before in
+        this cycle. Where it needs quota alone, the victims of other trees make no difference.
         """
         if not entry.targets and not self._leaving:
             return ()
         before = self._leaving if _has_places(entry.assignment) else self._victims_of(entry)
         return before.and_also(entry.targets)
 
-    def _leave(self, entry: Entry, targets: tuple[Target, ...]) -> None:
+    def _choose(self, entry: Entry, targets: tuple[Target, ...]) -> None:
         self._victims_of(entry).add(targets)
         self._leaving.add(targets)
 
@@ -295,7 +303,7 @@ class Cycle:
                 yield flavor, pod_set.topology
 
     def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
-        """``gone`` have given back their places already."""
+        """Whether its places are free; those of ``gone`` have been released already."""
         if not _has_places(entry.assignment):
             return True
         places = tuple(self._places(entry.assignment))
@@ -306,7 +314,7 @@ class Cycle:
             return self._cluster.placement.fits(places)
 
     def _vacate_replaced(self, entry: Entry, gone: Iterable[Holder]) -> None:
-        """The slice that it stands in for leaves it its places."""
+        """An elastic slice takes over the places of the slice that it replaces."""
         replaces = entry.incoming.replaces
         if replaces is not None and all(holder.key != replaces.key for holder in gone):
             self._cluster.vacate(replaces)
@@ -323,9 +331,9 @@ class Cycle:
             self._cluster.placement.add(flavor, place, GrantOwner(entry.key, str(at)))
 
     def _reserve(self, entry: Entry) -> None:
-        """Nobody may be made to go for it now: others must not take what will be its own.
+        """It needs victims and has none now: what it may use is kept from others for the rest of the cycle.
 
-        Who may always reclaim what it lent needs no reservation.
+        A queue with reclaimWithinCohort Any needs no reservation: it can reclaim what it lent.
         """
         queue = entry.incoming.queue
         if queue.policies.reclaim_within_cohort == "Any":
@@ -334,7 +342,7 @@ class Cycle:
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
         self._cluster.quota.add_usage(queue.name, self._charges.unclaimed(entry, usage))
-        # Its places are where others run now: whoever has made these go for itself has them first.
+        # Its places are where others run now: a preemptor that has evicted those claims the places before it.
         if not self._claims:
             self._add_places(entry)
 
@@ -350,8 +358,8 @@ class Cycle:
 
 
 def _has_places(assignment: Assignment) -> bool:
-    for one in assignment.pod_sets:  # noqa: SIM110  a generator costs more than the question
-        if one.topology is not None:
+    for pod_set in assignment.pod_sets:  # noqa: SIM110  a generator costs more than the loop
+        if pod_set.topology is not None:
             return True
     return False
 

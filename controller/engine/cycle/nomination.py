@@ -1,7 +1,7 @@
 """Nomination: each head by itself, on the state as it stands before the cycle takes anything.
 
 A head is refused outright (its checks, its queue, its namespace, its requests), or it gets an assignment of flavors
-and, where others would have to go for it, its victims. Victims for the full number of pods come before fewer pods.
+and, where it needs them, its victims. Victims for the full number of pods are preferred to fewer pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,11 @@ class Preemptor(Protocol):
 
 
 class Nominator:
-    """Nominates heads one by one; keeps no state but what it remembers of requests it has checked."""
+    """Nominates heads one by one; its only state is a memory of requests that it has checked.
+
+    ``_sound`` is valid while ``_sound_at`` is the sum of the cluster's ``generation`` and ``scope``: both only grow, so
+    an equal sum means that neither has changed.
+    """
 
     def __init__(
         self,
@@ -71,11 +75,11 @@ class Nominator:
         self._preemptor = preemptor
         gates = cluster.config.gates
         self._sound: dict[tuple[LocalQueueKey, str], QueueState] = {}
-        """Shapes found right for the ClusterQueue that their LocalQueue led to, as all was at ``_sound_at``."""
+        """Shapes found valid, and the ClusterQueue that they were found valid for, by the LocalQueue they came with."""
         self._sound_at = -1
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
         self.cycle: int | None = None
-        """The number of the cycle, by which bookmarks age: whoever runs cycles counts them here."""
+        """The number of the cycle, by which bookmarks age; the engine counts cycles here."""
 
     def nominate(self, entry: Entry, now_s: float) -> bool:
         """Whether the entry goes on to be decided; if not, its rule says why."""
@@ -96,7 +100,7 @@ class Nominator:
         return True
 
     def _may_place(self, entry: Entry) -> bool:
-        """What runs in a ClusterQueue that is not active stays as it is: a second pass fails and ends nothing."""
+        """A second pass in a ClusterQueue that is not active fails and evicts nothing: what runs there stays."""
         queue = entry.incoming.queue.name
         if self._is_open(queue):
             return True
@@ -104,19 +108,18 @@ class Nominator:
         return False
 
     def _short(self, entry: Entry) -> bool:
-        """Whether places had no part in it that nobody goes for it, nor in that no smaller number of its pods runs."""
+        """Whether quota alone refused it: places played no part in finding no victims, nor in refusing fewer pods."""
         incoming, assignment = entry.incoming, entry.assignment
         if entry.targets or incoming.replaces is not None or may_reduce(incoming.info, self._cluster.config.gates):
             return False
         return assignment.mode is Mode.NO_FIT or self._answered(assignment)
 
     def refusal(self, pending: PendingWorkload, queue: QueueState) -> tuple[Rule, str] | None:
-        """What keeps the workload from being looked at: the rule and what it found."""
+        """The rule that keeps the workload from being assigned, and what that found; None where none does."""
         workload = pending.info.workload
         checks = workload.status.admission_checks
-        if checks and (failed := [f"{one.name} ({one.state})" for one in checks if one.state in _FAILED]):
+        if checks and (failed := [f"{check.name} ({check.state})" for check in checks if check.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
-        # Both only ever grow: the sum stays the same as long as nothing has changed that a shape is held against.
         at = self._cluster.generation + self._cluster.scope
         if at != self._sound_at or len(self._sound) > _REMEMBERED:
             self._sound.clear()
@@ -138,11 +141,11 @@ class Nominator:
         return self._assign(incoming, None, now_s, flavors)
 
     def _aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
-        """The victims where it needs any, and the assignment with the places that they leave to its pods."""
+        """The assignment with the places that its victims leave to its pods, and the victims; none where none help."""
         if assignment.mode is Mode.FIT or assignment.mode is Mode.NO_FIT or self._answered(assignment):
             return assignment, ()
         targets = self._preemptor.targets(incoming, assignment, now_s)
-        if not targets or all(one.topology is None for one in assignment.pod_sets):
+        if not targets or all(pod_set.topology is None for pod_set in assignment.pod_sets):
             return assignment, targets
         with self._cluster.trial():
             for target in targets:
@@ -173,17 +176,17 @@ class Nominator:
         return reduce_counts(incoming.info, fewer) or full
 
     def _answered(self, made: Assignment) -> bool:
-        """Whether the oracle was asked just what a search for victims would be, and found nobody.
+        """Whether the oracle was asked just what a search for victims would ask, and found no candidates.
 
-        Two contested flavor-resources are another question: a ClusterQueue gives while it borrows either of them. So is
-        what several pod sets ask of one, of which only the last was asked about in full; and with fair sharing one
-        among others, which count in the preemptor's share.
+        It was not where two flavor-resources are contested, because a ClusterQueue is a candidate while it borrows
+        either of them; nor where several pod sets ask for one, of which only the last was asked about in full; nor,
+        with fair sharing, where others are asked for beside it, because those count in the preemptor's share.
         """
         if made.mode is not Mode.NO_CANDIDATES:
             return False
         contested: FlavorResource | None = None
-        for one in made.pod_sets:
-            for resource, choice in one.choices.items():
+        for pod_set in made.pod_sets:
+            for resource, choice in pod_set.choices.items():
                 if choice.mode is Mode.FIT:
                     continue
                 fr = FlavorResource(choice.flavor, resource)
@@ -226,7 +229,7 @@ def _within_own_quota(assignment: Assignment) -> bool:
 
 
 def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:
-    """An absent selector takes none. A namespace not told yet has the one label that every namespace has."""
+    """An absent selector takes none. A namespace not seen yet has the one label that every namespace has."""
     selector = queue.object.spec.namespace_selector
     if selector is None:
         return False

@@ -1,7 +1,7 @@
-"""In which order the nominated workloads of a cycle are decided on.
+"""The order in which the nominated workloads of a cycle are decided on.
 
-Classical: who holds quota already, who borrows from nearer, more priority, who queued first. With fair sharing a
-tournament over each cohort tree instead, in which the smaller share wins, played anew whenever something was taken.
+Classical: second passes first, then what borrows from the nearest cohort, higher priority, what queued first. With fair
+sharing a tournament over each cohort tree instead: the smaller share wins, and each win is charged before the next.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,14 +18,14 @@ from controller.engine.quota.shares import share
 Rank = tuple[bool | float | str | tuple[float, float], ...]
 
 
-class Standing(NamedTuple):
-    """How an entry stands at one node on the way to its root, with its own request added."""
+class ShareAtNode(NamedTuple):
+    """What an entry is compared by at one quota node on its way to the root, its own request added."""
 
     borrows: bool
     share: tuple[float, float]
 
 
-_EQUAL = Standing(False, (0.0, 0.0))
+_EQUAL = ShareAtNode(False, (0.0, 0.0))
 
 
 def classical_order(entries: Iterable[Entry], gates: FeatureGates) -> list[Entry]:
@@ -67,9 +67,9 @@ def fair_order(entries: Iterable[Entry], cluster: Cluster) -> Iterator[Entry]:
 
 
 class _Bracket:
-    """Those who meet at one node: the entries of a ClusterQueue, or whom the children of a cohort have sent up.
+    """The entries compared at one quota node: those of a ClusterQueue, or the best ones of a cohort's children.
 
-    A ClusterQueue with a single entry has none: its entry meets the others at the cohort above.
+    A ClusterQueue with a single entry has no bracket: its entry is compared at the cohort above.
     """
 
     __slots__ = ("node", "sent", "stamp", "up")
@@ -78,9 +78,12 @@ class _Bracket:
         self.node = node
         self.up = up
         self.stamp = 0
-        """Moves on whenever it sends anew: whom it sent before counts no longer."""
+        """Moves on whenever it sends its best entry up: what it sent before counts no longer."""
         self.sent: list[tuple[Rank, int, _Bracket | None, Entry]] = []
-        """A heap: rank, the sender's stamp, the sender (None for an entry that met nobody below), who was sent."""
+        """A heap: rank, the sender's stamp, the sender (None for an entry without a bracket below), the entry.
+
+        An item counts while its stamp is the sender's; ``best`` drops others when they come to the top.
+        """
 
     def best(self) -> Entry | None:
         while self.sent:
@@ -92,8 +95,8 @@ class _Bracket:
 
 
 class _Tournament:
-    """One tree. What is charged for a winner changes standings on its own way to the root and nowhere else, so after
-    each win the nodes of that way send anew, and nobody else plays again.
+    """One tree. What is charged for a winner changes shares on its own way to the root and nowhere else, so after each
+    win only the brackets on that way send their best entry anew.
     """
 
     def __init__(self, entries: Iterable[Entry], cluster: Cluster) -> None:
@@ -109,14 +112,14 @@ class _Tournament:
         for node, own in queues.items():
             if len(own) == 1 and node.parent is not None:
                 entry = own[0]
-                met, standing = self._bracket(node.parent), self._standing(entry, node)
-                met.sent.append((self._rank(entry, standing), 0, None, entry))
+                above, share_at = self._bracket(node.parent), self._share_at(entry, node)
+                above.sent.append((self._rank(entry, share_at), 0, None, entry))
             else:
                 self._bracket(node).sent += [(self._rank(entry, _EQUAL), 0, None, entry) for entry in own]
         for bracket in self._brackets.values():
             heapify(bracket.sent)
-        # The lowest first: all below a node have sent theirs by then.
-        for bracket in sorted(self._brackets.values(), key=lambda one: one.node.height):
+        # The lowest first: a bracket sends when all below it have.
+        for bracket in sorted(self._brackets.values(), key=lambda bracket: bracket.node.height):
             self._send(bracket)
 
     def winners(self) -> Iterator[Entry]:
@@ -138,32 +141,32 @@ class _Tournament:
         return known
 
     def _send(self, bracket: _Bracket) -> None:
-        """The best of those who meet here goes on, with the standing that it has at this node."""
+        """The best entry goes up, ranked by the share that it has at this node."""
         up = bracket.up
         if up is None:
             return
         bracket.stamp += 1
         best = bracket.best()
         if best is not None:
-            rank = self._rank(best, self._standing(best, bracket.node))
+            rank = self._rank(best, self._share_at(best, bracket.node))
             heappush(up.sent, (rank, bracket.stamp, bracket, best))
 
-    def _standing(self, entry: Entry, node: QuotaNode) -> Standing:
-        """What holds quota already adds nothing."""
+    def _share_at(self, entry: Entry, node: QuotaNode) -> ShareAtNode:
+        """A second pass adds nothing: it holds its quota already."""
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
         if node is queue.node:
-            return Standing(_borrows(node, usage), share(node, usage).rank)
+            return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
         with self._quota.trial():
             self._quota.add_usage(queue.name, usage)
-            return Standing(any(node.borrowed(fr) for fr in usage), share(node).rank)
+            return ShareAtNode(any(node.borrowed(fr) for fr in usage), share(node).rank)
 
-    def _rank(self, entry: Entry, standing: Standing) -> Rank:
+    def _rank(self, entry: Entry, share_at: ShareAtNode) -> Rank:
         incoming = entry.incoming
         return (
             self._preemptors_first and not entry.preemptor,
-            self._non_borrowing_first and standing.borrows,
-            standing.share,
+            self._non_borrowing_first and share_at.borrows,
+            share_at.share,
             not entry.second_pass,
             -incoming.priority if self._by_priority else 0,
             incoming.queued_at_s,
@@ -173,7 +176,7 @@ class _Tournament:
 
 def _borrows(node: QuotaNode, usage: Usage) -> bool:
     """Whether the usage would take the ClusterQueue beyond its own quota of anything."""
-    for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the question
+    for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the loop
         if node.borrowing_with(fr, amount):
             return True
     return False

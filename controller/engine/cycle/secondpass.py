@@ -25,17 +25,17 @@ from controller.objects.workload import Admission, PodSet, PodSetAssignment, Wor
 
 
 def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
-    """Holds quota, and places are lost, or are outstanding and the checks they wait for are ready."""
+    """Whether it holds quota, and places are lost, or outstanding while the checks that they wait for are ready."""
     admission = workload.status.admission
     if admission is None:
         return False
     if workload.status.unhealthy_nodes and gates.on("TASFailedNodeReplacement"):
         return True
-    return checks_ready and any(one.delayed_topology_request == "Pending" for one in admission.pod_set_assignments)
+    return checks_ready and any(given.delayed_topology_request == "Pending" for given in admission.pod_set_assignments)
 
 
 def place_again(entry: Entry, cluster: Cluster) -> None:
-    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which makes it go.
+    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which evicts it.
 
     What it has kept stays charged meanwhile, so that the new places are found beside the old ones.
     """
@@ -57,10 +57,10 @@ def place_again(entry: Entry, cluster: Cluster) -> None:
 def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates: FeatureGates) -> Admission:
     """The admission with the new places; what was outstanding is Ready."""
 
-    def placed(one: PodSetAssignment) -> PodSetAssignment:
-        given = topology_assignment(places.get(one.name), gates) or one.topology_assignment
-        state = "Ready" if one.delayed_topology_request == "Pending" else one.delayed_topology_request
-        return msgspec.structs.replace(one, topology_assignment=given, delayed_topology_request=state)
+    def placed(known: PodSetAssignment) -> PodSetAssignment:
+        topology = topology_assignment(places.get(known.name), gates) or known.topology_assignment
+        state = "Ready" if known.delayed_topology_request == "Pending" else known.delayed_topology_request
+        return msgspec.structs.replace(known, topology_assignment=topology, delayed_topology_request=state)
 
     return msgspec.structs.replace(admission, pod_set_assignments=tuple(map(placed, admission.pod_set_assignments)))
 
@@ -68,7 +68,8 @@ def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates
 def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder:
     """The same charge with the new places."""
     pod_sets = tuple(
-        msgspec.structs.replace(one, topology=places.get(one.name, one.topology)) for one in holder.info.pod_sets
+        msgspec.structs.replace(pod_set, topology=places.get(pod_set.name, pod_set.topology))
+        for pod_set in holder.info.pod_sets
     )
     return msgspec.structs.replace(holder, info=msgspec.structs.replace(holder.info, pod_sets=pod_sets))
 
@@ -79,43 +80,43 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
     admission = workload.status.admission
     lost = workload.status.unhealthy_nodes[0].name if workload.status.unhealthy_nodes else None
     outstanding = {
-        one.name
-        for one in (admission.pod_set_assignments if admission is not None else ())
-        if one.delayed_topology_request == "Pending"
+        given.name
+        for given in (admission.pod_set_assignments if admission is not None else ())
+        if given.delayed_topology_request == "Pending"
     }
     pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
-    sets = {one.name: one for one in workload.spec.pod_sets}
+    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     found = []
-    for one in holder.info.pod_sets:
-        flavor = _on_nodes(one, cluster)
-        concerned = one.name in outstanding if lost is None else _runs_on(one.topology, lost)
-        if not concerned or one.name not in sets or flavor is None:
+    for held in holder.info.pod_sets:
+        flavor = _on_nodes(held, cluster)
+        concerned = held.name in outstanding if lost is None else _runs_on(held.topology, lost)
+        if not concerned or held.name not in sets or flavor is None:
             continue
         found.append(
             PlacementRequest(
-                pod_set=_updated(sets[one.name], workload),
-                count=one.count,
+                pod_set=_updated(sets[held.name], workload),
+                count=held.count,
                 flavor=flavor,
-                single_pod=single_pod(sets[one.name]),
-                implied=not asks(sets[one.name]),
-                previous=one.topology if lost is not None else None,
+                single_pod=single_pod(sets[held.name]),
+                implied=not asks(sets[held.name]),
+                previous=held.topology if lost is not None else None,
                 lost=lost,
-                beside=_partners(one, holder, sets, lost) if lost is not None else (),
+                beside=_partners(held, holder, sets, lost) if lost is not None else (),
                 stays=pinned,
             )
         )
     return found
 
 
-def _partners(one: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:
+def _partners(held: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:
     """Where the other pod sets of its group stay."""
-    group = _group(sets[one.name])
+    group = _group(sets[held.name])
     if group is None:
         return ()
     return tuple(
         domain
         for other in holder.info.pod_sets
-        if other.name != one.name and other.topology is not None and _group(sets.get(other.name)) == group
+        if other.name != held.name and other.topology is not None and _group(sets.get(other.name)) == group
         for domain in other.topology.domains
         if domain.values[-1] != lost
     )
@@ -136,11 +137,11 @@ def _on_nodes(pod_set: PodSetRequests, cluster: Cluster) -> FlavorName | None:
 
 
 def _runs_on(places: TopologyUsage | None, node: str) -> bool:
-    return places is not None and any(one.values[-1] == node for one in places.domains)
+    return places is not None and any(domain.values[-1] == node for domain in places.domains)
 
 
 def _updated(pod_set: PodSet, workload: Workload) -> PodSet:
-    """With the node selectors and tolerations that the admission checks want its pods to have."""
+    """The pod set with the node selectors and tolerations that admission checks add to its pods."""
     updates = [
         update
         for check in workload.status.admission_checks

@@ -1,7 +1,7 @@
 """Variants of one job, each allowed other flavors, of which one runs at a time (KEP-8691, concurrent admission).
 
-A variant is owned by the Workload of the job. The better its flavor stands in the ClusterQueue's list, the better the
-variant: one that can start makes worse ones go, and none starts beside a better one.
+A variant is owned by the Workload of the job. The earlier its flavor stands in the ClusterQueue's list, the better the
+variant: one that can start replaces worse ones, and none starts beside a better one.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ Found = tuple[Rule, str, tuple[Target, ...]]
 
 
 def job_of(workload: Workload) -> str | None:
-    """The uid of the Workload that this is a variant of."""
+    """The uid of the Workload that ``workload`` is a variant of; None for one that is no variant."""
     for owner in workload.metadata.owner_references:
         if owner.controller and owner.kind == "Workload":
             return owner.uid
@@ -26,7 +26,7 @@ def job_of(workload: Workload) -> str | None:
 
 
 def against(entry: Entry) -> Found | None:
-    """What other variants with quota mean for this one: the rule, what it found, who would leave. None: nothing."""
+    """What other variants with quota mean for this one: the rule, what it found, its victims. None: nothing."""
     queue, workload = entry.incoming.queue, entry.incoming.info.workload
     job = job_of(workload)
     if job is None:
@@ -37,7 +37,7 @@ def against(entry: Entry) -> Found | None:
     if not siblings:
         return None
     ranks = {flavor: rank for group in queue.groups for rank, flavor in enumerate(group.flavors)}
-    own = [choice.flavor for one in entry.assignment.pod_sets for choice in one.choices.values()]
+    own = [choice.flavor for pod_set in entry.assignment.pod_sets for choice in pod_set.choices.values()]
     rank = _worst(own, ranks)
     better = [holder for holder in siblings if _worst(_flavors(holder), ranks) <= rank]
     if better:
@@ -49,7 +49,7 @@ def against(entry: Entry) -> Found | None:
 
 
 def _acceptable(queue: QueueState, rank: int, ranks: dict[FlavorName, int]) -> bool:
-    """Whether the queue's policy lets a running variant go for one of this rank."""
+    """Whether the queue's policy lets a variant of this rank replace a running one."""
     policy = queue.object.spec.concurrent_admission_policy
     if policy is None:
         return True

@@ -4,29 +4,34 @@ from collections.abc import Callable, Iterator
 
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.lanes import Lane
-from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
+from controller.engine.queues.pending import PendingState, PendingWorkload, RequeueReason
 
 _ALL = LocalQueueKey("")
 
 
 class ClusterQueueOrder:
-    """StrictFIFO puts everything back to the front it came from; BestEffortFIFO parks what cannot run now (KEP-59).
+    """StrictFIFO requeues every workload to its place in the order; BestEffortFIFO parks what cannot run now (KEP-59).
 
-    ``preemptor_first``: who has made others go is the head whatever arrives, here and among LocalQueues: what they left
-    is kept for it, and everybody before it would wait for nothing. ``usage``: the past usage of a LocalQueue where they
-    take turns by it (KEP-4136), else None.
+    ``preemptor_first``: a preemptor that waits for its victims is the head whatever arrives, under StrictFIFO and among
+    LocalQueues as well: what its victims leave is claimed for it, and any head before it would wait in vain.
+    ``usage``: the past usage of a LocalQueue where LocalQueues take turns by it (KEP-4136), else None.
+
+    Invariants: each workload in here is in just one of ``_lanes`` (state QUEUED), ``_parked`` and ``_backing_off``
+    (both PARKED). ``_lanes`` holds no empty lane. ``_parked_shapes`` says which shapes arrive parked; between two
+    wake-ups it only grows, and each lane has parked what it names. ``_sticky`` is the one workload whose ``sticky`` is
+    set; it may be in flight.
     """
 
     __slots__ = (
-        "_asleep",
+        "_backing_off",
         "_by_shape",
         "_lanes",
         "_parked",
+        "_parked_shapes",
         "_preemptor_first",
         "_sticky",
         "_strict",
         "_usage",
-        "_waiting",
         "epoch",
         "name",
     )
@@ -46,13 +51,15 @@ class ClusterQueueOrder:
         self._usage = usage
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
-        self._asleep: set[str] = set()
-        """Shapes, families and kin that cannot run now: what arrives with one sleeps at once."""
+        self._parked_shapes: set[str] = set()
+        """Whole shapes, untimed shapes and quota shapes that cannot run now."""
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
-        self._waiting: dict[WorkloadKey, PendingWorkload] = {}
+        """Parked by themselves: others of their shape may fit."""
+        self._backing_off: dict[WorkloadKey, PendingWorkload] = {}
+        """No wake-up requeues these, the end of their back-off does."""
         self._sticky: PendingWorkload | None = None
         self.epoch = 0
-        """Moves on with every wake-up: what was out with a cycle meanwhile must be tried again."""
+        """Moves on with every wake-up: what was in flight meanwhile must be tried again."""
 
     def same_rules(self, *, strict: bool, usage: Callable[[LocalQueueKey], float] | None) -> bool:
         return self._strict == strict and (self._usage is None) == (usage is None)
@@ -60,41 +67,42 @@ class ClusterQueueOrder:
     def push(self, pending: PendingWorkload) -> None:
         """A new or changed workload takes its place in the order."""
         self._lane(pending.local_queue).push(
-            pending, asleep=not self._asleep.isdisjoint((pending.shape, pending.family, pending.kin))
+            pending,
+            parked=not self._parked_shapes.isdisjoint((pending.shape, pending.untimed_shape, pending.quota_shape)),
         )
-        pending.place = Place.QUEUED
+        pending.state = PendingState.QUEUED
 
     def park(self, pending: PendingWorkload) -> None:
-        """The one alone sleeps until the next wake-up."""
+        """Until the next wake-up, the workload alone."""
         self._parked[pending.key] = pending
-        pending.place = Place.PARKED
+        pending.state = PendingState.PARKED
 
-    def wait(self, pending: PendingWorkload) -> None:
-        """It sleeps until it is pushed: a wake-up passes over what stands in a backoff."""
-        self._waiting[pending.key] = pending
-        pending.place = Place.PARKED
+    def back_off(self, pending: PendingWorkload) -> None:
+        """Until it is removed and pushed, whatever wakes the queue."""
+        self._backing_off[pending.key] = pending
+        pending.state = PendingState.PARKED
 
     def remove(self, pending: PendingWorkload) -> None:
-        """Out of here, wherever it is."""
-        if pending.place is Place.QUEUED:
+        """Wherever it is in here, or in flight."""
+        if pending.state is PendingState.QUEUED:
             self._take(pending)
-        elif pending.place is Place.PARKED:
-            for sleeping in (self._parked, self._waiting):
-                sleeping.pop(pending.key, None)
+        elif pending.state is PendingState.PARKED:
+            for parked in (self._parked, self._backing_off):
+                parked.pop(pending.key, None)
         if self._sticky is pending:
             self._sticky = None
         pending.sticky = False
-        pending.place = Place.NOWHERE
+        pending.state = PendingState.UNQUEUED
 
     def first(self) -> PendingWorkload | None:
         """The next to be tried; it stays where it is."""
         if self._usage is None:
             lane = self._lanes.get(_ALL)
             return lane.first() if lane is not None else None
-        if self._preemptor_first and self._sticky is not None and self._sticky.place is Place.QUEUED:
+        if self._preemptor_first and self._sticky is not None and self._sticky.state is PendingState.QUEUED:
             return self._sticky
         heads = [(self._usage(key), head.order(), head) for key, lane in self._lanes.items() if (head := lane.first())]
-        return min(heads, key=lambda one: one[:2])[2] if heads else None
+        return min(heads, key=lambda head: head[:2])[2] if heads else None
 
     def pop(self) -> PendingWorkload | None:
         if self._usage is None:
@@ -109,7 +117,7 @@ class ClusterQueueOrder:
             if head is not None:
                 self._take(head)
         if head is not None:
-            head.place = Place.IN_FLIGHT
+            head.state = PendingState.IN_FLIGHT
             head.popped_epoch = self.epoch
         return head
 
@@ -125,20 +133,20 @@ class ClusterQueueOrder:
         if self._at_once(pending, reason):
             self.push(pending)
             return
-        sleeps = _alike(pending, reason) if self._by_shape and not self._strict else None
-        if sleeps is not None:
+        alike = _alike(pending, reason) if self._by_shape and not self._strict else None
+        if alike is not None:
             # What cannot fit for one LocalQueue cannot for another: quota is the ClusterQueue's.
-            self._asleep.add(sleeps)
+            self._parked_shapes.add(alike)
             for lane in self._lanes.values():
-                lane.park(sleeps)
+                lane.park(alike)
             self.push(pending)
             return
         self.park(pending)
 
     def wake(self) -> bool:
-        """Try everything again; whether anything slept."""
+        """Requeue all that is parked, back-offs aside; whether anything was."""
         self.epoch += 1
-        self._asleep.clear()
+        self._parked_shapes.clear()
         woken = False
         for lane in self._lanes.values():
             woken |= lane.wake()
@@ -150,25 +158,25 @@ class ClusterQueueOrder:
     def active(self) -> Iterator[PendingWorkload]:
         """In no particular order."""
         for lane in self._lanes.values():
-            yield from lane.listed(awake=True)
+            yield from lane.listed(parked=False)
 
     def parked(self) -> Iterator[PendingWorkload]:
         for lane in self._lanes.values():
-            yield from lane.listed(awake=False)
+            yield from lane.listed(parked=True)
         yield from self._parked.values()
-        yield from self._waiting.values()
+        yield from self._backing_off.values()
 
     def counts(self) -> tuple[int, int]:
         """How many are active and how many parked."""
-        sleeping = sum(lane.sleeping for lane in self._lanes.values())
-        return sum(map(len, self._lanes.values())) - sleeping, sleeping + len(self._parked) + len(self._waiting)
+        parked = sum(lane.parked for lane in self._lanes.values())
+        return sum(map(len, self._lanes.values())) - parked, parked + len(self._parked) + len(self._backing_off)
 
-    def sleeps(self, pending: PendingWorkload) -> bool:
-        """Whether it waits for a change; it is in here."""
-        if pending.place is not Place.QUEUED:
-            return pending.place is Place.PARKED
+    def is_parked(self, pending: PendingWorkload) -> bool:
+        """Whether it is parked, be it with its shape; it must be in here."""
+        if pending.state is not PendingState.QUEUED:
+            return pending.state is PendingState.PARKED
         lane = self._lanes.get(_ALL if self._usage is None else pending.local_queue)
-        return lane is not None and lane.asleep(pending)
+        return lane is not None and lane.is_parked(pending)
 
     def _at_once(self, pending: PendingWorkload, reason: RequeueReason) -> bool:
         if reason is RequeueReason.NAMESPACE_MISMATCH:
@@ -178,9 +186,9 @@ class ClusterQueueOrder:
         return pending.bookmark is not None and pending.bookmark.more_flavors()
 
     def _stick(self, pending: PendingWorkload) -> None:
-        """One workload at most waits for its victims at the head of the line; the latest takes over."""
+        """One workload at most waits for its victims at the head; the latest preemptor takes over."""
         old = self._sticky
-        if old is not None and old is not pending and old.place is Place.QUEUED:
+        if old is not None and old is not pending and old.state is PendingState.QUEUED:
             self._take(old)
             old.sticky = False
             self.push(old)
@@ -195,7 +203,7 @@ class ClusterQueueOrder:
         return lane
 
     def _take(self, pending: PendingWorkload) -> None:
-        """Out of its lane; an empty lane goes."""
+        """Out of its lane, which is deleted when that empties it."""
         key = _ALL if self._usage is None else pending.local_queue
         lane = self._lanes[key]
         lane.remove(pending)
@@ -204,12 +212,12 @@ class ClusterQueueOrder:
 
 
 def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:
-    """Those who would come back for the same reason."""
+    """The shape, whole or in part, of all that would be requeued for the same reason."""
     match reason:
         case RequeueReason.NO_FIT:
-            return pending.family
+            return pending.untimed_shape
         case RequeueReason.NO_QUOTA:
-            return pending.kin
+            return pending.quota_shape
         case RequeueReason.HELD_BACK:
             return pending.shape
     return None

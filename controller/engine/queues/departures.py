@@ -19,6 +19,6 @@ class DepartureListener(Protocol):
 
 
 class NoListener:
-    """For queues that nobody else keeps anything for."""
+    """Keeps nothing that depends on departures."""
 
     def apply(self, event: Departed, /) -> None: ...

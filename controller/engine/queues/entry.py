@@ -15,7 +15,7 @@ from controller.engine.quota.queuestate import Holder
 
 NOTHING = Assignment(pod_sets=(), mode=Mode.NO_FIT, usage={})
 
-# What is not here parks alone until something changes.
+# Other rules park the workload by itself until something changes.
 _REQUEUE = {
     Rule.NO_FIT: RequeueReason.NO_FIT,
     Rule.NO_CANDIDATES: RequeueReason.NO_FIT,
@@ -23,7 +23,7 @@ _REQUEUE = {
     Rule.NAMESPACE_MISMATCH: RequeueReason.NAMESPACE_MISMATCH,
     Rule.PREEMPTS: RequeueReason.PENDING_PREEMPTION,
     Rule.FITS_AFTER_PREEMPTION: RequeueReason.PENDING_PREEMPTION,
-    # As for a preemptor: who makes way for it must not come back first.
+    # As for a preemptor: the variant that it evicts must not be tried before it.
     Rule.MIGRATES: RequeueReason.PENDING_PREEMPTION,
     Rule.OVERLAPPING_TARGETS: RequeueReason.FAILED_AFTER_NOMINATION,
     Rule.NO_LONGER_FITS: RequeueReason.FAILED_AFTER_NOMINATION,
@@ -36,7 +36,11 @@ _REQUEUE = {
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """Mutable while the cycle lasts. ``pending`` is None for a second pass, ``holder`` for everybody else."""
+    """A workload in a cycle. ``pending`` is None for a second pass, ``holder`` for all others.
+
+    Mutable while the cycle lasts, and written by it alone: nomination says what was found, the decision sets ``rule``
+    and ``detail`` and may replace or take back ``targets``. Once it is decided on, others read it and write nothing.
+    """
 
     incoming: Incoming
     pending: PendingWorkload | None = None
@@ -50,13 +54,13 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     ignores_claims: bool = False
     """It needs no more than its own queue's quota: no claim of another ClusterQueue holds against it."""
     charged: bool = False
-    """It was admitted, and its usage is charged already."""
+    """It was admitted, and its usage is charged for good: the end of the cycle's trial does not undo it."""
     rule: Rule = Rule.NO_FIT
     detail: str = ""
     short_of_quota: bool = False
-    """Quota alone keeps it out, wherever its pods could be: nobody could be made to go for any number of them."""
+    """Quota alone keeps it out, wherever its pods could be: no victims were found for any number of them."""
     gated: bool = False
-    """Others would have to go for it, and its preemption gates forbid that."""
+    """It would need victims, and its preemption gates forbid any."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -68,7 +72,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def preemptor(self) -> bool:
-        """Others were told to go for it in an earlier cycle: what was decided here, or what its conditions say."""
+        """Whether victims were evicted for it in an earlier cycle: decided here, or by what its conditions say."""
         pending = self.pending
         return pending is not None and (pending.sticky or waits_for_victims(pending.info.workload))
 

@@ -1,8 +1,8 @@
 """An order over pending workloads in which all of one shape are parked and woken by one step.
 
-A lane keeps a heap for each shape and one heap over the shapes that are awake. Parking a shape takes it out of the
+A lane keeps a heap for each shape and one heap over the shapes that are not parked. Parking a shape takes it out of the
 upper heap, waking puts it back: neither touches the workloads themselves, however many wait (KEP-10080's equivalence
-hashing walks them all). Entries that are out of date are left in the heaps and dropped when they come to the top.
+hashing walks them all). Items that are out of date are left in the heaps and dropped when they come to the top.
 """
 
 import heapq
@@ -11,46 +11,55 @@ from itertools import count
 
 from controller.engine.queues.pending import OrderKey, PendingWorkload
 
-_Entry = tuple[OrderKey, int, PendingWorkload]
+_Item = tuple[OrderKey, int, PendingWorkload]
 
 
 class _Shape:
-    """All queued workloads of one shape, the first on top."""
+    """All queued workloads of one shape, the first on top.
 
-    __slots__ = ("awake", "entries", "live", "name", "shown")
+    An item of ``items`` counts while it is its workload's ``entry``; ``live`` is the number of those. Only the lane
+    writes here.
+    """
+
+    __slots__ = ("items", "live", "name", "parked", "shown")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.entries: list[_Entry] = []
+        self.items: list[_Item] = []
         self.live = 0
-        self.awake = True
+        self.parked = False
         self.shown: OrderKey | None = None
-        """The key under which the lane's heap knows this shape; None while it does not."""
+        """The key of the one item in the lane's ``_order`` that counts for this shape; None while none does."""
 
-    def top(self) -> _Entry | None:
-        while self.entries:
-            entry = self.entries[0]
-            if entry is entry[2].entry:
-                return entry
-            heapq.heappop(self.entries)
+    def top(self) -> _Item | None:
+        while self.items:
+            item = self.items[0]
+            if item is item[2].entry:
+                return item
+            heapq.heappop(self.items)
         return None
 
 
-def _groups(pending: PendingWorkload) -> set[str]:
-    return {pending.family, pending.kin}
+def _prefixes(pending: PendingWorkload) -> set[str]:
+    return {pending.untimed_shape, pending.quota_shape}
 
 
 class Lane:
-    """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it."""
+    """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it.
 
-    __slots__ = ("_asleep", "_families", "_order", "_sequence", "_shapes")
+    Invariants: ``_shapes`` holds the shapes with a live item, and no other. ``_parked`` holds those of them whose
+    ``parked`` is set. Every other shape has an item in ``_order`` whose key is ``shown``, the key of its top.
+    """
+
+    __slots__ = ("_by_prefix", "_order", "_parked", "_sequence", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[str, _Shape] = {}
-        self._asleep: dict[str, _Shape] = {}
-        self._families: dict[str, dict[str, _Shape]] = {}
-        """The shapes of each family and of each kin; with no run times in them there is one in each family."""
+        self._parked: dict[str, _Shape] = {}
+        self._by_prefix: dict[str, dict[str, _Shape]] = {}
+        """The shapes of each untimed shape and of each quota shape: what is parked together."""
         self._order: list[tuple[OrderKey, int, _Shape]] = []
+        """A heap. Items whose key is not the one ``shown`` of their shape are out of date."""
         self._sequence = count()
 
     def __len__(self) -> int:
@@ -59,55 +68,54 @@ class Lane:
     def __bool__(self) -> bool:
         return bool(self._shapes)
 
-    def push(self, pending: PendingWorkload, *, asleep: bool = False) -> None:
-        """Into the order; ``asleep`` says how the first of its shape comes, the others follow it."""
+    def push(self, pending: PendingWorkload, *, parked: bool = False) -> None:
+        """Into the order. ``parked`` is that of the first of its shape; later ones share its state."""
         shape = self._shapes.get(pending.shape)
         if shape is None:
             shape = self._shapes[pending.shape] = _Shape(pending.shape)
-            for name in _groups(pending):
-                self._families.setdefault(name, {})[pending.shape] = shape
-            if asleep:
-                self._put_to_sleep(shape)
-        entry: _Entry = (pending.order(), next(self._sequence), pending)
-        pending.entry = entry
-        heapq.heappush(shape.entries, entry)
+            for name in _prefixes(pending):
+                self._by_prefix.setdefault(name, {})[pending.shape] = shape
+            if parked:
+                self._park(shape)
+        item: _Item = (pending.order(), next(self._sequence), pending)
+        pending.entry = item
+        heapq.heappush(shape.items, item)
         shape.live += 1
         self._show(shape)
 
     def remove(self, pending: PendingWorkload) -> None:
-        """Out of the order. It must be in."""
+        """Out of the order; it must be in."""
         shape = self._shapes[pending.shape]
         pending.entry = None
         shape.live -= 1
         if shape.live == 0:
             del self._shapes[pending.shape]
-            for name in _groups(pending):
-                group = self._families[name]
-                del group[pending.shape]
-                if not group:
-                    del self._families[name]
-            self._asleep.pop(pending.shape, None)
-            shape.awake = False
+            for name in _prefixes(pending):
+                shapes = self._by_prefix[name]
+                del shapes[pending.shape]
+                if not shapes:
+                    del self._by_prefix[name]
+            self._parked.pop(pending.shape, None)
             shape.shown = None
         else:
-            if len(shape.entries) > 2 * shape.live + 16:
-                shape.entries = [entry for entry in shape.entries if entry[2].entry is entry]
-                heapq.heapify(shape.entries)
+            if len(shape.items) > 2 * shape.live + 16:
+                shape.items = [item for item in shape.items if item[2].entry is item]
+                heapq.heapify(shape.items)
             self._show(shape)
 
     def first(self) -> PendingWorkload | None:
-        """The first that is awake: it is left on top of its shape, and its shape on top of the lane."""
+        """The first that is not parked; it is left on top of its shape, and its shape on top of the lane."""
         order = self._order
         while order:
             key, _, shape = order[0]
-            # Keys are told apart as objects: what a shape is shown under is what was pushed last, and none in sleep.
+            # Keys compare by identity here: equal keys of an older push are out of date too.
             if shape.shown is key and (top := shape.top()) is not None:
                 return top[2]
             heapq.heappop(order)
         return None
 
     def pop(self) -> PendingWorkload | None:
-        """Take out the first that is awake."""
+        """Take out the first that is not parked."""
         head = self.first()
         if head is None:
             return None
@@ -115,7 +123,7 @@ class Lane:
         if shape.live == 1:
             self.remove(head)
             return head
-        heapq.heappop(shape.entries)
+        heapq.heappop(shape.items)
         head.entry = None
         shape.live -= 1
         top = shape.top()
@@ -125,49 +133,50 @@ class Lane:
         return head
 
     def park(self, name: str) -> None:
-        """Put everything of this shape, family or kin to sleep. A family may go by the name of one of its shapes."""
-        one = self._shapes.get(name)
-        alone = () if one is None else (one,)
-        for found in self._families[name].values() if name in self._families else alone:
-            if found.awake:
-                self._put_to_sleep(found)
+        """Park everything of this shape, untimed shape or quota shape. A prefix may be the name of a shape too."""
+        alone = self._shapes.get(name)
+        shapes = self._by_prefix.get(name, {} if alone is None else {name: alone})
+        for shape in shapes.values():
+            if not shape.parked:
+                self._park(shape)
 
     def wake(self) -> bool:
-        """Wake all shapes; whether there was one asleep."""
-        asleep, self._asleep = self._asleep, {}
-        for shape in asleep.values():
-            shape.awake = True
+        """Take all parked shapes back into the order; whether there was one."""
+        parked, self._parked = self._parked, {}
+        for shape in parked.values():
+            shape.parked = False
             self._show(shape)
-        return bool(asleep)
+        return bool(parked)
 
     @property
-    def sleeping(self) -> int:
-        return sum(shape.live for shape in self._asleep.values())
+    def parked(self) -> int:
+        """The number of workloads in parked shapes."""
+        return sum(shape.live for shape in self._parked.values())
 
-    def asleep(self, pending: PendingWorkload) -> bool:
-        return pending.shape in self._asleep
+    def is_parked(self, pending: PendingWorkload) -> bool:
+        return pending.shape in self._parked
 
-    def listed(self, *, awake: bool) -> Iterator[PendingWorkload]:
-        """In no particular order: those awake, or those asleep."""
+    def listed(self, *, parked: bool) -> Iterator[PendingWorkload]:
+        """In no particular order: those of parked shapes, or the others."""
         for shape in self._shapes.values():
-            if shape.awake is awake:
-                yield from (entry[2] for entry in shape.entries if entry[2].entry is entry)
+            if shape.parked is parked:
+                yield from (item[2] for item in shape.items if item[2].entry is item)
 
-    def _put_to_sleep(self, shape: _Shape) -> None:
-        shape.awake = False
+    def _park(self, shape: _Shape) -> None:
+        shape.parked = True
         shape.shown = None
-        self._asleep[shape.name] = shape
+        self._parked[shape.name] = shape
 
     def _show(self, shape: _Shape) -> None:
         top = shape.top()
-        if not shape.awake or top is None or shape.shown == top[0]:
+        if shape.parked or top is None or shape.shown == top[0]:
             return
         shape.shown = top[0]
         heapq.heappush(self._order, (top[0], next(self._sequence), shape))
         if len(self._order) > 4 * len(self._shapes) + 16:
             self._order = [
-                (one.shown, next(self._sequence), one)
-                for one in self._shapes.values()
-                if one.awake and one.shown is not None
+                (shown.shown, next(self._sequence), shown)
+                for shown in self._shapes.values()
+                if not shown.parked and shown.shown is not None
             ]
             heapq.heapify(self._order)

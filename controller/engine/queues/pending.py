@@ -1,42 +1,44 @@
 """One pending workload in its queue."""
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Bookmark
-from controller.engine.model.resources import LocalQueueKey, WorkloadKey
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queuestate import Holder, QueueState
 
-if TYPE_CHECKING:
-    from controller.engine.queues.clusterqueue import ClusterQueueOrder
-
 OrderKey = tuple[int, int, float, str, str]
-"""Sticky first, then more priority, then earlier, then by uid; the key settles what is left."""
+"""Sticky first, then higher priority, then earlier, then by uid; the key decides what is left."""
+
+# Workloads of one shape are tried alike, so one that does not fit parks all of them (Kueue: equivalence hashing). A
+# shape is written QUOTA.PLACES/RUNTIME, and its prefixes are shapes as well: ``quota_shape`` (what quota alone decides)
+# and ``untimed_shape`` (that and the places). Parts that cannot matter are left out: with no topology request a shape
+# is its own quota shape, without backfill its own untimed shape.
 
 
-def placed(shape: str, kin: str) -> str:
-    """The shape of workloads that differ in the places they ask for: quota alone has one answer for all of ``kin``."""
-    return f"{kin}.{shape}"
+def placed(shape: str, quota_shape: str) -> str:
+    """The shape of a workload that asks for places. Quota alone has one answer for all of ``quota_shape``."""
+    return f"{quota_shape}.{shape}"
 
 
 def timed(shape: str, runtime_s: float | None) -> str:
-    """The shape of workloads that differ in how long they run, where that decides who passes: part of a family."""
+    """The shape of a workload where its run time matters: backfill lets short ones pass a blocked head."""
     return f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}"
 
 
 class RequeueReason(Enum):
-    """Why a workload comes back from a cycle; the value says whether it is tried again at once (BestEffortFIFO)."""
+    """Why a cycle requeues a workload. BestEffortFIFO tries it again at once where the reason is ``immediate``."""
 
     NO_FIT = "NoFit"
-    """No flavor fits, or nobody may be preempted: everything of its shape would fail the same way."""
+    """No flavor fits, or nothing may be preempted: all of its untimed shape would fail the same way."""
     NO_QUOTA = "NoQuota"
-    """As ``NO_FIT``, wherever there were room for its pods: so would everything of its kin."""
+    """As ``NO_FIT``, on whatever nodes its pods ran: all of its quota shape would fail the same way."""
     HELD_BACK = "HeldBack"
-    """It fits, and would delay the head of a queue: so would everything of its shape that runs as long."""
+    """It fits, and would delay the blocked head of a queue: so would all of its shape, which run as long."""
     GENERIC = "Generic"
-    """It fitted alone and not beside those that went first, or a check outside quota refused it."""
+    """It fitted alone, and not beside those decided on before it; or a check other than quota refused it."""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
@@ -58,20 +60,46 @@ _IMMEDIATE = frozenset(
 )
 
 
-class Place(Enum):
-    """Where a pending workload is: in its ClusterQueue's order, parked one by one, or out with a cycle."""
+class PendingState(Enum):
+    """Where a pending workload is."""
 
     QUEUED = "queued"
+    """In a lane of its ClusterQueue, where its whole shape may be parked."""
     PARKED = "parked"
+    """Parked by itself in its ClusterQueue, or in a back-off."""
     IN_FLIGHT = "in flight"
-    NOWHERE = "nowhere"
-    """Its LocalQueue or ClusterQueue is not there, or it is held back (not active, gated)."""
+    """Popped: a cycle decides on it, and requeues it unless it is removed."""
+    UNQUEUED = "unqueued"
+    """Its LocalQueue or ClusterQueue is not there or stopped."""
+
+
+class QueueOrder(Protocol):
+    """``controller.engine.queues.clusterqueue.ClusterQueueOrder``, as far as it is reached from its workloads."""
+
+    name: ClusterQueueName
+    epoch: int
+
+    def push(self, pending: "PendingWorkload") -> None: ...
+
+    def back_off(self, pending: "PendingWorkload") -> None: ...
+
+    def remove(self, pending: "PendingWorkload") -> None: ...
+
+    def requeue(self, pending: "PendingWorkload", reason: RequeueReason) -> None: ...
+
+    def is_parked(self, pending: "PendingWorkload") -> bool: ...
 
 
 class PendingWorkload:
-    """Mutable, owned by ``PendingQueues``; a cycle reads it and writes ``bookmark`` alone.
+    """Mutable, in slots: a hundred thousand of them may wait.
 
-    Slots, because a hundred thousand of them may wait: what workloads of one shape have in common is shared.
+    ``PendingQueues`` and the ClusterQueueOrder that it is in write ``at``, ``state``, ``sticky`` and ``popped_epoch``;
+    the lane that it is in writes ``entry``; the cycle that popped it writes ``bookmark``, and nothing else. Invariants:
+
+    - ``at`` is None just when ``state`` is UNQUEUED, but for the moment in which it is requeued.
+    - ``entry`` is None unless ``state`` is QUEUED.
+    - ``priority``, ``queued_at_s``, ``shape`` and ``local_queue`` never change: a workload whose change touches one of
+      them comes as a new object. While it is in a lane ``sticky`` does not change either: its key would.
     """
 
     __slots__ = (
@@ -82,11 +110,11 @@ class PendingWorkload:
         "info",
         "key",
         "local_queue",
-        "place",
         "popped_epoch",
         "priority",
         "queued_at_s",
         "shape",
+        "state",
         "sticky",
     )
 
@@ -107,28 +135,30 @@ class PendingWorkload:
         self.queued_at_s = queued_at_s
         self.shape = shape
         self.due_s = due_s
-        """Not tried before this time: the end of its backoff. 0 for at once, ``inf`` while its backoff stands open."""
+        """Not tried before this time, the end of its back-off. 0: at once; ``inf``: the end is not known yet."""
         self.bookmark: Bookmark | None = None
         self.sticky = False
-        self.place = Place.NOWHERE
+        """It waits for its victims at the head of its ClusterQueue, as Kueue's sticky workload."""
+        self.state = PendingState.UNQUEUED
         self.popped_epoch = 0
-        self.at: ClusterQueueOrder | None = None
-        """The order it is in; None while it leads nowhere."""
+        """The epoch of ``at`` when it was popped: a later epoch means that the queue was woken meanwhile."""
+        self.at: QueueOrder | None = None
+        """The order it is in, or was popped from."""
         self.entry: object = None
-        """The lane's entry of it, which is how a heap tells what is out of date."""
+        """Its item in a lane's heap. Any other item of it that a heap still holds is out of date."""
 
     def __repr__(self) -> str:
-        return f"<pending {self.key} {self.place.value}>"
+        return f"<pending {self.key} {self.state.value}>"
 
     @property
-    def family(self) -> str:
-        """Its shape, however long it runs."""
+    def untimed_shape(self) -> str:
+        """Its shape without the run time."""
         return self.shape.partition("/")[0]
 
     @property
-    def kin(self) -> str:
-        """Its family, whatever places they ask for."""
-        return self.family.partition(".")[0]
+    def quota_shape(self) -> str:
+        """Its shape without the run time and the places."""
+        return self.untimed_shape.partition(".")[0]
 
     def order(self) -> OrderKey:
         return (0 if self.sticky else 1, -self.priority, self.queued_at_s, self.info.workload.metadata.uid, self.key)

@@ -12,19 +12,29 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.departures import Departed, DepartureListener, NoListener
-from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
+from controller.engine.queues.pending import PendingState, PendingWorkload, QueueOrder, RequeueReason
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quotanode import QuotaNode
 
 
 class QueueDriftError(AssertionError):
-    """A workload is lost or in two places: a bug of the engine."""
+    """A workload is in no place or in two: a bug of the engine."""
 
 
 class PendingQueues:
     """``usage``: past usage of a LocalQueue, for ClusterQueues that admit by it. Time is always an argument.
 
     ``listener`` is told of evicted workloads that have gone, where nothing else has woken their tree.
+
+    Invariants, which ``validate`` checks:
+
+    - ``_pending`` holds every workload; ``_by_local_queue`` holds the same ones by LocalQueue, and no empty entry.
+    - A workload that is QUEUED or PARKED is in just the one order that its ``at`` names: the order that its LocalQueue
+      leads to. One that is UNQUEUED is in none; one that is IN_FLIGHT is in none and may name one that has gone.
+    - An order with something to try is in ``_ready``, which may hold others too; ``heads`` drops those.
+
+    Wake-ups are noted (``_woken``, ``_nodes_freed``) and carried out later: every public method that reads an order, or
+    puts a workload into one, calls ``_carry_out_wake_ups`` first. ``_due`` may hold back-offs that are over.
     """
 
     def __init__(
@@ -40,13 +50,15 @@ class PendingQueues:
         self._pending: dict[WorkloadKey, PendingWorkload] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
         self._woken: dict[int, tuple[QuotaNode, set[WorkloadKey] | None]] = {}
-        """Roots of the trees that are to be tried again; who has left, where nothing else has happened."""
-        self._roomless: set[ClusterQueueName] = set()
-        """ClusterQueues in which somebody sleeps whom not quota alone keeps out."""
-        self._room_freed = False
+        """By identity the roots of the trees that are to be woken, and the evicted workloads whose departure is the
+        only reason for it; None where there is another.
+        """
+        self._wait_for_nodes: set[ClusterQueueName] = set()
+        """ClusterQueues in which a workload was parked since they were woken that more room on nodes may let in."""
+        self._nodes_freed = False
         self._due: list[tuple[float, WorkloadKey]] = []
+        """A heap of the ends of back-offs."""
         self._ready: set[ClusterQueueName] = set()
-        """ClusterQueues that may have something to try; what has nothing is dropped when it shows."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -60,14 +72,14 @@ class PendingQueues:
     # -- workloads ---------------------------------------------------------------------------------------------------
 
     def put(self, pending: PendingWorkload, now_s: float) -> None:
-        """A workload arrives, or comes anew after a change: it is tried again, unless its shape is known not to fit.
+        """A workload arrives, or comes anew after a change: it is tried again, unless its shape is parked.
 
-        A change that touches neither its shape nor its place leaves it where it is: our own writes wake nobody. One
-        that is out with a cycle is taken as new: what the cycle says of the old one no longer matters.
+        A change that touches neither its shape nor its order leaves it where it is: our own writes requeue nothing. One
+        that is in flight is taken as new: the cycle's decision on the old one no longer matters.
         """
-        self._settle()
+        self._carry_out_wake_ups()
         known = self._pending.get(pending.key)
-        if known is not None and known.place is not Place.IN_FLIGHT and _alike(known, pending):
+        if known is not None and known.state is not PendingState.IN_FLIGHT and _alike(known, pending):
             known.info = pending.info
             return
         self.remove(pending.key)
@@ -88,21 +100,21 @@ class PendingQueues:
         return pending
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason, now_s: float) -> None:
-        """Back from a cycle that did not admit it. One that was replaced or removed meanwhile is let go."""
-        if self._pending.get(pending.key) is not pending or pending.place is not Place.IN_FLIGHT:
+        """A cycle did not admit it. One that was replaced or removed meanwhile is dropped."""
+        if self._pending.get(pending.key) is not pending or pending.state is not PendingState.IN_FLIGHT:
             return
-        self._settle()
+        self._carry_out_wake_ups()
         order = pending.at
         if order is None:
             self._enter(pending, now_s)
             return
-        pending.place = Place.NOWHERE
+        pending.state = PendingState.UNQUEUED
         if pending.due_s > now_s:
-            self._wait(order, pending)
+            self._back_off(order, pending)
         else:
             order.requeue(pending, reason)
         if reason is RequeueReason.NO_FIT:
-            self._roomless.add(order.name)
+            self._wait_for_nodes.add(order.name)
         self._ready.add(order.name)
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -116,13 +128,13 @@ class PendingQueues:
 
     def cluster_queue_changed(self, name: ClusterQueueName, now_s: float) -> None:
         """It came, went or changed: everything in it is tried again."""
-        self._settle()
+        self._carry_out_wake_ups()
         state = self._cluster.queues.get(name)
         order = self._orders.get(name)
         if order is not None and (state is None or not self._rules_stand(order, state)):
             del self._orders[name]
             self._ready.discard(name)
-            for pending in [one for one in self._pending.values() if one.at is order]:
+            for pending in [known for known in self._pending.values() if known.at is order]:
                 self._leave(pending)
                 self._enter(pending, now_s)
         if state is None:
@@ -139,8 +151,8 @@ class PendingQueues:
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
         """Something was freed or changed in this ClusterQueue: its whole tree is tried again.
 
-        A tree is walked once for all that happens between two questions, when the next one is asked. ``departed``: all
-        that happened is that this workload, which was told to go, has gone.
+        A tree is walked once for all that happens between two questions. ``departed``: nothing has happened but that
+        this workload, which was evicted, has gone.
         """
         state = self._cluster.queues.get(name)
         if state is None:
@@ -152,12 +164,12 @@ class PendingQueues:
         elif known is not None:
             known.add(departed)
 
-    def wake_roomless(self) -> None:
-        """Room on nodes was freed, which queues of several trees may share: those that may wait for it try again."""
-        self._room_freed = True
+    def wake_waiting_for_nodes(self) -> None:
+        """Room on nodes was freed, which several trees may share: ClusterQueues that may wait for it try again."""
+        self._nodes_freed = True
 
     def wake_all(self) -> None:
-        self._settle()
+        self._carry_out_wake_ups()
         for name in self._orders:
             self._wake(name)
 
@@ -165,7 +177,7 @@ class PendingQueues:
 
     def heads(self, now_s: float, *, open_for: Callable[[ClusterQueueName], bool]) -> list[PendingWorkload]:
         """One workload from each ClusterQueue that has one to try and is ``open_for`` admission, by queue name."""
-        self._settle()
+        self._carry_out_wake_ups()
         self._release_due(now_s)
         heads = []
         for name in sorted(self._ready):
@@ -179,16 +191,16 @@ class PendingQueues:
         return heads
 
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
-        """Whether ``heads`` would bring something, backoffs aside."""
-        self._settle()
+        """Whether ``heads`` would return something, back-offs aside."""
+        self._carry_out_wake_ups()
         return any(open_for(name) and self._orders[name].first() is not None for name in self._ready)
 
     def next_due_s(self) -> float | None:
-        """When the next backoff ends."""
+        """When the next back-off ends."""
         while self._due:
             due_s, key = self._due[0]
             pending = self._pending.get(key)
-            if pending is not None and pending.due_s == due_s and pending.place is Place.PARKED:
+            if pending is not None and pending.due_s == due_s and pending.state is PendingState.PARKED:
                 return due_s
             heapq.heappop(self._due)
         return None
@@ -197,19 +209,19 @@ class PendingQueues:
 
     def active(self, name: ClusterQueueName) -> list[PendingWorkload]:
         """In the order in which they are tried."""
-        self._settle()
+        self._carry_out_wake_ups()
         order = self._orders.get(name)
         return self.in_order(order.active()) if order is not None else []
 
     def parked(self, name: ClusterQueueName) -> list[PendingWorkload]:
-        """Those that wait for a change, in the order in which they would be tried."""
-        self._settle()
+        """Those that wait for a change or a back-off, in the order in which they would be tried."""
+        self._carry_out_wake_ups()
         order = self._orders.get(name)
         return self.in_order(order.parked()) if order is not None else []
 
     def counts(self, name: ClusterQueueName) -> tuple[int, int]:
         """How many are active, how many parked."""
-        self._settle()
+        self._carry_out_wake_ups()
         order = self._orders.get(name)
         return order.counts() if order is not None else (0, 0)
 
@@ -224,8 +236,8 @@ class PendingQueues:
         return sorted(some, key=key)
 
     def validate(self) -> None:
-        """Everybody is in exactly one place. QueueDriftError names the first who is not."""
-        self._settle()
+        """QueueDriftError names the first workload that is not in exactly one place, where it says."""
+        self._carry_out_wake_ups()
         seen: dict[WorkloadKey, ClusterQueueOrder] = {}
         for order in self._orders.values():
             for pending in (*order.active(), *order.parked()):
@@ -235,12 +247,12 @@ class PendingQueues:
                     raise QueueDriftError(f"{pending} is in {order.name} and not known to be")
                 seen[pending.key] = order
         for key, pending in self._pending.items():
-            if (pending.place in (Place.QUEUED, Place.PARKED)) != (key in seen):
+            if (pending.state in (PendingState.QUEUED, PendingState.PARKED)) != (key in seen):
                 raise QueueDriftError(f"{pending} is not where it says")
             if self._by_local_queue.get(pending.local_queue, {}).get(key) is not pending:
                 raise QueueDriftError(f"{pending} is lost to its LocalQueue")
             order_of = self._order_of(pending)
-            if pending.place is not Place.IN_FLIGHT and pending.at is not order_of:
+            if pending.state is not PendingState.IN_FLIGHT and pending.at is not order_of:
                 raise QueueDriftError(f"{pending} leads to {order_of and order_of.name} and is not there")
         for name, order in self._orders.items():
             if order.first() is not None and name not in self._ready:
@@ -251,18 +263,18 @@ class PendingQueues:
     def _enter(self, pending: PendingWorkload, now_s: float) -> None:
         order = self._order_of(pending)
         if order is None:
-            pending.place = Place.NOWHERE
+            pending.state = PendingState.UNQUEUED
             return
         pending.at = order
         if pending.due_s > now_s:
-            self._wait(order, pending)
+            self._back_off(order, pending)
         else:
             order.push(pending)
         self._ready.add(order.name)
 
-    def _wait(self, order: ClusterQueueOrder, pending: PendingWorkload) -> None:
-        """Parked until its backoff ends; a wake-up before that changes nothing for it."""
-        order.wait(pending)
+    def _back_off(self, order: QueueOrder, pending: PendingWorkload) -> None:
+        """Parked until its back-off ends; a wake-up before that changes nothing for it."""
+        order.back_off(pending)
         if pending.due_s < math.inf:
             heapq.heappush(self._due, (pending.due_s, pending.key))
 
@@ -270,7 +282,7 @@ class PendingQueues:
         order, pending.at = pending.at, None
         if order is not None:
             order.remove(pending)
-        pending.place = Place.NOWHERE
+        pending.state = PendingState.UNQUEUED
 
     def _release_due(self, now_s: float) -> None:
         while (due_s := self.next_due_s()) is not None and due_s <= now_s:
@@ -283,7 +295,7 @@ class PendingQueues:
             order.push(pending)
             self._ready.add(order.name)
 
-    def _settle(self) -> None:
+    def _carry_out_wake_ups(self) -> None:
         if self._woken:
             woken, self._woken = self._woken, {}
             for root, departed in woken.values():
@@ -291,15 +303,15 @@ class PendingQueues:
                     self._wake(name)
                 if departed:
                     self._listener.apply(Departed(departed))
-        if self._room_freed:
-            self._room_freed = False
-            for name in tuple(self._roomless):
+        if self._nodes_freed:
+            self._nodes_freed = False
+            for name in tuple(self._wait_for_nodes):
                 state = self._cluster.queues.get(name)
                 if state is None or self._cluster.on_topology(state):
                     self._wake(name)
 
     def _wake(self, name: ClusterQueueName) -> None:
-        self._roomless.discard(name)
+        self._wait_for_nodes.discard(name)
         order = self._orders.get(name)
         if order is not None:
             order.wake()

@@ -98,7 +98,7 @@ class EngineState:
         """What it held, or part of it, is free: quota in its tree, and room on nodes for whoever uses them."""
         self.wake(holder.cluster_queue, departed)
         if any(one.topology is not None for one in holder.info.pod_sets):
-            self.queues.wake_roomless()
+            self.queues.wake_waiting_for_nodes()
 
     def wake_beside_moved(self) -> None:
         for holder in self.notes.take_moved():

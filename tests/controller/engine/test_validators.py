@@ -18,7 +18,7 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.queues.pending import Place
+from controller.engine.queues.pending import PendingState
 from controller.engine.queues.pendingqueues import PendingQueues, QueueDriftError
 from controller.engine.quota.audit import QuotaDriftError
 from controller.engine.quota.capacity import Capacity
@@ -205,7 +205,7 @@ def not_known_to_be(queues: PendingQueues) -> None:
 
 
 def not_where_it_says(queues: PendingQueues) -> None:
-    queues._pending[SECOND].place = Place.IN_FLIGHT
+    queues._pending[SECOND].state = PendingState.IN_FLIGHT
 
 
 def lost_to_its_queue(queues: PendingQueues) -> None:

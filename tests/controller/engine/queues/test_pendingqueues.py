@@ -1,4 +1,4 @@
-"""The order of the pending: who is tried, who sleeps, and what wakes them. The model is a plain list."""
+"""The order of pending workloads: which are tried, which are parked, and what wakes them. The model is a plain list."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
-from controller.engine.queues.pending import PendingWorkload, Place, RequeueReason
+from controller.engine.queues.pending import PendingState, PendingWorkload, RequeueReason
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.usagehistory import UsageHistory
 from controller.engine.state.intake import Shapes
@@ -113,7 +113,7 @@ def test_what_cannot_fit_parks_its_whole_shape_and_what_arrives_with_it() -> Non
     assert names(queues.active(CQ)) == ["a1", "a2", "a3", "b1"]
 
 
-def test_what_cannot_fit_sleeps_however_long_it_runs_and_what_is_held_back_only_with_its_like() -> None:
+def test_what_cannot_fit_is_parked_whatever_its_run_time_and_what_is_held_back_only_with_its_shape() -> None:
     queues = queues_of(cluster_queue(), local_queue())
     for name, shape in (("a1", "a/60"), ("a2", "a/3600"), ("b1", "b/60"), ("b2", "b/3600")):
         queues.put(pending(name, shape=shape), 0.0)
@@ -127,7 +127,7 @@ def test_what_cannot_fit_sleeps_however_long_it_runs_and_what_is_held_back_only_
     assert len(queues.active(CQ)) == 6
 
 
-def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None:
+def test_what_quota_alone_keeps_out_is_parked_whatever_places_it_asks_for() -> None:
     queues = queues_of(cluster_queue(), local_queue())
     for name, shape in (("a1", "k.a"), ("a2", "k.a/60"), ("b1", "k.b"), ("c1", "c/0.5"), ("d1", "j.a")):
         queues.put(pending(name, shape=shape), 0.0)
@@ -144,7 +144,7 @@ def test_what_quota_alone_keeps_out_sleeps_whatever_places_it_asks_for() -> None
     assert len(queues.active(CQ)) == 7
 
 
-def test_kin_sleep_though_more_of_the_very_shape_that_gave_them_its_name_wait() -> None:
+def test_a_quota_shape_is_parked_though_a_shape_of_the_same_name_has_more_workloads() -> None:
     queues = queues_of(cluster_queue(), local_queue())
     for name, shape in (("a1", "k"), ("a2", "k"), ("b1", "k.b"), ("c1", "c")):
         queues.put(pending(name, shape=shape), 0.0)
@@ -328,7 +328,11 @@ SHAPES = ("a", "b", "b/0.5", "k.a", "k.b", "k.b/0.5", "k.b/90")
 @dataclass
 class Modelled:
     pending: PendingWorkload
-    asleep: bool = False
+    parked: bool = False
+
+
+def shapes_of(pending: PendingWorkload) -> set[str]:
+    return {pending.shape, pending.untimed_shape, pending.quota_shape}
 
 
 @dataclass
@@ -336,14 +340,14 @@ class Model:
     """BestEffortFIFO as one would write it down without caring for speed."""
 
     waiting: dict[WorkloadKey, Modelled] = field(default_factory=dict)
-    shapes_asleep: set[str] = field(default_factory=set)
+    parked_shapes: set[str] = field(default_factory=set)
     sticky: WorkloadKey | None = None
 
-    def awake(self) -> list[WorkloadKey]:
+    def active(self) -> list[WorkloadKey]:
         some = [
             one.pending
             for one in self.waiting.values()
-            if not one.asleep and not self.shapes_asleep & {one.pending.shape, one.pending.family, one.pending.kin}
+            if not one.parked and self.parked_shapes.isdisjoint(shapes_of(one.pending))
         ]
         some.sort(key=lambda one: (one.key != self.sticky, -one.priority, one.queued_at_s, one.key))
         return [one.key for one in some]
@@ -378,7 +382,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(target=out)
     def pop(self) -> PendingWorkload | None:
-        expected = self.model.awake()[:1]
+        expected = self.model.active()[:1]
         found = self.queues.heads(0.0, open_for=lambda _: True)
         assert [one.key for one in found] == expected
         if not found:
@@ -400,33 +404,33 @@ class QueueMachine(RuleBasedStateMachine):
         elif self.model.sticky == one.key:
             self.model.sticky = None
         if reason is RequeueReason.NAMESPACE_MISMATCH:
-            modelled.asleep = True
+            modelled.parked = True
         elif not (reason.immediate or woken):
             alike = {
-                RequeueReason.NO_FIT: one.family,
-                RequeueReason.NO_QUOTA: one.kin,
+                RequeueReason.NO_FIT: one.untimed_shape,
+                RequeueReason.NO_QUOTA: one.quota_shape,
                 RequeueReason.HELD_BACK: one.shape,
             }
             if reason in alike:
-                self.model.shapes_asleep.add(alike[reason])
+                self.model.parked_shapes.add(alike[reason])
             else:
-                modelled.asleep = True
+                modelled.parked = True
 
     @rule()
     def wake(self) -> None:
         self.queues.wake(CQ)
-        self.model.shapes_asleep.clear()
+        self.model.parked_shapes.clear()
         self.flying.clear()
         for one in self.model.waiting.values():
-            one.asleep = False
+            one.parked = False
 
     @invariant()
     def agree(self) -> None:
         self.queues.validate()
-        assert [one.key for one in self.queues.active(CQ)] == self.model.awake()
-        asleep = {one.key for one in self.queues.parked(CQ)}
-        assert asleep == self.model.waiting.keys() - set(self.model.awake())
-        assert all(self.queues.get(key).place is not Place.IN_FLIGHT for key in asleep)  # type: ignore[union-attr]
+        assert [one.key for one in self.queues.active(CQ)] == self.model.active()
+        parked = {one.key for one in self.queues.parked(CQ)}
+        assert parked == self.model.waiting.keys() - set(self.model.active())
+        assert all(self.queues.get(key).state is not PendingState.IN_FLIGHT for key in parked)  # type: ignore[union-attr]
 
 
 TestQueueMachine = QueueMachine.TestCase

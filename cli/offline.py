@@ -15,10 +15,10 @@ from controller.config.settings import ControllerConfig
 from controller.engine.engine import Engine
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.explain import explained, queue_shown, waiting
+from controller.lifecycle.pendingcause import blocked, why
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
-from controller.simulation.waiting import blocked, why
 from controller.watching.feeds import ORDER
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.watching.readers import reader

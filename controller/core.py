@@ -20,9 +20,9 @@ from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.blocked import gates_of
 from controller.lifecycle.lifecycle import Step
 from controller.lifecycle.lifecycle_shell import LifecycleController
+from controller.lifecycle.pendingcause import gates_of
 from controller.lifecycle.pendingconditions_shell import PendingConditions
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue, LocalQueue

@@ -1,7 +1,7 @@
-"""What happens to one workload outside of cycles: checks, stops, time limits, back-offs, the ways in and out.
+"""Steps of one workload outside of cycles: checks, stop policies, time limits, back-offs, deactivation, requeuing.
 
 ``step`` looks at a workload and says the one next thing that its status (or ``spec.active``) must become, or None;
-``due_s`` says when to look again if nothing else changes. Each step is written before the next is asked for, and each
+``due_s`` says when to ask again if nothing else changes. Each step is written before the next is asked for, and each
 follows from the objects alone, so a restart between any two changes nothing. Order and reasons are those of Kueue's
 workload controller (KEP-349 waitForPodsReady, KEP-993 admission checks, KEP-3125 maximum execution time).
 """
@@ -55,7 +55,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """The next thing to write about a workload; None when all is as it should be."""
+    """The next step of a workload; None when all is as it should be."""
     if is_true(workload.status.conditions, reasons.FINISHED):
         return None
     for rule in (_deactivation, _requeue, _checks, _stops, _pods_ready, _execution_time, _admission):
@@ -100,7 +100,7 @@ def due_s(workload: Workload, config: EngineConfig) -> float | None:
 
 
 def backoff_s(key: WorkloadKey, count: int, rules: WaitForPodsReady) -> float:
-    """How long the ``count``-th return to the queue waits: doubled each time, bounded, a little spread."""
+    """How long the back-off before the ``count``-th requeue is: doubled each time, bounded, a little spread."""
     doubled = rules.backoff_base_s * 2.0 ** min(count - 1, 62)
     spread = int.from_bytes(hashlib.sha256(f"{key}/{count}".encode()).digest()[:4]) / 2**32
     return min(doubled * (1.0 + _JITTER * spread), rules.backoff_max_s)
@@ -110,7 +110,7 @@ def backoff_s(key: WorkloadKey, count: int, rules: WaitForPodsReady) -> float:
 
 
 def _deactivation(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
-    """What is marked for deactivation becomes inactive; what is inactive holds no quota and does not queue."""
+    """A workload marked for deactivation becomes inactive; an inactive workload holds no quota and does not queue."""
     conditions = workload.status.conditions
     target = find_condition(conditions, reasons.DEACTIVATION_TARGET)
     marked = target is not None and target.status == "True"
@@ -129,7 +129,7 @@ def _deactivation(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s:
 
 
 def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
-    """What was kept from the queue may queue again: reactivated, its queue open again, its back-off over."""
+    """A workload on hold may queue again: it is active again, its queue is not stopped, or its back-off is over."""
     requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
     if not workload.spec.active or requeued is None or requeued.status != "False":
         return None
@@ -142,9 +142,9 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
         (LOCAL_QUEUE_STOPPED, queues.local_queue_stop, "LocalQueue"),
     ):
         if requeued.reason == reason:
-            open_again = stop == "None"
+            restarted = stop == "None"
             message = f"The {name} is no longer stopped"
-            return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if open_again else None
+            return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if restarted else None
     state = workload.status.requeue_state
     if state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s:
         return None
@@ -155,7 +155,7 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
 
 
 def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
-    """Checks that hold are there; one that was rejected deactivates the workload, one that retries evicts it."""
+    """The checks of its queue are in its status; a rejected check deactivates the workload, one in Retry evicts it."""
     if not _held(workload) or is_true(workload.status.conditions, reasons.EVICTED):
         return None
     states = workload.status.admission_checks
@@ -176,7 +176,7 @@ def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: f
 
 
 def _stops(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
-    """Hold takes back what was reserved and is not admitted yet; HoldAndDrain ends what runs as well."""
+    """Hold evicts workloads with a reservation that are not admitted yet; HoldAndDrain evicts admitted ones as well."""
     conditions = workload.status.conditions
     if not _held(workload) or is_true(conditions, reasons.EVICTED):
         return None
@@ -191,7 +191,7 @@ def _stops(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: fl
 
 
 def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """Pods that are not ready in time send the workload back, each time for longer, at last for good."""
+    """A workload whose pods are not ready in time is evicted with a growing back-off, and deactivated at last."""
     rules = config.wait_for_pods_ready
     late = [deadline for deadline in _pods_ready_deadlines(workload, rules) if deadline <= now_s]
     if rules is None or not late:
@@ -216,7 +216,7 @@ def _execution_time(workload: Workload, _: QueuePolicies, __: EngineConfig, now_
 
 
 def _admission(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """Checks that were outstanding are ready now."""
+    """All checks are ready: the workload is admitted."""
     conditions = workload.status.conditions
     if not _held(workload) or is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
         return None
@@ -238,7 +238,7 @@ def _held(workload: Workload) -> bool:
 
 
 def _started(conditions: tuple[Condition, ...]) -> bool:
-    """Whether its pods have been ready before, so that what is missing now is to recover."""
+    """Whether its pods have been ready before: those that are missing now have to recover."""
     ready = find_condition(conditions, reasons.PODS_READY)
     return ready is not None and ready.status == "False" and ready.reason == "WaitForRecovery"
 
@@ -279,7 +279,7 @@ def _evict(
     count: int | None = None,
     hold: bool = False,
 ) -> Step:
-    """``delay_s``: it queues again after so long; ``hold``: not before its queue opens."""
+    """``delay_s``: it is requeued after so long; ``hold``: once its queue is not stopped any more."""
     after = evicted(workload, reason, message, now_s=now_s)
     if delay_s is not None:
         old = workload.status.requeue_state or RequeueState()

@@ -19,7 +19,7 @@ from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.blocked import blocked_by_queues, held_back
+from controller.lifecycle.pendingcause import blocked_by_queues, held_back
 from controller.lifecycle.reportschedule import ReportSchedule
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload

@@ -10,10 +10,10 @@ from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of
 from controller.engine.quota.shares import share
 from controller.engine.topology.measures import Spread as Measured
+from controller.lifecycle.pendingcause import why
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits
-from controller.simulation.waiting import why
 
 _MILLI = 1000
 

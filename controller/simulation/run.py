@@ -18,6 +18,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import local_queue_of
 from controller.lifecycle import lifecycle
 from controller.lifecycle.duetimes import DueTimes
+from controller.lifecycle.pendingcause import blocked, of_decision, why
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.simulation import report
@@ -25,7 +26,6 @@ from controller.simulation.manifests import Scenario
 from controller.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
 from controller.simulation.submissions import Submission
 from controller.simulation.timeline import Entry, Kind, Result
-from controller.simulation.waiting import blocked, decided, why
 
 _REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES)
 _STEPS: Final = 32
@@ -304,7 +304,7 @@ class Run:
         for key in sorted(changed, key=lambda one: (self._given[one].arrival_s, self._given[one].order)):
             workload, decision = self.workloads[key], self._waiting[key]
             found = blocked(self.engine, workload) or (
-                decided(decision) if decision is not None else why(self.engine, workload, self.now_s)
+                of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)
             )
             if self._said.get(key) != found.reason:
                 self._said[key] = found.reason

@@ -1,8 +1,8 @@
-"""Before a new leader decides: it knows at least all that its predecessor wrote.
+"""A new leader waits until its watches show at least all that its predecessor wrote.
 
-A watch may lag behind. What was admitted a moment ago by another process and is not seen yet would be admitted past,
-and a place that a pod was sent to would be given away again; so the objects are listed once, by version alone, and the
-term waits until the watch has brought each as far.
+A watch may lag behind. Quota of a workload that another process admitted a moment ago would be given away again, and
+so would the node of a pod; so the objects are listed once, by version alone, and the term waits until the watch has
+brought each of them as far.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def catch_up(
         for key, version in list(behind.items()):
             entry = followed.get(key)
             known = version_number(entry.resource_version) if entry is not None else 0
-            # What the watch has passed by may be gone, or be unreadable: it is not waited for.
+            # An object that the watch has passed by may be gone, or be unreadable: it is not waited for.
             if known >= version or version_number(followed.resource_version) >= seen:
                 del behind[key]
         if behind:

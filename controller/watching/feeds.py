@@ -1,7 +1,7 @@
-"""The watches of all kinds: one typed copy each, whose changes go to whoever listens at the time.
+"""The watches of all kinds: a typed copy of each, and one listener for the changes of all.
 
-Followers keep the copies warm and listen to nothing. Who begins to lead gets everything as if it had just come, and
-every change after that.
+A follower keeps the copies warm and has no listener. A replica that begins to lead listens: it gets everything that
+there is as Added, and every change after that.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST = 10.0
-"""Seconds after which a kind that nobody has heard of yet is told to people."""
+"""Seconds after which a kind that is not listed yet is logged."""
 
 _SERVED_S = 30.0
-"""Between two looks for a CRD that is not there."""
+"""Between two requests for a kind whose CRD is not there."""
 _AGAIN_S = 1.0
 _LOOK_S = 0.02
 _NOWHERE = Selection(field_selector="metadata.name=none")
@@ -37,7 +37,13 @@ ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
 
 
 class Feeds:
-    """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``."""
+    """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``.
+
+    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; what it was
+    given and the copies agree, because both change in one call. ``_absent`` has kinds of IF_SERVED that the API server
+    does not know, or does not let us read: they count as listed. A kind of NEEDED_BY is followed once ``_wanted`` is
+    set for it, and never stops again.
+    """
 
     def __init__(
         self,
@@ -57,9 +63,9 @@ class Feeds:
         self.undecodable_seen = 0
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
-            tell = self._teller(resource)
+            forward = self._forwarder(resource)
             self._reflectors[resource] = Reflector(
-                client, resource, decode, tell, clock=clock, backoff=backoff, selection=_selection(resource)
+                client, resource, decode, forward, clock=clock, backoff=backoff, selection=_selection(resource)
             )
 
     def __getitem__(self, resource: Resource) -> Reflector[Any]:
@@ -72,8 +78,8 @@ class Feeds:
     def resources(self) -> tuple[Resource, ...]:
         return tuple(self._reflectors)
 
-    def _teller(self, resource: Resource) -> Callable[[Change[Any]], None]:
-        def tell(change: Change[Any]) -> None:
+    def _forwarder(self, resource: Resource) -> Callable[[Change[Any]], None]:
+        def forward(change: Change[Any]) -> None:
             if isinstance(change, Added):
                 for later, wanted in self._wanted.items():
                     if NEEDED_BY[later] is resource:
@@ -83,11 +89,11 @@ class Feeds:
             elif self._listener is not None and not isinstance(change, Synced):
                 self._listener(News(resource, change))
 
-        return tell
+        return forward
 
     @asynccontextmanager
     async def running(self) -> Any:
-        """Follow all kinds until the block ends; the tasks, for whoever must know that one failed."""
+        """Follow all kinds until the block ends; gives the tasks, so that the caller sees one that failed."""
         tasks = [
             asyncio.create_task(self._follow(resource, reflector), name=f"follow-{resource.plural}")
             for resource, reflector in self._reflectors.items()
@@ -156,13 +162,13 @@ class Feeds:
         return self._reflectors[resource].synced or not self._follows(resource)
 
     def listen(self, listener: Callable[[News], None]) -> None:
-        """Tell it everything there is now as Added, then every change. In place of an earlier listener."""
+        """Give the listener everything that there is now as Added, then every change. Replaces an earlier listener."""
         self._listener = listener
         for news in self.known():
             listener(news)
 
     def known(self) -> Iterator[News]:
-        """Everything there is now as Added, what others need first."""
+        """Everything that there is now as Added, those kinds first that others need."""
         for resource in self._ordered():
             reflector = self._reflectors[resource]
             for key in list(reflector):
@@ -171,11 +177,11 @@ class Feeds:
                     yield News(resource, Added(key, entry))
 
     def silence(self) -> None:
-        """Nobody listens any more."""
+        """Remove the listener."""
         self._listener = None
 
     def lags(self) -> Iterator[tuple[str, float]]:
-        """Seconds since each watch heard anything."""
+        """Seconds since each watch last got an event or a bookmark."""
         for resource, reflector in self._reflectors.items():
             lag_s = reflector.lag_s
             if lag_s is not None:

@@ -18,8 +18,11 @@ class News(NamedTuple):
 
 
 class Inbox:
-    """``put`` never blocks. ``wake`` without news makes the next ``gather`` return as well. ``batch_s``: how long more
-    to wait once there are news.
+    """``put`` never blocks. ``wake`` makes the next ``gather`` return without news as well. ``batch_s``: how long
+    ``gather`` waits on once there are news.
+
+    The feeds put, the core's task alone gathers and takes. Each ``put`` and ``wake`` sets ``_event``, ``gather`` alone
+    clears it: it never sleeps on news that came between two calls.
     """
 
     def __init__(self, clock: Clock, *, batch_s: Callable[[], float]) -> None:
@@ -41,7 +44,7 @@ class Inbox:
     async def gather(self, timeout_s: float | None) -> bool:
         """Wait for news or ``timeout_s``; then a moment more, so that what comes together is worked on together.
 
-        Whether there were news or somebody woke us.
+        Whether there were news or a ``wake``.
         """
         woken = await self._clock.wait(self._event, timeout_s)
         if woken and (batch_s := self._batch_s()) > 0:

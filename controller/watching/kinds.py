@@ -47,7 +47,7 @@ class Labelled(Resource, frozen=True):
 
 
 QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector="kueue.x-k8s.io/managed=true")
-"""Pods that the queue holds or let go, on their own or in groups. Read as JSON: see ``podlife_shell``."""
+"""Pods that are or were queued, on their own or in groups. Read as JSON: see ``controller.pods.reconcile_shell``."""
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
@@ -71,9 +71,9 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
 
 
 NEEDED_BY: Final = {PODS: TOPOLOGIES}
-"""Kinds that are followed only once there is an object of another kind. The pods of a cluster are many, and count only
-where pods are placed on nodes.
+"""Kinds that are followed only once there is an object of another kind. A cluster has many pods, and they count only
+where a Topology places pods on nodes.
 """
 
 IF_SERVED: Final = frozenset({GPU_NODES})
-"""Kinds that a cluster may do without: there are none while their CRD is not there."""
+"""Kinds that a cluster may lack: none of their objects exist while their CRD does not."""

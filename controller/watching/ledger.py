@@ -51,7 +51,7 @@ class Ledger:
         return self._kept.get(key)
 
     def observe(self, workload: Workload) -> Kept | None:
-        """The watch shows this state. None where we know it, or a newer one, already."""
+        """The watch shows this state. None where this or a newer state is known already."""
         key, version = WorkloadKey(workload.key), version_number(workload.metadata.resource_version)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
@@ -63,19 +63,19 @@ class Ledger:
         return kept
 
     def wrote(self, key: WorkloadKey, after: Workload, resource_version: str) -> Kept | None:
-        """``after`` went in as this version. None where the watch has told of a newer one, or of its end."""
+        """``after`` is stored as this version. None where the watch has shown a newer one, or the object's end."""
         kept = self._kept.get(key)
         version = version_number(resource_version)
         if kept is None or kept.uid != after.metadata.uid or version <= kept.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
-        # Nobody has read this version: what was added to it on its way in is not known.
+        # This version was written and not read: what a webhook added to it is not known.
         status = EMPTY_STATUS if after.status is NO_STATUS else after.status
         kept.workload, kept.version = msgspec.structs.replace(after, metadata=metadata, status=status), version
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
-        """It is gone. None where another of that name has taken its place."""
+        """The object is gone. None where another of the same name has taken its place."""
         kept = self._kept.get(key)
         if kept is None or kept.uid != uid:
             return None

@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 def reader(type_: type[T]) -> Callable[[bytes], T]:
-    """JSON into ``type_``: straight where that works, else field by field. Raises DecodeError with the field's path.
+    """JSON into ``type_``: by msgspec where that works, else field by field. Raises DecodeError with the field's path.
 
-    The straight way is three times as fast and refuses some nulls that the API server reads as absent. A Workload's
+    msgspec alone is three times as fast, and refuses some nulls that the API server reads as absent. A Workload's
     status is NO_STATUS only where all of its metadata that another may own is read too.
     """
     fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_, dec_hook=read_custom)
@@ -49,20 +49,24 @@ def _has_more(raw: bytes) -> bool:
     """Whether it may have a ``generateName``, or fields whose manager wrote them in another version of the API: there a
     server before Kubernetes 1.35 compares all of what is put.
 
-    Found in the text: to read them would cost every object memory, and being wrong in this way only costs a patch.
+    Searched in the text: decoding them would cost memory for every object, and a false yes costs a patch only.
     """
     return b'"generateName"' in raw or raw.count(_ANY_VERSION) != raw.count(_THIS_VERSION)
 
 
 class _Parts(msgspec.Struct):
-    """What of it is read again."""
+    """What is kept of a Workload's JSON."""
 
     metadata: msgspec.Raw
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class RawWorkloads:
-    """A reader for the watch that remembers; ``of`` gives the newest JSON of metadata and spec."""
+    """A reader for the watch of Workloads that keeps their JSON; ``of`` gives the newest metadata and spec.
+
+    Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
+    too; the leader's ``forget`` removes what is deleted.
+    """
 
     def __init__(self) -> None:
         self._read = reader(Workload)

@@ -1,7 +1,7 @@
-"""The finalizer ``kueue.x-k8s.io/resource-in-use``: what others depend on does not go before they let go of it.
+"""The finalizer ``kueue.x-k8s.io/resource-in-use``: an object is not deleted while others depend on it.
 
 ClusterQueue: workloads that hold its quota. ResourceFlavor, AdmissionCheck: ClusterQueues that name them. Topology:
-flavors that name it. The same finalizer as Kueue's, so that objects go from one to the other as they are.
+flavors that name it. It is Kueue's finalizer, so that objects pass from one controller to the other unchanged.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ KINDS: Final = (CLUSTER_QUEUES, FLAVORS, CHECKS, TOPOLOGIES)
 
 
 class Finalizers:
-    """``put`` sends a write."""
+    """``put`` sends a write. ``_going``: objects that are being deleted and still have the finalizer."""
 
     def __init__(self, engine: Engine, put: Callable[[Write[Any]], Any]) -> None:
         self._engine = engine
@@ -45,11 +45,11 @@ class Finalizers:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is being deleted and still held."""
+        """Whether an object that is being deleted still has the finalizer."""
         return bool(self._going)
 
     def release(self) -> None:
-        """Let go of what nobody uses any more."""
+        """Remove the finalizer of deleted objects that are no longer in use."""
         for (resource, name), given in list(self._going.items()):
             if not self._used(resource, name):
                 del self._going[resource, name]

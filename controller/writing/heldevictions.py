@@ -1,11 +1,11 @@
-"""Evictions for a preemptor wait a moment while workloads come and go quickly, and are decided anew after it.
+"""Preemptions are held back for a moment while workloads come and go quickly, and are decided anew after it.
 
-To evict takes three writes, one more admission and all that the victim has done so far. Where many decisions are
-carried out each second, much ends each second as well: a victim that would have ended by itself before its place was
-free is evicted for nothing. So the engine's decision counts, and only its writing waits. What is left of it after that
-is taken back, and the engine decides again, on what there is by then: this time it is written at once. A preemptor
-waits once, and once more if some of its victims did end meanwhile: then the others may well do so too. A victim is held
-for one preemptor, however many want its place.
+An eviction costs three writes, another admission and all the work that the victim has done. Where many decisions are
+written each second, many workloads end each second as well: a victim that would have ended before its devices were free
+is evicted for nothing. So the decision counts in the engine, and only its write is held back. After that moment the
+decision is taken back and the engine decides again, by what there is then: this time it is written at once. A preemptor
+waits once, and a second time if some of its victims ended meanwhile: the others may well end too. A victim is held back
+for one preemptor, however many want its devices.
 """
 
 import math
@@ -17,7 +17,12 @@ from controller.engine.model.resources import WorkloadKey
 
 
 class HeldEvictions:
-    """``hold_s``: how long now, 0 for not at all. ``later`` calls back after so many seconds."""
+    """``hold_s``: how long a preemption is held back now, 0 for not at all. ``later`` calls back after so many seconds.
+
+    DecisionWriter alone calls in. A decision in ``_held`` counts in the engine and is in no write; it leaves only by
+    being taken back (``_over``, ``admitted``). A preemptor that has waited enough (``_waited`` is infinite for it) is
+    neither in ``_held`` nor in ``_again``.
+    """
 
     def __init__(
         self,
@@ -32,18 +37,18 @@ class HeldEvictions:
         self._now = now
         self._later = later
         self._held: dict[WorkloadKey, list[Evicted]] = {}
-        """By whom they are for."""
+        """Evictions that are held back, by their preemptor."""
         self._again: set[WorkloadKey] = set()
         """Preemptors that wait for the second time."""
         self._waited: dict[WorkloadKey, float] = {}
-        """Of holds that are over, until when nobody is held for them: preemptors until they are admitted or gone,
-        victims for as long again."""
+        """Until when evictions are written at once: for preemptors that have waited, until they are admitted or gone;
+        for their victims, for as long again as they were held back."""
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
     def takes(self, decision: Decision) -> bool:
-        """Whether it keeps the decision for a while: then it is not to be carried out."""
+        """Whether the decision is held back here: then it is not to be written."""
         if not isinstance(decision, Evicted) or decision.preemption is None or decision.by is None:
             return False
         by = decision.by.key
@@ -61,7 +66,7 @@ class HeldEvictions:
         return True
 
     def admitted(self, key: WorkloadKey) -> None:
-        """It has a place: nobody has to go for it any more. A new life begins for it as a victim, too."""
+        """The workload is admitted: it needs no victims any more, and may be held back as a victim again."""
         self._take_back(self._held.pop(key, ()), "the preemptor found room")
         self._waited.pop(key, None)
         self._again.discard(key)
@@ -78,7 +83,7 @@ class HeldEvictions:
         self._take_back(held, "decided anew after a moment")
 
     def _enough(self, by: WorkloadKey, held: list[Evicted], hold_s: float) -> None:
-        """Neither is waited for once more; those who have gone are forgotten."""
+        """Neither the preemptor nor these victims are held back again; keys of workloads that are gone are dropped."""
         now_s, objects = self._now(), self._engine.state.workloads.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf

@@ -20,7 +20,7 @@ _REQUIRED: Final[dict[str, dict[str, Any]]] = {
 
 
 def diff(before: Json, after: Json) -> Json:
-    """What turns ``before`` into ``after``; lists are replaced as a whole. Empty where they are equal."""
+    """The patch from ``before`` to ``after``; lists are replaced as a whole. Empty where they are equal."""
     patch: Json = {}
     for key in before.keys() | after.keys():
         change = _change(before.get(key), after.get(key))
@@ -40,7 +40,7 @@ def _change(old: Any, new: Any) -> Any:
 def status_patch(before: Workload, after: Workload) -> Json:
     """The merge patch of ``status``, tied to the very version that ``before`` was; empty where nothing changes.
 
-    The version makes the API server refuse it once anybody else has written: no two controllers can both admit.
+    The version makes the API server refuse it after any other write: two controllers cannot both admit a workload.
     """
     changes = diff(_complete(to_json(before.status)), _complete(to_json(after.status)))
     if not changes:
@@ -50,7 +50,7 @@ def status_patch(before: Workload, after: Workload) -> Json:
 
 
 def may_replace(before: Workload) -> bool:
-    """Whether a PUT of the status takes nothing from anybody: there is none, and all metadata is known.
+    """Whether a PUT of the status overwrites nothing: there is no status yet, and all metadata is known.
 
     An object that is being deleted has a grace period, which is not read.
     """
@@ -62,7 +62,7 @@ def status_body(before: Workload, after: Workload) -> Json:
     """The object to PUT as its status where ``may_replace(before)``; empty where there is nothing to write.
 
     The API server keeps stored metadata and spec whatever this says. But before Kubernetes 1.36 it compares this with
-    the stored object first, and whoever owns metadata that is missing here loses it; the spec is never compared
+    the stored object first, and metadata that is missing here loses its owner; the spec is never compared
     (``GetResetFields`` of apiextensions-apiserver's status strategy).
     """
     status = _complete(to_json(after.status))
@@ -76,13 +76,13 @@ def status_body(before: Workload, after: Workload) -> Json:
 
 
 def patch_of(body: Json) -> Json:
-    """The merge patch that says the same as the ``status_body``."""
+    """The merge patch with the effect of a PUT of ``status_body``."""
     meta = body["metadata"]
     return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}, "status": body["status"]}
 
 
 def _complete(status: Json) -> Json:
-    """What the API requires though it is empty, and a writer that leaves zero values out would not write."""
+    """With the fields that the API requires even if they are empty: the encoder leaves zero values out."""
     for name, needed in _REQUIRED.items():
         for item in status.get(name, ()):
             for key, zero in needed.items():

@@ -1,9 +1,9 @@
-"""How fast decisions are carried out, how long the API server takes, and what that leaves for telling of decisions.
+"""How fast decisions are written, how long the API server takes, and what that leaves for other writes.
 
-Every write costs the API server as much as an admission does (about 10 ms of its CPU). While decisions go out quickly,
-or the API server answers slowly, conditions of those who wait, queue statuses and Events get a small allowance: who
-waits is served by the next admission, not by reading again that it waits. What is held back is not lost: conditions
-and statuses are written in their newest state as soon as there is room. Pure; times are handed in.
+Every write costs the API server as much as an admission does (about 10 ms of its CPU). While decisions are written
+quickly, or the API server answers slowly, conditions of waiting workloads, queue statuses and Events get a small
+allowance: a waiting workload gains by the next admission, not by another report that it waits. Conditions and statuses
+are not lost by that: their newest state is written as soon as there is room. Pure; times are handed in.
 """
 
 import math
@@ -12,14 +12,18 @@ from typing import Final
 _MEMORY_S: Final = 3.0
 _QUICK_PER_S: Final = 10.0
 _PROMPT_S: Final = 0.025
-"""What an API server that is not busy takes for a write at most."""
+"""The longest that an API server that is not busy takes for a write."""
 _SMOOTHED: Final = 16
-"""Of answers in quick succession so many make the latency."""
+"""The latency is that of so many answers, where they come in quick succession."""
 _LONGEST_BATCH_S: Final = 0.1
 
 
 class Pace:
-    """Decisions carried out a second and seconds until an answer, the last few seconds counting most."""
+    """Decisions written a second, and seconds until the API server's answer: both averages that decay in ``_MEMORY_S``.
+
+    One Pace for a term. The observers of the core and of the writer feed it, in the event loop's one thread; allowances
+    and the core read it. ``_rate`` is as of ``_at_s``, ``_latency_s`` as of ``_answered_s``; both times only grow.
+    """
 
     def __init__(self) -> None:
         self._rate = 0.0
@@ -37,7 +41,7 @@ class Pace:
         return self._rate * math.exp(-max(0.0, now_s - self._at_s) / _MEMORY_S)
 
     def quick(self, now_s: float) -> bool:
-        """Whether decisions are carried out so fast that telling of them has to stand back."""
+        """Whether so many decisions are written that other writes have to stand back."""
         return self.per_second(now_s) >= _QUICK_PER_S
 
     def answered(self, latency_s: float, now_s: float) -> None:
@@ -47,7 +51,7 @@ class Pace:
         self._answered_s = max(now_s, self._answered_s)
 
     def latency_s(self, now_s: float) -> float:
-        """Of late; nothing is known of a server that has not been asked for long, so it is taken for prompt again."""
+        """Decays while nothing is asked: a server of which nothing is known is taken for prompt."""
         return self._latency_s * math.exp(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
 
     def promptness(self, now_s: float) -> float:
@@ -55,21 +59,21 @@ class Pace:
         return _PROMPT_S / max(_PROMPT_S, self.latency_s(now_s))
 
     def batch_s(self, least_s: float, now_s: float) -> float:
-        """How long to wait for more news before deciding on those that are there.
+        """How long to wait for more changes before deciding by those that there are.
 
-        A busy server tells late and is written to late: a quarter of its latency more changes little for anybody, and
-        what comes meanwhile is decided on together.
+        A busy server is slow to show changes and to take writes: a quarter of its latency more delays no workload by
+        much, and the changes that come meanwhile are decided on together.
         """
         return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
 
     def hold_s(self, most_s: float, now_s: float) -> float:
-        """How long evictions are held back: not at all unless decisions are carried out quickly."""
+        """How long preemptions are held back: not at all unless decisions are written quickly."""
         return most_s if self.quick(now_s) else 0.0
 
 
 class Allowance:
     """So many writes a second on average, fewer as the API server gets slower, ``quick_rate`` at least and while
-    decisions are carried out quickly; ``burst`` at once.
+    decisions are written quickly; ``burst`` at once.
     """
 
     def __init__(self, pace: Pace, *, rate: float, quick_rate: float, burst: float) -> None:

@@ -1,7 +1,7 @@
-"""The status of queues and cohorts: what is reserved, used and waiting, and whether they take part.
+"""The status of queues and cohorts: what is reserved, used and pending, and whether they are active.
 
 Each is written when it differs from what was written last, at most once a second, a few at a time between the writes
-of workloads: numbers that are some seconds old harm nobody, an admission that waits behind them does.
+of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,16 +27,21 @@ from kube.writing.writes import Write
 
 PERIOD_S: Final = 1.0
 _LATEST_S: Final = 5.0
-"""What waits for so long is written however busy the server is."""
+"""A status that has waited for so long is written however busy the server is."""
 _BACKLOG: Final = 4
 _ROUND_S: Final = 45.0
-"""However quick decisions are carried out, all queues are got round in this time."""
+"""However quickly decisions are written, all queues have their turn in this time."""
 
 _Key = tuple[Resource, str, str]
 
 
 class QueueStatuses:
-    """``put`` sends a write. ``backlog``: how many writes are not done yet."""
+    """``put`` sends a write. ``backlog``: how many writes are not done yet.
+
+    ``_written`` is the status that the API server has, or will have once ``_unsent`` is written: the watch's view
+    replaces it only for keys that are not in ``_unsent``. ``_changes`` is the engine's count of changes at the last
+    comparison; ``_dirty`` says that something else has changed since.
+    """
 
     def __init__(
         self, engine: Engine, put: Callable[[Write[Any]], Any], *, pace: Pace, backlog: Callable[[], int]
@@ -52,7 +57,7 @@ class QueueStatuses:
         self._next_s = 0.0
         self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
-        """What is to be written, and since when; the newest state of each, in order of their age."""
+        """The newest status of each object that is to be written, and since when, the oldest first."""
 
     def next_due_s(self, now_s: float) -> float | None:
         if self._unsent:
@@ -60,11 +65,11 @@ class QueueStatuses:
         return self._next_s if self._dirty or self._changes != self._engine.state.changes else None
 
     def touch(self) -> None:
-        """Something is to be looked at that the engine does not count as a change."""
+        """Something has changed that the engine does not count."""
         self._dirty = True
 
     def observed(self, resource: Resource, given: KubernetesObject) -> None:
-        """Its status as the watch shows it: what is to be compared with."""
+        """The watch shows this status: later ones are compared with it."""
         self._dirty = True
         if isinstance(given, Cohort):
             self._cohorts[CohortName(given.metadata.name)] = given
@@ -81,7 +86,7 @@ class QueueStatuses:
             self._cohorts.pop(CohortName(name), None)
 
     def sampled(self, samples: Mapping[LocalQueueKey, UsageRecord]) -> None:
-        """Past usage that is to be kept over restarts."""
+        """Past usage, which the status keeps over restarts."""
         self._samples |= samples
         self._dirty = self._dirty or bool(samples)
 
@@ -183,7 +188,7 @@ class QueueStatuses:
 
 
 def _bare(value: Any) -> Any:
-    """Without what stands for nothing: readers leave zero values out, writers do not."""
+    """Without zero values, which readers leave out and writers do not."""
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
     return value or None

@@ -1,8 +1,8 @@
 """Writes of Workloads, one at a time for each, every one tied to the version it was made from.
 
-``change`` says what the workload should become; the write's outcome comes back through ``then``. After a conflict the
-object is read anew before anybody acts on it: a write whose answer was lost may have gone in, and only the API server
-knows. Until then it counts as under way.
+``after`` says what the workload should become; the write's outcome comes back through ``then``. After a conflict the
+object is read anew before ``then`` is called: a write whose answer was lost may have been stored, and only the API
+server knows. Until then the write counts as under way.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Version(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Stamped(msgspec.Struct, frozen=True):
-    """All that is read of an answer."""
+    """The part of an answer that is read: the version."""
 
     metadata: Version = Version()
 
@@ -43,12 +43,12 @@ class Result(Enum):
     UNCHANGED = auto()
     """There was nothing to write."""
     LOST = auto()
-    """Somebody else wrote first; the ledger holds what they wrote."""
+    """Another client wrote first; the ledger holds what it wrote."""
     REFUSED = auto()
-    """The API server will not take it as it stands."""
+    """The API server does not accept it."""
     GONE = auto()
     ABANDONED = auto()
-    """We do not lead any more."""
+    """This replica may not lead any more: nothing was sent."""
 
 
 Then = Callable[[Result, str], None]
@@ -60,8 +60,13 @@ _read_workload = reader(Workload)
 
 
 class WorkloadWrites:
-    """``changed`` hears of every state that a write, or a reading after a conflict, brought, and of the one before it;
-    ``freed`` of every write's end, after whoever asked for it has heard.
+    """``changed`` is called with the states before and after each write, or reading after a conflict; ``freed`` at the
+    end of every write, after ``then``.
+
+    ``kept.writing`` is True from ``_begin`` to the outcome, and only here is it set: at most one write of a Workload is
+    under way, whose body names the version in the ledger. So a write is either stored on top of what the ledger holds,
+    or it is refused as a conflict. A replica that lost its lease sends nothing: the writer asks ``may_write`` before
+    each attempt, and a request is given up before the lease can have passed to another (``Process.run``).
     """
 
     def __init__(
@@ -162,7 +167,7 @@ class WorkloadWrites:
                 then(Result.REFUSED, why)
 
     async def _read(self, kept: Kept, key: WorkloadKey, why: str, then: Then) -> None:
-        """After a conflict: what is there now. While nobody answers, nobody knows whether we admitted it."""
+        """After a conflict: read what is there now, for as long as it takes. Until then the outcome is not known."""
         namespace, _, name = key.partition("/")
         found: Workload | None = None
         while True:
@@ -191,7 +196,7 @@ class WorkloadWrites:
 
 
 def _not_allowed(outcome: Outcome[Any]) -> bool:
-    """Whether a right to do this is missing, which a webhook that refuses it with the same number does not mean."""
+    """Whether we lack the right to do this. A webhook that refuses it answers 403 too, with another message."""
     error = outcome.error if isinstance(outcome, Refused) else None
     return isinstance(error, ForbiddenError) and "cannot update resource" in str(error)
 
@@ -201,7 +206,7 @@ def _identity(uid: str, resource_version: str) -> dict[str, str]:
 
 
 def status_write(resource: Resource, namespace: str, name: str, status: Any) -> Write[Stamped]:
-    """A merge patch of another kind's ``status``; a newer one takes the place of one that still waits."""
+    """A merge patch of another kind's ``status``; a newer one replaces one that still waits."""
     return Write(
         verb=Verb.MERGE_PATCH,
         resource=resource,

@@ -1,0 +1,81 @@
+"""Why a workload is pending: it may not queue, its queues take nothing in, or the last decision on it."""
+
+from typing import NamedTuple
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.decisions import Pending
+from controller.engine.conditions.reasons import PendingReason
+from controller.engine.conditions.records import Rule
+from controller.engine.conditions.sentences import sentence
+from controller.engine.engine import Engine
+from controller.engine.model.gates import FeatureGates
+from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.engine.state.activity import local_queue_problem
+from controller.engine.state.intake import ADMISSION_GATED_BY, local_queue_of
+from controller.objects.meta import find_condition, is_true
+from controller.objects.workload import Workload
+
+
+class PendingCause(NamedTuple):
+    """Reason and message of the condition QuotaReserved=False."""
+
+    reason: PendingReason
+    message: str
+
+
+def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
+    """Why the workload may not queue: it is inactive, gated, or on hold; None for one that may."""
+    conditions = workload.status.conditions
+    requeued = find_condition(conditions, reasons.REQUEUED)
+    if not workload.spec.active or is_true(conditions, reasons.DEACTIVATION_TARGET):
+        cause = requeued.message if requeued is not None and requeued.status == "False" else ""
+        return PendingCause(PendingReason.DEACTIVATED, cause or "The workload is not active (spec.active is false)")
+    if gated := gates_of(workload, gates):
+        return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
+    if requeued is not None and requeued.status == "False":
+        return PendingCause(PendingReason.ON_HOLD, requeued.message)
+    return None
+
+
+def gates_of(workload: Workload, gates: FeatureGates) -> str:
+    """The gates that keep it out of the queue, as its annotation lists them; empty for none."""
+    return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if gates.on("AdmissionGatedBy") else ""
+
+
+def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None:
+    """What of its queues keeps a workload of this LocalQueue from being tried; None where they take it in."""
+    cluster = engine.state.cluster
+    local = cluster.local_queues.get(key)
+    if local is None:
+        return PendingCause(PendingReason.MISCONFIGURED, f"There is no LocalQueue {key}")
+    name = ClusterQueueName(local.spec.cluster_queue)
+    problems = engine.inactive(name) if name in cluster.queues else ()
+    found = local_queue_problem(local, cluster, queue_active=not problems)
+    if found is None:
+        return None
+    if found.reason == "ClusterQueueDoesNotExist":
+        return PendingCause(PendingReason.MISCONFIGURED, found.message)
+    return PendingCause(
+        PendingReason.SUSPENDED, f"{found.message}: {problems[0].message}" if problems else found.message
+    )
+
+
+def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
+    """A workload that could be tried is tried for the question."""
+    found = blocked(engine, workload)
+    pending = engine.explain(WorkloadKey(workload.key), now_s) if found is None else None
+    if found is not None or pending is None:
+        return found or PendingCause(PendingReason.PENDING_EVALUATION, "Its turn has not come yet")
+    return of_decision(pending)
+
+
+def of_decision(pending: Pending) -> PendingCause:
+    """What a decision not to admit says."""
+    if pending.record.rule is Rule.FITS:
+        return PendingCause(PendingReason.PENDING_EVALUATION, "It fits by itself: those before it in line go first")
+    return PendingCause(pending.reason, sentence(pending.record))
+
+
+def blocked(engine: Engine, workload: Workload) -> PendingCause | None:
+    """What keeps the workload from being tried at all; None where it is tried."""
+    return held_back(workload, engine.state.config.gates) or blocked_by_queues(engine, local_queue_of(workload))

@@ -150,7 +150,7 @@ class Process:
 async def process(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     monkeypatch.setattr(main, "CONFIG_POLL_S", 0.02)
     monkeypatch.setattr(main, "configure", lambda _: None)
-    monkeypatch.setattr(main, "make_outlet", lambda _: lab.reporter)
+    monkeypatch.setattr(main, "make_reporter", lambda _: lab.reporter)
     lab.power_on(fleet(3))
     await lab.kubelet.start()
     process = Process(lab)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from controller.engine.devices.book import HeldPlace
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.config import EngineConfig
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import (
     Amount,
@@ -59,7 +60,7 @@ class Cluster:
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
         """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
-        self._places: dict[int, tuple[Holder, Sequence[HeldPlace]]] = {}
+        self._places = ByIdentity[Holder, Sequence[HeldPlace]]()
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -228,6 +229,7 @@ class Cluster:
             if {fr: amount for fr, amount in sums.items() if amount} != state.node.used():
                 raise DriftError(f"{name}: charged {state.node.used()}, its workloads hold {sums}")
         try:
+            self._places.validate()
             self.placement.validate([(flavor, usage) for flavor, usage, _ in self._held()])
         except AssertionError as error:
             raise DriftError(str(error)) from error
@@ -257,7 +259,7 @@ class Cluster:
     def _placed(self, holder: Holder) -> Sequence[HeldPlace]:
         """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""
         known = self._places.get(id(holder))
-        if known is not None and known[0] is holder:
+        if known is not None:
             return known[1]
         found = []
         for pod_set in holder.info.pod_sets:
@@ -268,7 +270,6 @@ class Cluster:
             return found
         if len(self._places) >= _REMEMBERED:
             self._places.clear()
-        # By identity, and kept with the holder itself, or its id would be reused.
         self._places[id(holder)] = (holder, found)
         return found
 

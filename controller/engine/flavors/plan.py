@@ -20,6 +20,7 @@ from controller.engine.flavors.assignment import (
 )
 from controller.engine.model.devicerequest import device_ask
 from controller.engine.model.honestunits import undeclared
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.cells import Cell
@@ -141,16 +142,15 @@ class Shortcut:
         self.tried: tuple[Mapping[ResourceName, int], ...] = (
             dict.fromkeys(group.resources, option.fitting.tried_index),
         )
-        # By identity, and kept with what they are of, or the ids would be reused.
-        self._answers: dict[int, Answer] = {}
+        self._answers = ByIdentity[PodSetRequests, Answer]()
 
     def answer(self, pod_set: PodSetRequests, *, counts_pods: bool) -> Answer:
         known = self._answers.get(id(pod_set))
         if known is None:
             if len(self._answers) >= _ANSWERS:
                 self._answers.clear()
-            known = self._answers[id(pod_set)] = Answer(pod_set, self, counts_pods=counts_pods)
-        return known
+            known = self._answers[id(pod_set)] = (pod_set, Answer(pod_set, self, counts_pods=counts_pods))
+        return known[1]
 
     @classmethod
     def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":

@@ -31,7 +31,13 @@ class BorrowLevel(NamedTuple):
 
 
 class QuotaNode:
-    """``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle."""
+    """A ClusterQueue or a Cohort. Compared by identity: a node is a key of its own, a root the key of its tree.
+
+    ``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle; no node
+    is above it. A node and its parent name each other: ``parent`` is set exactly while ``parent.cohorts`` or
+    ``parent.queues`` has the node. Where a node has a cell its ancestors have one for the same flavor-resource.
+    ``_lendable``, ``_declared`` and ``_measured`` are what the root's ``generation`` beside each says they are of.
+    """
 
     __slots__ = (
         "_declared",

@@ -76,15 +76,15 @@ def below_common_ancestor(preemptor: QuotaNode, target: QuotaNode) -> tuple[Quot
 
     ValueError for nodes of different trees, or when one is an ancestor of the other.
     """
-    below: dict[int, QuotaNode] = {}
+    below: dict[QuotaNode, QuotaNode] = {}
     last = preemptor
     for node in preemptor.path():
-        below[id(node)] = last
+        below[node] = last
         last = node
     last = target
     for node in target.path():
-        if id(node) in below:
-            ours = below[id(node)]
+        if node in below:
+            ours = below[node]
             if node in (preemptor, target):
                 break
             return ours, last

@@ -80,6 +80,9 @@ class _Common(NamedTuple):
     given: tuple[PodSet, ...]
     filled: tuple[PodSet, ...]
     requests: tuple[PodSetRequests, ...]
+    given_specs: dict[str, WorkloadSpec]
+    filled_specs: dict[str, WorkloadSpec]
+    """The last spec with these pod sets, by the LocalQueue that it names: workloads share it while they agree."""
 
 
 class Shapes:
@@ -90,13 +93,11 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Common] = {}
-        self._specs: dict[tuple[int, str], WorkloadSpec] = {}
         self._values: dict[object, Any] = {}
 
     def forget(self) -> None:
         """The defaults have changed."""
         self._known.clear()
-        self._specs.clear()
 
     def pending_of(
         self,
@@ -119,11 +120,11 @@ class Shapes:
                 self.forget()
             filled = adjusted(workload, overheads=overheads, limits=limits)
             common = self._known[place] = _common(workload, filled, place[0], priority, config)
-        given = self._compact(workload, common.given)
+        given = self._compact(workload, common.given, common.given_specs)
         info = WorkloadInfo(
             workload=given
             if common.filled is common.given
-            else msgspec.structs.replace(given, spec=self._spec(workload.spec, common.filled)),
+            else msgspec.structs.replace(given, spec=_spec(workload.spec, common.filled, common.filled_specs)),
             cluster_queue=_NOWHERE,
             pod_sets=common.requests,
             key=key,
@@ -139,7 +140,7 @@ class Shapes:
         )
         return pending, given
 
-    def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> Workload:
+    def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...], specs: dict[str, WorkloadSpec]) -> Workload:
         """An equal workload. Of its parts those that others have as well are the same objects."""
         replace, once, metadata = msgspec.structs.replace, self._once, workload.metadata
         owners = tuple(
@@ -156,19 +157,8 @@ class Shapes:
                 finalizers=once(metadata.finalizers),
                 owner_references=owners,
             ),
-            spec=self._spec(workload.spec, pod_sets),
+            spec=_spec(workload.spec, pod_sets, specs),
         )
-
-    def _spec(self, given: WorkloadSpec, pod_sets: tuple[PodSet, ...]) -> WorkloadSpec:
-        """``given`` with these pod sets, known by their identity: whoever is kept here keeps them."""
-        known = self._specs.get((id(pod_sets), given.queue_name))
-        spec = msgspec.structs.replace(given, pod_sets=pod_sets)
-        if known == spec:
-            return known
-        if len(self._specs) >= 4 * _REMEMBERED:
-            self._specs.clear()
-        self._specs[id(pod_sets), given.queue_name] = spec
-        return spec
 
     def _once(self, value: T) -> T:
         if len(self._values) >= _REMEMBERED:
@@ -187,7 +177,21 @@ def _common(given: Workload, filled: Workload, shape: str, priority: int, config
         given=given.spec.pod_sets,
         filled=filled.spec.pod_sets if changed else given.spec.pod_sets,
         requests=info.pod_sets,
+        given_specs={},
+        filled_specs={},
     )
+
+
+def _spec(given: WorkloadSpec, pod_sets: tuple[PodSet, ...], specs: dict[str, WorkloadSpec]) -> WorkloadSpec:
+    """``given`` with these pod sets: the object that others have already, where it says the same."""
+    known = specs.get(given.queue_name)
+    spec = msgspec.structs.replace(given, pod_sets=pod_sets)
+    if known == spec:
+        return known
+    if len(specs) >= _REMEMBERED:
+        specs.clear()
+    specs[given.queue_name] = spec
+    return spec
 
 
 def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:

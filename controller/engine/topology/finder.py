@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 from controller.engine.model.devicerequest import DeviceAsk, devices_of
 from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import (
     Ask,
@@ -31,6 +32,20 @@ _SHAPES_KEPT: Final = 32
 _ASKS_KEPT: Final = 1024
 
 
+PodSetId = NewType("PodSetId", int)
+"""``id()`` of a pod set that is kept beside it, or of one that is asked about now."""
+_AskKey = tuple[PodSetId, PodSetId | None, int, bool]
+"""Workers, their leader, how many pods, and whether the cluster is taken as empty."""
+
+
+class _EmptyState(NamedTuple):
+    """What an empty cluster offers changes with these alone."""
+
+    shape: int
+    epoch: int
+    journal: int
+
+
 class _Known(NamedTuple):
     """An ask, for as long as its pod sets are these very objects: pending workloads of one shape share them."""
 
@@ -51,9 +66,9 @@ class Finder:
         self.tree = tree
         self._gates = gates
         self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
-        self._known: dict[tuple[int, int, int, bool], _Known] = {}
-        self._empty: dict[int, tuple[Ask, tuple[int, int, int], list[Take] | Shortage]] = {}
-        """By the ask's identity: what an empty cluster answered, and at which state of its journal."""
+        self._known: dict[_AskKey, _Known] = {}
+        self._empty = ByIdentity[Ask, tuple[_EmptyState, list[Take] | Shortage]]()
+        """What an empty cluster answered, and in which state."""
         self._mixed = gates.on("TASProfileMixed")
         self._layered = gates.on("TASMultiLayerTopology")
         self._preferences = gates.on("TASRespectNodeAffinityPreferred")
@@ -95,14 +110,14 @@ class Finder:
         if not ask.shape.empty or (tree.devices is not None and tree.devices.nodes):
             return self._looked_for(ask)
         # What an empty cluster offers changes seldom, and is asked for at every try that quota holds up.
-        state = (tree.shape, tree.assumed_journal.epoch, len(tree.assumed_journal.leaves))
+        state = _EmptyState(tree.shape, tree.assumed_journal.epoch, len(tree.assumed_journal.leaves))
         known = self._empty.get(id(ask))
-        if known is not None and known[0] is ask and known[1] == state:
-            return known[2]
+        if known is not None and known[1][0] == state:
+            return known[1][1]
         found = self._looked_for(ask)
         if len(self._empty) >= _ASKS_KEPT:
             self._empty.clear()
-        self._empty[id(ask)] = (ask, state, found)
+        self._empty[id(ask)] = (ask, (state, found))
         return found
 
     def _looked_for(self, ask: Ask) -> list[Take] | Shortage:
@@ -119,7 +134,12 @@ class Finder:
         """The request in levels of this tree; a sentence where it does not suit it."""
         if within >= 0:
             return self._asked(workers, leader, empty=empty, within=within)
-        key = (id(workers.pod_set), 0 if leader is None else id(leader.pod_set), workers.count, empty)
+        key = (
+            PodSetId(id(workers.pod_set)),
+            None if leader is None else PodSetId(id(leader.pod_set)),
+            workers.count,
+            empty,
+        )
         known = self._known.get(key)
         if known is not None and known.of(workers, leader):
             return known.ask

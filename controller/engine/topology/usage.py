@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.identity import ByIdentity
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
@@ -27,14 +28,18 @@ _KNOWN: Final = 16_384
 
 
 class UsageBook:
-    """Sums are never replaced, only changed in place: trees hold on to those of their leaves."""
+    """Sums are never replaced, only changed in place: trees hold on to those of their leaves.
+
+    ``_sums`` of a domain that nobody watches is there only while something is taken in it. ``_known`` and ``_wired``
+    repeat what they were made of: ``_wired`` is void as soon as a domain gains or loses a watcher.
+    """
 
     def __init__(self, *, shared: bool) -> None:
         self._shared = shared
         self._sums: dict[DomainKey, DomainTotals] = {}
         self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
-        self._known: dict[int, tuple[TopologyUsage, FlavorName, list[Charge]]] = {}
-        self._wired: dict[int, tuple[TopologyUsage, FlavorName, list[Wire]]] = {}
+        self._known = ByIdentity[TopologyUsage, tuple[FlavorName, list[Charge]]]()
+        self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]]()
         """Charges led to where they are counted, as long as nobody begins or ceases to watch."""
 
     def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> DomainKey:
@@ -61,8 +66,8 @@ class UsageBook:
     def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
         wired = self._wired.get(id(usage))
-        if wired is not None and wired[0] is usage and wired[1] == flavor:
-            for sums, amounts, watchers in wired[2]:
+        if wired is not None and wired[1][0] == flavor:
+            for sums, amounts, watchers in wired[1][1]:
                 for name, amount in amounts:
                     total = sums.get(name, 0) + sign * amount
                     if total:
@@ -84,8 +89,7 @@ class UsageBook:
             if len(self._wired) >= _KNOWN:
                 self._wired.clear()
             wires = [(self._sums[key], amounts, self._watchers[key]) for key, amounts in charges]
-            # By identity, and kept with the usage itself, or its id would be reused.
-            self._wired[id(usage)] = (usage, flavor, wires)
+            self._wired[id(usage)] = (usage, (flavor, wires))
 
     def _change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
         sums_of, watchers_of = self._sums, self._watchers
@@ -109,8 +113,8 @@ class UsageBook:
     def _charges(self, flavor: FlavorName, usage: TopologyUsage) -> Iterable[Charge]:
         """What is taken by domain. A search for victims asks again and again for the same small assignments."""
         known = self._known.get(id(usage))
-        if known is not None and known[0] is usage and known[1] == flavor:
-            return known[2]
+        if known is not None and known[1][0] == flavor:
+            return known[1][1]
         each = [(name, amount) for name, amount in usage.single_pod.items() if amount and name != PODS]
         each.append((PODS, usage.single_pod.get(PODS, 0) + 1))
         by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
@@ -122,8 +126,7 @@ class UsageBook:
         if len(charges) <= _SMALL:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            # By identity, and kept with the usage itself, or its id would be reused.
-            self._known[id(usage)] = (usage, flavor, charges)
+            self._known[id(usage)] = (usage, (flavor, charges))
         return charges
 
     def totals(self) -> dict[DomainKey, DomainTotals]:

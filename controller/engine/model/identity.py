@@ -1,0 +1,20 @@
+"""What is remembered of an object itself, not of its value."""
+
+from typing import TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class ByIdentity(dict[int, tuple[T, V]]):
+    """``id(one) -> (one, what is known of it)``, for objects that are costly to compare or equal to others.
+
+    Each entry holds its object, so no other object can get that id while the entry stands: a reader need not look whose
+    entry it found. Entries are read and written as those of any dict, because hot paths ask; nothing else may be put
+    under an id.
+    """
+
+    def validate(self) -> None:
+        for key, (one, _) in self.items():
+            if key != id(one):
+                raise AssertionError(f"kept under another object's id: {one!r}")

@@ -295,7 +295,7 @@ class Engine:
         return self.state.cluster.placement.device_plan(key, pod_set, node)
 
     def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
-        """Who holds most of a flavor-resource in the ClusterQueue's tree now, its own workloads included."""
+        """The workloads that hold most of a flavor-resource in the ClusterQueue's tree now, its own included."""
         node = self.state.cluster.queue(queue).node
         found = [
             Held(holder.key, holder.cluster_queue, amount)
@@ -357,8 +357,8 @@ class Engine:
         return Entry(incoming, holder=holder)
 
     def _notice(self, entries: list[Entry], *, changed: bool) -> None:
-        """A run is settled once a cycle has tried nothing but what was tried before, nothing came of it, and nobody was
-        parked who stood before others.
+        """A run is settled once a cycle has tried nothing but what was tried before, nothing came of it, and no
+        workload was parked ahead of others.
         """
         if changed or self._tried_at != self.state.changes:
             self._tried.clear()
@@ -375,7 +375,7 @@ class Engine:
 
 
 def _try(entry: Entry) -> _Try:
-    """What is tried next: the workload, and where its search among flavors goes on."""
+    """What is tried next: the workload, and where its search among flavors resumes."""
     pending = entry.pending
     bookmark = pending.bookmark if pending is not None else None
     tried = bookmark.tried if bookmark is not None else ()

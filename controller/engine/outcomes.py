@@ -30,7 +30,7 @@ class Outcomes:
         self._keeps_progress = state.config.gates.on("FlavorFungibilityPreserveScanProgress")
 
     def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
-        """Evictions and admissions in the order they were decided, then everybody who waits."""
+        """Evictions and admissions in the order they were decided, then the workloads that stay pending."""
         made: list[Decision] = []
         waiting: list[Decision] = []
         state, tell = self._state, self._stories.tell
@@ -107,7 +107,7 @@ class Outcomes:
         )
 
     def _lost(self, holder: Holder, record: DecisionRecord) -> Evicted:
-        """It goes: part of its pods have no node any more, and no other takes them."""
+        """The holder is evicted: some of its pods have no node any more, and no other node takes them."""
         nodes = ", ".join(one.name for one in holder.info.workload.status.unhealthy_nodes)
         message = f"Lost {nodes}; {record.detail}"
         self._tell(holder)
@@ -124,7 +124,7 @@ class Outcomes:
     # -- preemption --------------------------------------------------------------------------------------------------
 
     def _evict(self, entry: Entry, record: DecisionRecord) -> Iterator[Decision]:
-        """Those who had been told before are on their way: they are told once."""
+        """A workload that is being evicted already is not evicted again."""
         state = self._state
         if entry.rule is Rule.PREEMPTS:
             state.preemption.history.evicted(entry.incoming, entry.targets)
@@ -300,16 +300,19 @@ def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) 
 
 
 _WHY = {
-    PreemptionReason.IN_CLUSTER_QUEUE: "which goes before it in the same ClusterQueue",
-    PreemptionReason.IN_COHORT_RECLAMATION: "whose ClusterQueue {queue} takes back what it had lent",
-    PreemptionReason.IN_COHORT_FAIR_SHARING: "whose ClusterQueue {queue} has the smaller share of the cohort",
-    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "which has more priority and borrows in ClusterQueue {queue}",
+    PreemptionReason.IN_CLUSTER_QUEUE: "of the same ClusterQueue ({rank})",
+    PreemptionReason.IN_COHORT_RECLAMATION: "of ClusterQueue {queue}, which reclaims quota that it lent",
+    PreemptionReason.IN_COHORT_FAIR_SHARING: "of ClusterQueue {queue}, which has the lower share of the cohort",
+    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "of ClusterQueue {queue}, which borrows for it ({rank})",
 }
 
 
 def _message(entry: Entry, target: Target) -> str:
     metadata = entry.incoming.info.workload.metadata
-    who = f"workload {entry.key} (UID {metadata.uid or 'unknown'})"
+    preemptor = f"workload {entry.key} (UID {metadata.uid or 'unknown'})"
     if entry.rule is Rule.MIGRATES:
-        return f"Makes way for {who}, the same job on a better flavor"
-    return f"Makes room for {who}, {_WHY[target.reason].format(queue=entry.incoming.queue.name)}"
+        return f"Evicted to admit {preemptor}, the same job on a better flavor"
+    ours, theirs = entry.incoming.priority, target.holder.priority
+    rank = f"priority {ours} over {theirs}" if ours > theirs else f"equal priority {ours}, queued earlier"
+    why = _WHY[target.reason].format(queue=entry.incoming.queue.name, rank=rank)
+    return f"Preempted to accommodate {preemptor} {why}"

@@ -1,4 +1,4 @@
-"""What the engine knows of the cluster: flavors, queues, and who holds which quota. Changes come in, nothing goes out.
+"""What the engine knows of the cluster: flavors, queues, and which workload holds which quota.
 
 One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
 """

@@ -1,4 +1,4 @@
-"""A pending workload on its way in, and those that would have to go for it."""
+"""A pending workload that is tried, and its victims."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queued_at_s: float
     """What ``queue_order_time_s`` says."""
     shape: str = ""
-    """Equal for workloads of one ClusterQueue that ask for the same in the same way; empty where nobody has told."""
+    """Equal for workloads of one ClusterQueue that ask for the same in the same way; empty where it is not known."""
     replaces: Holder | None = None
     """The elastic slice that this one stands in for: only the increase is charged."""
 
@@ -40,7 +40,7 @@ class PreemptionReason(StrEnum):
 
 
 class Target(NamedTuple):
-    """Who goes, and by which rule."""
+    """A victim, and the rule by which it is one."""
 
     holder: Holder
     reason: PreemptionReason

@@ -1,4 +1,4 @@
-"""What a cycle decides, as data. Whoever applies them writes ``status()`` and emits ``events()``, or says what failed.
+"""What a cycle decides, as data. The caller writes ``status()`` and emits ``events()``, or reports the failure.
 
 Statuses and sentences are made when they are asked for, because a pending workload's is written far less often than
 it is tried.
@@ -93,13 +93,13 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload is told to go. It holds its quota until its job has stopped."""
+    """A workload is evicted. It holds its quota until its job has stopped."""
 
     holder: Holder
     reason: str
     """Reason of the condition Evicted."""
     preemption: PreemptionReason | None
-    """Reason of the condition Preempted; None where it goes for another cause."""
+    """Reason of the condition Preempted; None where it is evicted for another cause."""
     by: Holder | None
     """For whom: what the preemptor would hold."""
     message: str

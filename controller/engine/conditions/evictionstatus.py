@@ -19,7 +19,7 @@ _WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
 def evicted(
     workload: Workload, reason: str, message: str, *, now_s: float, preemption: PreemptionReason | None = None
 ) -> Workload:
-    """The workload is told to go: it keeps its quota until its job has stopped.
+    """The workload is evicted: it keeps its quota until its job has stopped.
 
     Its admission checks start over, nominations end, and the eviction is counted. ``preemption``: by which rule it
     goes for another workload; the condition Preempted says so.
@@ -63,7 +63,7 @@ def _restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
     return AdmissionCheckState(
         name=state.name,
         state="Pending",
-        message="Starts over after the eviction",
+        message="Reset after the eviction",
         last_transition_time=moment(now_s),
         retry_count=state.retry_count,
     )

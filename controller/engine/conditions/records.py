@@ -1,4 +1,4 @@
-"""Why a workload was decided on as it was, kept as numbers: a sentence is made of them where somebody reads it.
+"""Why a workload was decided on as it was, kept as numbers: the sentence is made when it is read.
 
 A record only refers to what the decision had in hand, so making one costs an allocation.
 ``controller.engine.conditions.sentences`` words it.
@@ -19,14 +19,14 @@ class Rule(StrEnum):
 
     FITS = "fits"
     PLACED = "its pods got their places"
-    PREEMPTS = "others go first"
+    PREEMPTS = "preempts other workloads"
     MIGRATES = "moves to a better flavor"
-    FITS_AFTER_PREEMPTION = "fits once the victims of another are gone"
+    FITS_AFTER_PREEMPTION = "fits once the victims of another have stopped"
 
-    OVERLAPPING_TARGETS = "its victims are another's already"
-    NO_LONGER_FITS = "another took the room"
+    OVERLAPPING_TARGETS = "another preempts the same victims"
+    NO_LONGER_FITS = "another workload took the capacity"
     PODS_NOT_READY = "admitted workloads are not ready yet"
-    SLICE_GONE = "the slice it replaces is about to go"
+    SLICE_GONE = "the slice it replaces is being evicted"
     BETTER_VARIANT_ADMITTED = "a better variant runs"
     VARIANT_NOT_ACCEPTABLE = "the flavor is worse than the last acceptable one"
     NOT_PLACED = "no place for its pods yet"
@@ -35,9 +35,9 @@ class Rule(StrEnum):
     HELD_BACK = "it would delay the head of a queue"
 
     NO_FIT = "no flavor fits"
-    NO_CANDIDATES = "nobody may be made to go"
+    NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
-    CHECKS_FAILED = "an admission check said no"
+    CHECKS_FAILED = "an admission check rejected it"
     QUEUE_INACTIVE = "the ClusterQueue is not active"
     QUEUE_MISSING = "there is no such ClusterQueue"
     NAMESPACE_MISMATCH = "the ClusterQueue does not take this namespace"

@@ -1,4 +1,4 @@
-"""Records in words: one sentence for a condition, and the arithmetic below it for whoever asks why."""
+"""Records in words: a sentence for a condition, and the arithmetic below it for explanations."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,25 +16,25 @@ def sentence(record: DecisionRecord) -> str:
     if said is not None:
         return said.format(queue=record.cluster_queue, detail=record.detail)
     if record.rule in (Rule.PREEMPTS, Rule.MIGRATES):
-        verb = "be preempted" if record.rule is Rule.PREEMPTS else "leave for a better flavor"
+        verb = "be preempted" if record.rule is Rule.PREEMPTS else "be evicted for a better flavor"
         return f"Waits for {_count(record)} to {verb}: {_names(record)}"
     return "; ".join(_no_fit(record)) or f"Nothing fits in ClusterQueue {record.cluster_queue} now"
 
 
 _SAYS = {
-    Rule.FITS_AFTER_PREEMPTION: "Fits once the workloads that are being preempted for others have gone",
-    Rule.OVERLAPPING_TARGETS: "The workloads it would preempt are being preempted for another; its turn comes again",
-    Rule.NO_LONGER_FITS: "Another workload was first to the room it would have fitted in; its turn comes again",
-    Rule.PODS_NOT_READY: "Waits until all admitted workloads have their pods ready",
+    Rule.FITS_AFTER_PREEMPTION: "Fits once the workloads that are being preempted for others have stopped",
+    Rule.OVERLAPPING_TARGETS: "Another workload preempts the same victims; it is tried again in the next cycle",
+    Rule.NO_LONGER_FITS: "Another workload was admitted to the capacity it needs; it is tried again in the next cycle",
+    Rule.PODS_NOT_READY: "Waits until the pods of all admitted workloads are ready",
     Rule.SLICE_GONE: "The workload slice it replaces is being evicted: {detail}",
     Rule.BETTER_VARIANT_ADMITTED: "A variant of the same job on a better flavor holds quota: {detail}",
     Rule.VARIANT_NOT_ACCEPTABLE: "ClusterQueue {queue} takes no variant on flavor {detail} while another one runs",
     Rule.NOT_PLACED: "No place for its pods yet: {detail}",
     Rule.NODE_LOST: "A node is lost and no other takes its pods: {detail}",
-    Rule.HELD_BACK: "It fits, and would delay {detail}",
+    Rule.HELD_BACK: "Fits, but would delay {detail}",
     Rule.WRITE_FAILED: "The admission could not be written: {detail}",
-    Rule.PREEMPTION_GATED: "Others would have to go for it, and its preemption gates are closed: {detail}",
-    Rule.CHECKS_FAILED: "Admission checks said no: {detail}",
+    Rule.PREEMPTION_GATED: "Needs preemption, and its preemption gates are closed: {detail}",
+    Rule.CHECKS_FAILED: "Admission checks rejected it: {detail}",
     Rule.QUEUE_INACTIVE: "ClusterQueue {queue} is not active: {detail}",
     Rule.QUEUE_MISSING: "There is no ClusterQueue {queue}",
     Rule.NAMESPACE_MISMATCH: "ClusterQueue {queue} does not take workloads of namespace {detail}",
@@ -57,7 +57,7 @@ def details(record: DecisionRecord) -> list[str]:
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:
-    """An amount as people write it: cores with their fraction, everything else whole."""
+    """An amount as Kubernetes writes it: cores with their fraction, everything else whole."""
     return "no limit" if amount >= UNLIMITED else str(quantity_of(resource, amount))
 
 
@@ -70,9 +70,9 @@ def _attempt(attempt: FlavorAttempt) -> Iterator[str]:
 
 _MODES = {
     Mode.NO_FIT: "does not fit",
-    Mode.NO_CANDIDATES: "would fit, and nobody may be made to go",
-    Mode.PREEMPT: "fits if others go",
-    Mode.RECLAIM: "fits if borrowers give back",
+    Mode.NO_CANDIDATES: "would fit, but no workload may be preempted",
+    Mode.PREEMPT: "fits with preemption",
+    Mode.RECLAIM: "fits by reclaiming lent quota",
     Mode.FIT: "fits",
 }
 
@@ -87,7 +87,7 @@ def _shortfall(one: Shortfall) -> str:
 
 
 def _no_fit(record: DecisionRecord) -> Iterator[str]:
-    """The smallest change that helps, then what else stood in the way."""
+    """The smallest change that would admit it, then the other problems."""
     missing = record.missing()
     if missing is not None:
         yield _change(missing)
@@ -108,7 +108,7 @@ def _change(missing: Missing) -> str:
             parts.append(f"asks for {asks} where the queue can have {shown(name, one.potential)} at most")
         else:
             lacking = shown(name, max(one.needed - one.available, 0))
-            parts.append(f"needs {asks}: {shown(name, one.available)} free, {lacking} more would do")
+            parts.append(f"needs {asks}: {shown(name, one.available)} free, {lacking} more needed")
     said = ", ".join(parts)
     return said[:1].upper() + said[1:]
 

@@ -1,7 +1,7 @@
 """What a decision makes of a Workload's status. ``Workload`` in, new ``Workload`` out; the clock is an argument.
 
 Types and reasons of the conditions are the API's (``kueue.x-k8s.io/v1beta2``), the sentences are ours. Written are the
-whole conditions that should stand; whoever sends them computes the smallest patch.
+whole conditions that should stand; the writer computes the smallest patch.
 """
 
 from collections.abc import Iterable
@@ -133,7 +133,7 @@ def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: flo
     states = workload.status.admission_checks
     unready = not checks_ready(workload, checks) or any(state.state != "Ready" for state in states)
     if not unready and not topology_outstanding(workload):
-        return _set(workload, reasons.ADMITTED, True, "Admitted", "All that admission asks for is there", now_s)
+        return _set(workload, reasons.ADMITTED, True, "Admitted", "All requirements of admission are met", now_s)
     if is_true(workload.status.conditions, reasons.ADMITTED) or not gates.on("UnadmittedWorkloadsObservability"):
         return workload
     if unready:
@@ -141,7 +141,7 @@ def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: flo
         reason, message = NotAdmittedReason.UNSATISFIED_ADMISSION_CHECKS, f"Admission checks are not ready: {names}"
     else:
         reason = NotAdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS
-        message = "The places of its pods are still to be chosen"
+        message = "The topology assignment is pending"
     return _set(workload, reasons.ADMITTED, False, reason, message, now_s)
 
 
@@ -223,14 +223,14 @@ def executed_s(workload: Workload, now_s: float) -> int:
 
 
 def blocked_on_preemption_gates(workload: Workload, now_s: float) -> Workload:
-    """Others would have to go for it, and one of its preemption gates is closed."""
+    """The workload needs preemption, and one of its preemption gates is closed."""
     names = ", ".join(closed_preemption_gates(workload))
     return _set(
         workload,
         reasons.BLOCKED_ON_PREEMPTION_GATES,
         True,
         reasons.PREEMPTION_GATED,
-        f"It needs preemption, which these gates hold back: {names}",
+        f"Needs preemption, and these preemption gates are closed: {names}",
         now_s,
     )
 
@@ -243,7 +243,7 @@ def waits_for_victims(workload: Workload) -> bool:
 
 
 def closed_preemption_gates(workload: Workload) -> tuple[str, ...]:
-    """Those of ``spec.preemptionGates`` that nobody has opened."""
+    """Those of ``spec.preemptionGates`` that are not open."""
     opened = {gate.name for gate in workload.status.preemption_gates if gate.position == "Open"}
     return tuple(gate.name for gate in workload.spec.preemption_gates if gate.name not in opened)
 

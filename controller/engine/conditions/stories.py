@@ -8,7 +8,7 @@ from controller.engine.model.resources import WorkloadKey
 
 
 class Stories:
-    """At most ``workloads`` stories of ``length`` records each; the story that has been quiet longest goes first.
+    """At most ``workloads`` stories of ``length`` records each; the story that has been quiet longest is dropped first.
 
     A record that says the same as the one before it (same rule, same queue) takes its place: a story tells changes.
     """
@@ -40,7 +40,7 @@ class Stories:
         return last
 
     def of(self, workload: WorkloadKey) -> Iterable[DecisionRecord]:
-        """Oldest first; nothing for a workload nobody decided on."""
+        """Oldest first; empty for a workload that was never decided on."""
         return self._stories.get(workload, ())
 
     def last(self, workload: WorkloadKey) -> DecisionRecord | None:

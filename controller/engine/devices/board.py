@@ -65,7 +65,7 @@ class Pool:
         if not taken:
             return self._full
         if self._beside:
-            # Nobody says under which name it was taken: the node's own numbers keep the names apart.
+            # No report says under which name it was taken: the node's own numbers keep the names apart.
             return tuple(
                 [
                     max(0, min(most, most + more - taken.get(unit.uuid, 0)))

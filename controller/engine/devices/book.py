@@ -1,11 +1,11 @@
-"""Who has which devices of which node: what the agents report, and what is planned for pods that they do not show yet.
+"""Which pod has which devices of which node: what agents report, and what is planned for pods they do not show yet.
 
     GpuNode -> board, reports      Pod -> whose it is, what it was told      placement -> grants
 
 A *grant* is what one pod set has on one node: a set of devices for each of its pods. Reports are the truth and replace
 the plan; what a pod was told on its annotation comes next, then what was planned before, then the best set that is
 free. Devices that a pod still holds whose workload has given back its place are free: the pod is on its way out, and
-the kubelet lets nobody in before it is gone.
+the kubelet admits no other pod to them before it is gone.
 
 Grants change inside trials and are undone exactly; objects change outside of them.
 """
@@ -61,7 +61,7 @@ class DeviceBook(DeviceSupply):
         self._new: dict[str, None] = {}
         """Nodes whose grants are still to be made of what is held."""
         self._last: dict[tuple[GrantOwner, str], tuple[Set, ...]] = {}
-        """What was given back last: whoever takes the same place again keeps the devices."""
+        """What was given back last: a pod set that takes the same place again keeps the devices."""
 
     def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them."""

@@ -12,7 +12,7 @@ _Pods = Sequence[tuple[str, PodFacts]]
 
 
 def taken(state: NodeDevices, pods: KnownPods, *, empty: bool) -> Counter[str]:
-    """How often each device is given away. ``empty``: as if nothing that may go were running."""
+    """How often each device is given away. ``empty``: as if nothing that may be preempted were running."""
     known = state.taken.get(empty)
     if known is None:
         known = Counter(foreign(state, pods)) if state.reports else Counter()
@@ -84,7 +84,7 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
         backed[at] += _promised(state, grant, mine.get(grant.owner, ()), given, grant.pods - len(backed[at]))
     found = _completed(state, pods, backed, Counter(given), keeping=True)
     if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
-        # What nobody was told yet may move where that makes room for one more.
+        # What no pod was told yet may move where that makes room for one more.
         anew = _completed(state, pods, backed, given, keeping=False)
         found = max(found, anew, key=lambda one: sum(map(len, one)))
     state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
@@ -136,7 +136,7 @@ def _completed(
 
 def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], *, sparing: bool = False) -> list[Set]:
     """What its pods hold; taken from then on. ``sparing``: not what others have by now, since a workload that was
-    evicted and comes again may be known before its old pods are known to go.
+    evicted and comes again may be known before its old pods are known to stop.
     """
     size = state.board.size(grant.single_pod)
     found: list[Set] = []
@@ -154,14 +154,14 @@ def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str],
 
 
 def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], missing: int) -> list[Set]:
-    """What pods of it that hold nothing yet were told, where nobody else has it; taken from then on."""
+    """What pods of it that hold nothing yet were told, where no other pod has it; taken from then on."""
     told = [facts.told for key, facts in pods if _waits(state, key, facts)] if missing > 0 else ()
     return still_free(state.board, grant, told, given, missing)
 
 
 def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
     """Whether it was told what it is to get and has nothing yet, or a part of that: its containers are given theirs one
-    by one, and what an init container had and nobody after it is not reported, though the kubelet keeps it for the pod.
+    by one, and what an init container alone had is not reported, though the kubelet keeps it for the pod.
     """
     held = state.reports.get(key, ())
     part = len(held) < len(facts.told) and not Counter(held) - Counter(facts.told)
@@ -169,12 +169,12 @@ def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
 
 
 def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:
-    """Who finds devices almost anywhere comes last."""
+    """A grant that finds devices almost anywhere comes last."""
     return not grant.ask.binding, grant.ask.link is None, -state.board.size(grant.single_pod)
 
 
 def _picked(state: NodeDevices, grant: Grant, given: Counter[str], missing: int) -> list[Set]:
-    """Sets for so many pods, sooner of what nobody holds than of what those hold who are on their way out."""
+    """Sets for so many pods, free ones before those held by pods that are stopping."""
     if missing <= 0 or not state.reported:
         return chosen(state.board, grant, given, missing)
     found = chosen(state.board, grant, given | state.reported, missing)

@@ -25,7 +25,7 @@ Set = tuple[str, ...]
 
 
 class GrantOwner(NamedTuple):
-    """Whose devices they are."""
+    """The pod set that devices are granted to."""
 
     workload: WorkloadKey
     pod_set: str
@@ -96,7 +96,7 @@ class NodeDevices:
         """By pod, what it holds."""
         self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
         self.seen: set[GrantOwner] = set()
-        """Who has or had a grant here: pods of theirs beyond it are on their way out."""
+        """Pod sets that have or had a grant here: their pods without one are stopping."""
         self.taken: dict[bool, Counter[str]] = {}
         """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
@@ -139,12 +139,12 @@ def is_over(pod: Pod) -> bool:
 
 
 def host_of(pod: Pod) -> str:
-    """Where it runs or is to run; empty where nobody has said yet."""
+    """Where it runs or is to run; empty where that is not known yet."""
     return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
 
 
 def pod_facts(pod: Pod) -> PodFacts | None:
-    """None for a pod that is over, goes nowhere yet, or belongs to no workload that places its pods."""
+    """None for a pod that is over, has no node yet, or belongs to no workload that places its pods."""
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
     node = host_of(pod)
@@ -156,7 +156,7 @@ def pod_facts(pod: Pod) -> PodFacts | None:
 
 
 def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
-    """The first of ``sets`` that suit the request and that nobody has; taken from then on."""
+    """The first of ``sets`` that suit the request and that no pod has; taken from then on."""
     found: list[Set] = []
     for one in sets:
         if len(found) >= missing:

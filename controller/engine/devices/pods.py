@@ -46,7 +46,7 @@ class KnownPods:
         return True
 
     def tell(self, key: str, now: PodFacts | None) -> tuple[str, ...]:
-        """None: it is over, or goes nowhere. The nodes it was on and is on; none where nothing is new."""
+        """None: it is over, or has no node. The nodes it was on and is on; none where nothing is new."""
         if self._facts.get(key) == now:
             return ()
         old = self._where.get(key)
@@ -67,7 +67,7 @@ class KnownPods:
             del self._over[next(iter(self._over))]
 
     def forget(self, key: str) -> None:
-        """Nobody reports it any more."""
+        """No node reports it any more."""
         self._over.pop(key, None)
 
     # -- questions ---------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class DeviceSupply:
         return self.nodes.get(self.pods.name(host))
 
     def room(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
-        """How many such pods could be given devices there. ``empty``: as if nothing that may go were running."""
+        """How many such pods could be given devices there. ``empty``: as if nothing preemptible were running."""
         state = self.node(host)
         if state is None:
             labelled = self._labelled.get(self.pods.name(host)) if ask.binding else None
@@ -114,7 +114,7 @@ class DeviceSupply:
             state.put(before)
 
     def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
-        """By how much so many pods there would add to the devices that nobody can use; 0 where nothing is known."""
+        """By how much so many pods there would add to the devices that no request can use; 0 where nothing is known."""
         state = self.node(host)
         if state is None:
             return 0.0
@@ -137,7 +137,7 @@ class DeviceSupply:
                 yield resource, pool, pool.free(taken)
 
     def held(self, state: NodeDevices, uuid: str) -> bool:
-        """Whether somebody has a device of the node, or is to have it."""
+        """Whether a pod has the device of the node, or is to have it."""
         return self._taken(state, empty=False)[uuid] > 0
 
     def measured(self, name: str, *, empty: bool = False) -> tuple[float, float] | None:
@@ -170,7 +170,7 @@ def labelled_gpus(labels: Mapping[str, str]) -> LabelledGpus | None:
 
 
 def could_be_made(rooms: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
-    """Where there is room beside the instances that exist; of GPUs without MIG mode those that nobody has."""
+    """Where there is room beside the instances that exist; of GPUs without MIG mode those that no pod has."""
     if not resource.startswith(_MIG_PREFIX):
         return
     for name, state in rooms.nodes.items():

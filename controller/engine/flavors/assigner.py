@@ -125,7 +125,7 @@ class FlavorAssigner:
     def _tried(
         self, queue: QueueState, bookmark: Bookmark, cycle: int | None
     ) -> tuple[Mapping[ResourceName, int], ...] | None:
-        """Where to go on; None for the start."""
+        """The flavors that were tried, to resume after them; None for the start."""
         if not self._fungible or not bookmark.more_flavors() or bookmark.groups != queue.groups:
             return None
         recent = cycle is None or bookmark.cycle >= cycle - 1
@@ -196,8 +196,8 @@ class _Run:
             request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
             found = scan(group, request, self._rules, self._assigner.oracle)
             attempts += found.attempts
-            # Groups that did find a flavor have a say in why the pod set fits nowhere. The peer goes by the names of
-            # the resources, and one that no group declares voids what was said before it.
+            # The reasons of groups that did find a flavor count too. Kueue takes resources by name, and a resource that
+            # no group declares voids the reasons before it.
             if not missing or max(group.resources) > missing[-1]:
                 self._reason = max(self._reason, found.no_fit_reason)
             if found.choices:

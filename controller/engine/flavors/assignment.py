@@ -21,11 +21,11 @@ class Mode(IntEnum):
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Would fit if others went, and nobody may be made to go."""
+    """Would fit with preemption, and there is no candidate for it."""
     PREEMPT = 2
-    """Others of the same ClusterQueue, or borrowing ones while it borrows itself, would have to go."""
+    """Fits by preempting in the same ClusterQueue, or others that borrow while it borrows itself."""
     RECLAIM = 3
-    """Only those would have to go that hold more than is theirs."""
+    """Fits by preempting nothing but workloads of ClusterQueues that borrow."""
     FIT = 4
 
     @property
@@ -95,8 +95,8 @@ class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class FlavorChoice(msgspec.Struct, frozen=True, gc=False):
     """``borrow`` is the height of the smallest cohort subtree whose quota holds the request, 0 for own quota.
 
-    ``tried_index`` is the place of the last flavor looked at, -1 when there is none left to try (fact 12 of the
-    corpus): what the bookmark keeps.
+    ``tried_index`` is the place of the last flavor looked at, -1 when there is none left to try (Kueue's
+    ``TriedFlavorIdx``): what the bookmark keeps.
     """
 
     flavor: FlavorName
@@ -132,10 +132,10 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Where the next try goes on among the flavors.
+    """Where the next try resumes among the flavors.
 
     ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
-    ``groups`` and for the pod sets it was made for: whoever keeps it drops it when the workload's shape changes.
+    ``groups`` and for the pod sets it was made for: its keeper drops it when the workload's shape changes.
 
     It is void once ``quota_generation`` has changed or there is more of anything than ``free``, what its queue had: a
     flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
@@ -178,7 +178,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.mode.representative
 
     def preempting(self) -> frozenset[FlavorResource]:
-        """The flavor-resources that need somebody to go."""
+        """The flavor-resources that need preemption."""
         return frozenset(
             FlavorResource(choice.flavor, resource)
             for pod_set in self.pod_sets

@@ -1,6 +1,6 @@
 """Fewer pods instead of none: the largest counts between ``minCount`` and ``count`` that can be had (KEP-420).
 
-All pod sets that may shrink do so in step: of the whole way from full to least counts each goes the same part. The
+All pod sets that may shrink do so in step: each by the same part of the way from its full to its least count. The
 search assumes that what fits also fits with fewer pods; so a set that is cut into slices loses whole slices.
 """
 

@@ -127,7 +127,7 @@ class Answer:
 class Shortcut:
     """For one pod set and one resource group: what to answer when the first open flavor has room of its own.
 
-    By far the commonest answer, and the same objects for everybody who gets it.
+    By far the commonest answer, and the same objects for all workloads that get it.
     """
 
     __slots__ = ("_answers", "attempts", "cells", "choices", "option", "single", "tried")

@@ -43,7 +43,7 @@ class Rules:
         self.borrow_before_preempt = policies.preference != "PreemptionOverBorrowing"
         self.stop_at_borrow = policies.when_can_borrow != "TryNextFlavor"
         self.stop_at_preempt = policies.when_can_preempt != "TryNextFlavor"
-        # A missing policy is not Never here, though it yields no candidates (fact 22 of the conformance data).
+        # A missing policy is not Never here, though it yields no candidates (as in Kueue).
         self.preempt_while_borrowing = policies.borrow_within_cohort != "Never" or (
             config.fair_sharing is not None and policies.reclaim_within_cohort != "Never"
         )

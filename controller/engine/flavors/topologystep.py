@@ -1,7 +1,7 @@
 """The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are asked.
 
-What fits by quota and finds no place now needs preemption; what finds none even with everything gone that may be made
-to go does not fit. The functions around it serve the cycle, which places again once it knows its victims.
+What fits by quota and finds no place now needs preemption; what finds none even with all candidates preempted
+does not fit. The functions around it serve the cycle, which places again once it knows its victims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ def place(
     answer = cluster.placement.place(wanted, on_empty=True)
     if isinstance(answer, NoPlacement):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
-    # What is kept for it while nobody can go; with victims it gets the places that they leave.
+    # What is kept for it while nothing can be preempted; with victims it gets the places that they leave.
     return with_topologies(sets, answer.topologies), NoFitReason.NONE
 
 

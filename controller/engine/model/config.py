@@ -1,7 +1,7 @@
 """What a site decides about the engine: a plain view of the configuration, free of files and API versions.
 
 ``controller.config`` makes it from Kueue's configuration file; tests and ``tessera simulate`` may write it down
-directly. By default every feature that can be off is off, those beyond the peer among them.
+directly. By default every feature that can be off is off, those that Kueue does not have among them.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class FairSharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
-    """Local queues of one cluster queue go by past usage, which halves every ``half_life_s``.
+    """Local queues of one cluster queue are ordered by past usage, which halves every ``half_life_s``.
 
     A half-life of 0 keeps no history. ``resource_weights`` hold 1 for what they do not name. Source: KEP 4136.
     """
@@ -70,14 +70,14 @@ class QuotaCheckStrategy(StrEnum):
 
 
 class BackfillPolicy(StrEnum):
-    """Whether a blocked head keeps a reservation that others may pass only without delaying it."""
+    """Whether a blocked head of a queue keeps a reservation that no later workload may delay."""
 
     NONE = "none"
     CONSERVATIVE = "conservative"
 
 
 class VictimOrder(StrEnum):
-    """Who goes first among victims of equal policy rank: the newest admission, or the least lost resource-time."""
+    """Which victim of equal policy rank is preempted first: the newest admission, or the least lost resource-time."""
 
     NEWEST = "newest"
     LEAST_LOST = "leastLost"
@@ -98,7 +98,7 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
         return self.by_priority_class.get(priority_class, self.default_s) if queue_s is None else queue_s
 
     def protects(self, *, queue_s: float | None = None) -> bool:
-        """Whether it protects anybody in such a queue."""
+        """Whether it protects any workload in such a queue."""
         return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
 
 
@@ -114,7 +114,7 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     backfill: BackfillPolicy = BackfillPolicy.NONE
     victim_order: VictimOrder = VictimOrder.NEWEST
     keep_linked_gpus: bool = False
-    """Nodes are chosen so that large blocks of linked GPUs stay whole for those who will ask for them."""
+    """Nodes are chosen so that large blocks of linked GPUs stay whole for later requests."""
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
 

@@ -1,6 +1,6 @@
 """Feature gates: Kueue's names and defaults, which its configuration file may override.
 
-Every gate of the peer is known here, so that a configuration that sets one is accepted; those that change a decision
+Every gate of Kueue is known here, so that a configuration that sets one is accepted; those that change a decision
 are read by the engine with ``gates.on(name)``.
 """
 
@@ -92,7 +92,7 @@ DEFAULTS: Final[Mapping[str, bool]] = {
 
 
 class UnknownGateError(ValueError):
-    """A gate that no version of the peer knows: most likely a slip of the pen in the configuration."""
+    """A gate that no version of Kueue knows: most likely a slip of the pen in the configuration."""
 
 
 class FeatureGates:

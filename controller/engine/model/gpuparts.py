@@ -66,7 +66,7 @@ def _asked(container: Container, resource: str) -> int:
 
 
 def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> list[int]:
-    """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask of GPUs may go together.
+    """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask's GPUs fit together.
 
     The largest part first, each on the fullest GPU that has room, or on the emptiest where a site spreads; where that
     ends badly all ways are tried.

@@ -85,7 +85,7 @@ def _add(total: Nanos, resources: Mapping[str, Quantity]) -> None:
 def defaulted(spec: PodSpec, *, overheads: Mapping[str, Resources], limits: LimitSummary) -> PodSpec:
     """``spec`` as a pod made from it would look: ``overheads`` by RuntimeClass name, ``limits`` of its namespace.
 
-    LimitRange defaults come before limits stand in for missing requests, as the peer has it.
+    LimitRange defaults come before limits stand in for missing requests, as in Kueue.
     """
     container_limits, pod_limits = limits.of("Container"), limits.of("Pod")
 

@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 _OWN_KEY = WorkloadKey("")
 
-# A workload that was reclaimed while it borrowed goes behind those that were queued when it was preempted.
+# A workload that was reclaimed while it borrowed is ordered after those that were queued when it was preempted.
 _BEHIND_S = 0.001
 
 

@@ -41,7 +41,7 @@ def _links(node: QuotaNode, cohorts: Mapping[CohortName, QuotaNode]) -> list[str
     if [*node.measured()] != [(fr, node.cells.get(fr)) for fr in _declared(node)]:
         found.append(f"{node}: shares are measured on {node.measured()}")
     if node.spec is None and not children:
-        found.append(f"{node}: nobody names it")
+        found.append(f"{node}: nothing names it")
     return found
 
 

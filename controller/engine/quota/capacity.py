@@ -135,7 +135,7 @@ QuotaOwner = TypeVar("QuotaOwner", bound=ClusterQueue | Cohort)
 def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError, then the object counts as is.
 
-    A lending limit above the resulting quota is harmless: nobody lends more than there is.
+    A lending limit above the resulting quota is harmless: no queue lends more than there is.
     """
     shares = shares_of(owner.metadata.annotations)
     if not shares:

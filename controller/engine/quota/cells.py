@@ -10,7 +10,7 @@ stops where it no longer shows.
     usage         = sum over children max(0, usage - local_quota); a ClusterQueue's is what is charged to it
 
 The sums are exact: an unlimited nominal enters them as ``INFINITE``, which no sum of real amounts comes near, so that
-it survives subtraction and goes away again with the node that brought it. Read a sum through ``bounded``.
+it survives subtraction and is gone again with the node that brought it. Read a sum through ``bounded``.
 """
 
 from typing import Final
@@ -147,7 +147,7 @@ class Cell:
         return min(least, local + cell.subtree_quota)
 
     def borrowed(self) -> Amount:
-        """Usage beyond the subtree's own quota; 0 at a root, which has nobody to borrow from."""
+        """Usage beyond the subtree's own quota; 0 at a root, which cannot borrow."""
         return 0 if self.parent is None else max(0, self.usage - self.subtree_quota)
 
     def _tell(self, before: bool) -> None:

@@ -44,15 +44,15 @@ def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of a ClusterQueue, defaults filled in.
 
-    A missing policy of a present ``preemption`` stays None: it yields no candidates, yet is not Never where the peer
-    tests for Never (fact 22 of the corpus). An absent ``preemption`` is Never throughout.
+    A missing policy of a present ``preemption`` stays None: it yields no candidates, yet is not Never where Kueue
+    tests for Never. An absent ``preemption`` is Never throughout.
     """
 
     within_cluster_queue: WithinClusterQueuePolicy | None = "Never"
     reclaim_within_cohort: ReclaimWithinCohortPolicy | None = "Never"
     borrow_within_cohort: BorrowWithinCohortPolicy | None = "Never"
     borrow_threshold: int | None = None
-    """``maxPriorityThreshold``: who has more priority than this is not evicted for somebody who borrows."""
+    """``maxPriorityThreshold``: workloads above this priority are not preempted for one that borrows."""
     when_can_borrow: FungibilityPolicy = "MayStopSearch"
     when_can_preempt: FungibilityPolicy = "TryNextFlavor"
     preference: FungibilityPreference | None = None
@@ -105,7 +105,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queued_at_s: float
     """What ``queue_order_time_s`` says."""
     evicted: bool = False
-    """It has been told to go and has not gone yet."""
+    """It is being evicted and has not stopped yet."""
     admitted: bool = False
 
     @property
@@ -118,7 +118,11 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueState:
-    """One ClusterQueue. ``Cluster`` changes it, everybody else reads."""
+    """One ClusterQueue. ``Cluster`` alone writes it.
+
+    ``holders`` are those of ``Cluster.holders`` with this ``cluster_queue``. The usage of ``node`` is the sum of
+    theirs outside of trials.
+    """
 
     __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")
 
@@ -133,7 +137,7 @@ class QueueState:
         return f"<ClusterQueue {self.name}>"
 
     def respecify(self, cluster_queue: ClusterQueue) -> None:
-        """Take over what the object says now; ``version`` moves on, for whoever has compiled something from it."""
+        """Take over what the object says now; ``version`` moves on: what was compiled from it is void."""
         self.object = cluster_queue
         self.policies = Policies.of(cluster_queue)
         self.groups = tuple(

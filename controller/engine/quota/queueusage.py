@@ -21,7 +21,7 @@ def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
 
 
 def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:
-    """``status.flavorsReservation``: everybody with quota."""
+    """``status.flavorsReservation``: all workloads with quota."""
     return shown(state, sums(state.holders.values())[0])
 
 

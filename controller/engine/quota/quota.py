@@ -1,7 +1,7 @@
 """The cohort forest: who may use how much of what, kept so that a question or a change costs one step a level.
 
-ClusterQueues and Cohorts come and go as their objects do, in any order: a Cohort that is only named exists as long as
-somebody names it. Usage is charged to ClusterQueues. Every change notes its reverse in the undo log, so trying one is
+ClusterQueues and Cohorts come and go as their objects do, in any order: a Cohort without an object exists as long as
+something names it. Usage is charged to ClusterQueues. Every change notes its reverse in the undo log, so trying one is
 ``with tree.trial(): ...``; no copy is ever made, and nothing here knows workloads or depends on how many there are.
 """
 

@@ -1,6 +1,6 @@
 """A node of the cohort forest, a ClusterQueue or a Cohort, and what may be asked of it.
 
-Nodes belong to ``QuotaTree``, which alone changes them; everybody else reads. Every answer costs one step a level.
+Nodes belong to ``QuotaTree``, which alone writes them. Every answer costs one step a level.
 """
 
 from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@
     share     = ratio / weight; with weight 0 it is infinite as soon as the ratio is not 0
 
 Numbers are IEEE doubles as in Kueue, whose orderings these must reproduce; each step rounds correctly, so a share never
-falls while usage grows. A root borrows from nobody: its share is 0.
+falls while usage grows. A root cannot borrow: its share is 0.
 """
 
 import math
@@ -93,7 +93,7 @@ def below_common_ancestor(preemptor: QuotaNode, target: QuotaNode) -> tuple[Quot
 
 
 def _largest(borrowed: Iterable[tuple[ResourceName, Amount]], parent: QuotaNode) -> tuple[float, ResourceName | None]:
-    """The largest ratio; of equal ones the first by name. What nobody lends is left out: no ratio can be formed."""
+    """The largest ratio; of equal ones the first by name. Resources that no queue lends have no ratio."""
     lendable = parent.lendable()
     largest, dominant = 0.0, None
     for resource, amount in borrowed:

@@ -1,5 +1,5 @@
-"""What the objects of the cluster's side say, taken in: queues, cohorts, flavors, checks, limits. Who waits is woken
-where something may have changed for it; an object that says what it said before wakes nobody.
+"""What the objects of the cluster's side say, taken in: queues, cohorts, flavors, checks, limits. Pending
+workloads are tried again where something may have changed for them; an unchanged object wakes none.
 """
 
 from collections.abc import Iterable

@@ -95,7 +95,7 @@ class EngineState:
                     self.touch()
 
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
-        """What it held, or part of it, is free: quota in its tree, and room on nodes for whoever uses them."""
+        """What it held, or part of it, is free: quota in its tree, and room on nodes."""
         self.wake(holder.cluster_queue, departed)
         if any(one.topology is not None for one in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()

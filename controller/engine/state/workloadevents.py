@@ -35,7 +35,7 @@ class WorkloadEvents:
         if not unchanged:
             self._note_outside(workload)
         elif known is not None:
-            # Conditions come and go; what was asked for stays in memory once.
+            # Conditions change; what was asked for stays in memory once.
             workload = msgspec.structs.replace(workload, spec=known.spec)
         state.workloads.tell(key, workload)
         if key in state.unwritten.admissions:
@@ -204,7 +204,7 @@ def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Hol
 
 
 def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
-    """Whether nothing has changed that a try depends on: conditions are written by whoever decides, not read."""
+    """Whether nothing has changed that a try depends on: conditions are written by the engine's caller and not read."""
     states = [
         [(one.name, one.state) for one in pending.info.workload.status.admission_checks] for pending in (known, given)
     ]

@@ -18,7 +18,7 @@ SCALE: Final = 1 << 32
 """Ranks put slices above pods: no domain holds as many pods."""
 
 Ranked = tuple[int, Path, int]
-"""Rank, path and number of a domain; the smaller goes first."""
+"""Rank, path and number of a domain; the smaller comes first."""
 
 
 class Counts:
@@ -66,7 +66,7 @@ class Counts:
         """By domain, then by ``least``: its children."""
         self.plain = not shape.leader and not shape.filter.preferred
         self.kept = True
-        """False for a copy, whose numbers are changed without anybody being told."""
+        """False for a copy, whose numbers change without any watcher being told."""
         self._journal = tree.assumed_journal if shape.empty else tree.journal
         self._epoch = -1
         self._read = 0
@@ -95,7 +95,7 @@ class Counts:
         return self
 
     def rank(self, domain: int, *, led: bool, least: bool) -> int:
-        """The smaller goes first. ``led``: a leader is to be put; ``least``: fullest first instead of emptiest."""
+        """The smaller comes first. ``led``: a leader is to be put; ``least``: fullest first instead of emptiest."""
         slices, pods = (self.slices_with, self.pods_with) if led else (self.slices, self.pods)
         rank = (slices[domain] if least else -slices[domain]) * SCALE + pods[domain]
         if self.shape.filter.preferred:
@@ -177,7 +177,7 @@ class Counts:
                 self._sum(domain)
 
     def _carry(self, dirty: Iterable[int]) -> None:
-        """Without leader and preferences: the change of each leaf goes up as a difference."""
+        """Without leader and preferences: the change of each leaf is added to its ancestors."""
         tree, shape = self.tree, self.shape
         pods, slices, parent = self.pods, self.slices, tree.parent
         slice_level, size, inner = shape.slice_level, shape.slice_size, shape.inner
@@ -295,7 +295,7 @@ class Counts:
         return (1, min(beside, sum(found))) if found else (0, 0)
 
     def rise(self, leaf: int, pods: int) -> float:
-        """By how much so many pods there would add to the devices that nobody can use."""
+        """By how much so many pods there would add to the devices that no request can use."""
         devices = self.tree.devices
         if devices is None:
             return 0.0

@@ -251,7 +251,7 @@ class DomainSearch:
             if not own[domain]:
                 break
             if emptiest_first and own[domain] >= left:
-                # The last that hold so many are the tightest; the first of these goes first.
+                # The last that hold so many are the tightest; the first of these is taken first.
                 tightest = own[order[bisect_left(order, ((1 - left) * SCALE,), at) - 1][2]]
                 domain = order[bisect_left(order, (-tightest * SCALE,), at)][2]
             held = min(own[domain], left)
@@ -261,7 +261,7 @@ class DomainSearch:
         return takes
 
     def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:
-        """The first domain in which the leader leaves room for everybody else comes first."""
+        """The first domain in which the leader leaves room for all workers comes first."""
         total = sum(map(own, domains))
         for at, domain in enumerate(domains):
             if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:

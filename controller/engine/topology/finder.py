@@ -272,7 +272,7 @@ def _devices(request: PlacementRequest) -> DeviceAsk | None:
 
 
 def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
-    """By identity: whoever is known is kept, so its id is not another's."""
+    """By identity: the known pod set is kept, so its id is not another's."""
     return (
         known.pod_set is given.pod_set
         and known.implied == given.implied

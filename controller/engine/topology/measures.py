@@ -1,4 +1,4 @@
-"""How much of what is free can be used: by flavor, the free devices of its best domains, and those nobody could use.
+"""How much of what is free can be used: by flavor, its best domains' free devices, and those no request could use.
 
 Only nodes whose devices are known count.
 """

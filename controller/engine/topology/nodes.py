@@ -157,5 +157,5 @@ def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
 
 
 def of_queue(pod: Pod) -> bool:
-    """Whether a workload let it go."""
+    """Whether the pod is that of a workload, by its marks."""
     return _WORKLOAD_ANNOTATION in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels

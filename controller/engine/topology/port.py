@@ -133,7 +133,7 @@ def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
 
 
 class Everywhere:
-    """No topology: nothing needs a place, and what has one (from before its topology went) blocks nobody."""
+    """No topology: nothing needs a place, and what has one (from before its topology went) blocks nothing."""
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
         """Nothing is kept."""

@@ -1,7 +1,7 @@
-"""A new place for the pods of a node that is lost; everybody else stays where they are.
+"""A new place for the pods of a node that is lost; all others stay where they are.
 
-The pods go where the request still holds: into the same domain where one was required, into the slice that the loss
-left incomplete where slices are, and anywhere otherwise. Only one lost node is looked at. Source: KEP-2724.
+The pods are placed where the request still holds: into the same domain where one was required, into the slice that
+the loss left incomplete where slices are, and anywhere otherwise. Only one lost node is handled. Source: KEP-2724.
 """
 
 from typing import Final, NamedTuple
@@ -106,7 +106,7 @@ def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within:
 
 
 def merged(tree: Tree, kept: tuple[Domain, ...], moved: TopologyUsage) -> TopologyUsage:
-    """One assignment of those who stay and those who moved, in the order of the paths."""
+    """One assignment of the pods that stay and those that moved, in the order of the paths."""
     pods: dict[tuple[str, ...], int] = {}
     for one in (*kept, *moved.domains):
         pods[one.values] = pods.get(one.values, 0) + one.pods

@@ -30,7 +30,7 @@ _KNOWN: Final = 16_384
 class UsageBook:
     """Sums are never replaced, only changed in place: trees hold on to those of their leaves.
 
-    ``_sums`` of a domain that nobody watches is there only while something is taken in it. ``_known`` and ``_wired``
+    ``_sums`` of a domain that no tree watches is there only while something is taken in it. ``_known`` and ``_wired``
     repeat what they were made of: ``_wired`` is void as soon as a domain gains or loses a watcher.
     """
 
@@ -40,7 +40,7 @@ class UsageBook:
         self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
         self._known = ByIdentity[TopologyUsage, tuple[FlavorName, list[Charge]]]()
         self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]]()
-        """Charges led to where they are counted, as long as nobody begins or ceases to watch."""
+        """Charges led to where they are counted, as long as no tree begins or ceases to watch."""
 
     def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> DomainKey:
         if levels and levels[-1] == HOSTNAME_LABEL:

@@ -100,7 +100,7 @@ async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(she
                 one.pop("parked")
         assert here == live
         text = (await shell.run("queue", "pending", "--local", "team/lq-cq")).stdout
-        assert "Needs 2 cpu of flavor default: 0 free, 2 more would do" in text
+        assert "Needs 2 cpu of flavor default: 0 free, 2 more needed" in text
         nobody = await shell.json("queue", "pending", "--local", "team/lq-cq", "--limit", "1")
         assert len(nobody["clusterQueues"][0]["pending"]) == 1
 

@@ -101,7 +101,7 @@ def test_four_and_five_gpus_on_a_node_of_eight() -> None:
         "60 Admitted five",
         "90 Finished five",
     ]
-    assert "4 free, 1 more would do" in found["timeline"][1]["message"]
+    assert "4 free, 1 more needed" in found["timeline"][1]["message"]
 
 
 def test_a_heavy_user_comes_after_a_light_one() -> None:

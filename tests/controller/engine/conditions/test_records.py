@@ -76,7 +76,7 @@ def test_a_flavor_lacks_as_much_as_the_resource_it_lacks_most_of() -> None:
 def test_the_sentence_names_numbers_and_the_flavors_that_cannot_be() -> None:
     said = sentence(record(attempt("h100", lacks(8, 6)), attempt("old", problem="taint x is not tolerated")))
     assert said == (
-        "Needs 8 nvidia.com/gpu of flavor h100: 6 free, 2 more would do; flavor old: taint x is not tolerated"
+        "Needs 8 nvidia.com/gpu of flavor h100: 6 free, 2 more needed; flavor old: taint x is not tolerated"
     )
 
 

@@ -146,11 +146,11 @@ class Engine:
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         self._begin(before.config, None)
-        for one in objects:
+        for given in objects:
             try:
-                self.put(one, now_s)
+                self.put(given, now_s)
             except Exception as error:  # noqa: BLE001  one object must not leave the engine half built
-                refused.append((one, error))
+                refused.append((given, error))
         self._outcomes.adopt(before.unwritten)
         return refused
 
@@ -229,7 +229,7 @@ class Engine:
 
         Past usage decays by the caller's timer, see ``sample_usage``.
         """
-        times = [one.due_s for one in self.state.notes.passes.values()]
+        times = [coming.due_s for coming in self.state.notes.passes.values()]
         times += filter(None, (self.state.queues.next_due_s(), self.state.preemption.next_due_s()))
         return min(times, default=None)
 
@@ -379,4 +379,4 @@ def _try(entry: Entry) -> _Try:
     pending = entry.pending
     bookmark = pending.bookmark if pending is not None else None
     tried = bookmark.tried if bookmark is not None else ()
-    return entry.key, tuple([tuple(sorted(one.items())) for one in tried]) if tried else ()
+    return entry.key, tuple([tuple(sorted(indexes.items())) for indexes in tried]) if tried else ()

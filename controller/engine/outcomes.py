@@ -108,7 +108,7 @@ class Outcomes:
 
     def _lost(self, holder: Holder, record: DecisionRecord) -> Evicted:
         """The holder is evicted: some of its pods have no node any more, and no other node takes them."""
-        nodes = ", ".join(one.name for one in holder.info.workload.status.unhealthy_nodes)
+        nodes = ", ".join(node.name for node in holder.info.workload.status.unhealthy_nodes)
         message = f"Lost {nodes}; {record.detail}"
         self._tell(holder)
         return Evicted(

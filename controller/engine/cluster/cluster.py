@@ -49,7 +49,13 @@ class HolderObserver(Protocol):
 
 
 class Cluster:
-    """The mappings are for reading; the methods change them."""
+    """The cluster as its objects and decisions leave it. The mappings are for reading; the methods write them.
+
+    ``holders`` are all workloads with quota, each under its key, and the same objects as in the ``holders`` of its
+    queue; what a holder uses is charged to ``quota`` and, where it has places, to ``placement``, once. ``observers``
+    hear of every holder in the order of the changes. A trial takes all of this back together through ``undo``; objects
+    (queues, flavors, checks, nodes) change outside of trials.
+    """
 
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
         self.config = config or EngineConfig()
@@ -249,7 +255,7 @@ class Cluster:
         """Whether all flavors of the queue have a topology: a pod set that asks for none is placed all the same."""
         names = [name for group in queue.groups for name in group.flavors]
         flavors = [self.flavors.get(name) for name in names]
-        return bool(names) and all(one is not None and one.spec.topology_name is not None for one in flavors)
+        return bool(names) and all(flavor is not None and flavor.spec.topology_name is not None for flavor in flavors)
 
     def _held(self) -> Iterator[HeldPlace]:
         """All places that are held, outside of trials."""
@@ -278,7 +284,9 @@ class Cluster:
         told = [
             holder
             for holder in self.holders.values()
-            if any(one.topology is not None and flavor in one.flavors.values() for one in holder.info.pod_sets)
+            if any(
+                pod_set.topology is not None and flavor in pod_set.flavors.values() for pod_set in holder.info.pod_sets
+            )
         ]
         for holder in told:
             for place in self._placed(holder):

@@ -62,12 +62,12 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def outright(self) -> bool:
         """Whether nothing is outstanding: no check, no place of its pods."""
-        states = {one.name: one.state for one in self.workload.status.admission_checks}
+        states = {check.name: check.state for check in self.workload.status.admission_checks}
         chosen = self.record.assignment
         return (
             all(state == "Ready" for state in states.values())
             and all(name in states for name in self.checks)
-            and not any(one.delayed_topology for one in (chosen.pod_sets if chosen is not None else ()))
+            and not any(pod_set.delayed_topology for pod_set in (chosen.pod_sets if chosen is not None else ()))
         )
 
     def status(self) -> Workload:
@@ -211,4 +211,4 @@ class Decisions(msgspec.Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether anything but waiting came of it."""
-        return any(not isinstance(one, Pending | NotPlaced) for one in self.made)
+        return any(not isinstance(decision, Pending | NotPlaced) for decision in self.made)

@@ -106,5 +106,7 @@ class Missing(msgspec.Struct, frozen=True):
     @property
     def part(self) -> tuple[bool, float]:
         """Whether no waiting can help, then the largest missing part of what was asked."""
-        beyond = any(one.needed > one.potential for one in self.shortfalls)
-        return beyond, max((one.needed - one.available) / max(one.needed, 1) for one in self.shortfalls)
+        beyond = any(shortfall.needed > shortfall.potential for shortfall in self.shortfalls)
+        return beyond, max(
+            (shortfall.needed - shortfall.available) / max(shortfall.needed, 1) for shortfall in self.shortfalls
+        )

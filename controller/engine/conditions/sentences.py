@@ -64,8 +64,8 @@ def shown(resource: ResourceName, amount: Amount) -> str:
 def _attempt(attempt: FlavorAttempt) -> Iterator[str]:
     borrows = f", borrowing at level {attempt.borrow}" if attempt.borrow else ""
     yield f"flavor {attempt.flavor}: {_MODES[attempt.mode]}{borrows}{': ' + attempt.problem if attempt.problem else ''}"
-    for one in attempt.shortfalls:
-        yield f"  {_shortfall(one)}"
+    for shortfall in attempt.shortfalls:
+        yield f"  {_shortfall(shortfall)}"
 
 
 _MODES = {
@@ -77,12 +77,12 @@ _MODES = {
 }
 
 
-def _shortfall(one: Shortfall) -> str:
-    name = one.resource
+def _shortfall(shortfall: Shortfall) -> str:
+    name = shortfall.resource
     return (
-        f"{name}: needs {shown(name, one.needed)}, free {shown(name, one.available)}, "
-        f"quota {shown(name, one.nominal)} of which used {shown(name, one.used)}, "
-        f"at most {shown(name, one.potential)} with all that may be borrowed"
+        f"{name}: needs {shown(name, shortfall.needed)}, free {shown(name, shortfall.available)}, "
+        f"quota {shown(name, shortfall.nominal)} of which used {shown(name, shortfall.used)}, "
+        f"at most {shown(name, shortfall.potential)} with all that may be borrowed"
     )
 
 
@@ -101,14 +101,14 @@ def _no_fit(record: DecisionRecord) -> Iterator[str]:
 
 def _change(missing: Missing) -> str:
     parts = []
-    for one in missing.shortfalls:
-        name, flavor = one.resource, missing.flavor
-        asks = f"{shown(name, one.needed)} {name} of flavor {flavor}"
-        if one.needed > one.potential:
-            parts.append(f"asks for {asks} where the queue can have {shown(name, one.potential)} at most")
+    for shortfall in missing.shortfalls:
+        name, flavor = shortfall.resource, missing.flavor
+        asks = f"{shown(name, shortfall.needed)} {name} of flavor {flavor}"
+        if shortfall.needed > shortfall.potential:
+            parts.append(f"asks for {asks} where the queue can have {shown(name, shortfall.potential)} at most")
         else:
-            lacking = shown(name, max(one.needed - one.available, 0))
-            parts.append(f"needs {asks}: {shown(name, one.available)} free, {lacking} more needed")
+            lacking = shown(name, max(shortfall.needed - shortfall.available, 0))
+            parts.append(f"needs {asks}: {shown(name, shortfall.available)} free, {lacking} more needed")
     said = ", ".join(parts)
     return said[:1].upper() + said[1:]
 

@@ -49,16 +49,16 @@ def admission_of(cluster_queue: ClusterQueueName, pod_sets: Iterable[PodSetChoic
         cluster_queue=cluster_queue,
         pod_set_assignments=tuple(
             PodSetAssignment(
-                name=one.name,
-                flavors={resource: choice.flavor for resource, choice in one.choices.items()},
+                name=pod_set.name,
+                flavors={resource: choice.flavor for resource, choice in pod_set.choices.items()},
                 resource_usage={
-                    resource: quantity_of(resource, one.requests.get(resource, 0)) for resource in one.choices
+                    resource: quantity_of(resource, pod_set.requests.get(resource, 0)) for resource in pod_set.choices
                 },
-                count=one.count,
-                topology_assignment=topology_assignment(one.topology, gates),
-                delayed_topology_request="Pending" if one.delayed_topology else None,
+                count=pod_set.count,
+                topology_assignment=topology_assignment(pod_set.topology, gates),
+                delayed_topology_request="Pending" if pod_set.delayed_topology else None,
             )
-            for one in pod_sets
+            for pod_set in pod_sets
         ),
     )
 
@@ -148,7 +148,7 @@ def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: flo
 def topology_outstanding(workload: Workload) -> bool:
     admission = workload.status.admission
     return admission is not None and any(
-        one.delayed_topology_request == "Pending" for one in admission.pod_set_assignments
+        assignment.delayed_topology_request == "Pending" for assignment in admission.pod_set_assignments
     )
 
 
@@ -167,10 +167,10 @@ def pending(
     """The workload holds no quota, for this reason. ``pod_sets`` are its requests as quota would count them."""
     requests = tuple(
         PodSetRequest(
-            name=one.name,
-            resources={resource: quantity_of(resource, amount) for resource, amount in one.requests.items()},
+            name=pod_set.name,
+            resources={resource: quantity_of(resource, amount) for resource, amount in pod_set.requests.items()},
         )
-        for one in pod_sets
+        for pod_set in pod_sets
     )
     return unreserved(
         _with(workload, workload.status, resource_requests=requests), reason, message, now_s=now_s, gates=gates

@@ -132,9 +132,9 @@ class Board:
 
 def _units(device: Device) -> Iterator[tuple[str, tuple[Offer, ...], bool, int]]:
     yield device.uuid, device.offers, device.healthy, device.memory_mib
-    for one in device.mig.instances if device.mig is not None else ():
-        well = device.healthy if one.health is None else one.health.handed_out
-        yield one.uuid, one.offers, well, one.memory_mib
+    for instance in device.mig.instances if device.mig is not None else ():
+        well = device.healthy if instance.health is None else instance.health.handed_out
+        yield instance.uuid, instance.offers, well, instance.memory_mib
 
 
 def _once(units: Sequence[Unit]) -> list[Unit]:

@@ -44,6 +44,9 @@ HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
 class DeviceBook(DeviceSupply):
     """Changes of objects and of places.
 
+    A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: theirs are made of
+    all that is held before anything is asked of them. ``_last`` outlives the grants it was of.
+
     ``held``: all places that are held now, asked for when a node's devices become known; ``told`` hears of nodes whose
     free devices change by that.
     """
@@ -154,7 +157,7 @@ class DeviceBook(DeviceSupply):
         state = self.node(host)
         if state is None:
             return ()
-        sets = [one for grant in state.grants if grant.owner == owner for one in grant.sets]
+        sets = [uuids for grant in state.grants if grant.owner == owner for uuids in grant.sets]
         pods = self.pods.of(state.name, owner)
         held = {state.reports[key] for key, facts in pods if key in state.reports and not facts.leaving}
         return tuple(sorted(sets, key=held.__contains__))
@@ -257,7 +260,7 @@ class DeviceBook(DeviceSupply):
                 state = self.node(values[-1])
                 if state is not None and state.board.wanted(usage.single_pod):
                     expected[state.name, owner, pods] += 1
-        found = Counter((name, one.owner, one.pods) for name, state in self.nodes.items() for one in state.grants)
+        found = Counter((name, grant.owner, grant.pods) for name, state in self.nodes.items() for grant in state.grants)
         if self._held is not tuple and found != expected:
             raise AssertionError(f"devices are granted to {found - expected} and not to {expected - found}")
 

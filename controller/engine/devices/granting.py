@@ -18,8 +18,8 @@ def taken(state: NodeDevices, pods: KnownPods, *, empty: bool) -> Counter[str]:
         known = Counter(foreign(state, pods)) if state.reports else Counter()
         for grant in state.grants:
             if grant.assumed or not empty:
-                for one in grant.sets:
-                    known.update(one)
+                for uuids in grant.sets:
+                    known.update(uuids)
         state.taken[empty] = known
     return known
 
@@ -178,6 +178,6 @@ def _picked(state: NodeDevices, grant: Grant, given: Counter[str], missing: int)
     if missing <= 0 or not state.reported:
         return chosen(state.board, grant, given, missing)
     found = chosen(state.board, grant, given | state.reported, missing)
-    for one in found:
-        given.update(one)
+    for sets in found:
+        given.update(sets)
     return found + chosen(state.board, grant, given, missing - len(found))

@@ -127,9 +127,9 @@ def same_hardware(one: GpuNodeStatus, other: GpuNodeStatus) -> bool:
 
 def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
     held: dict[str, list[str]] = {}
-    for one in given.holders:
-        if one.physical in board.order:
-            held.setdefault(one.pod_key, []).append(one.physical)
+    for holder in given.holders:
+        if holder.physical in board.order:
+            held.setdefault(holder.pod_key, []).append(holder.physical)
     return {pod: board.sorted(devices) for pod, devices in held.items()}
 
 
@@ -158,12 +158,12 @@ def pod_facts(pod: Pod) -> PodFacts | None:
 def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
     """The first of ``sets`` that suit the request and that no pod has; taken from then on."""
     found: list[Set] = []
-    for one in sets:
+    for uuids in sets:
         if len(found) >= missing:
             break
-        if _suits(board, grant, one, taken):
-            found.append(one)
-            taken.update(one)
+        if _suits(board, grant, uuids, taken):
+            found.append(uuids)
+            taken.update(uuids)
     return found
 
 

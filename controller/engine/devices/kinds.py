@@ -44,10 +44,10 @@ class DeviceKind:
     def __init__(self, makes: tuple[Make, ...], links: Linkage) -> None:
         self.makes = makes
         self.links = links
-        self.whole = all(one.replicas == 1 for one in makes) and len({one.gpu for one in makes}) == len(makes)
+        self.whole = all(make.replicas == 1 for make in makes) and len({make.gpu for make in makes}) == len(makes)
         """Each unit is a GPU of its own that one container holds: sets of them are masks."""
-        self.alone = any(one.alone for one in makes)
-        self._pieces = tuple(Piece(one.gpu, one.granularity, one.spread) for one in makes)
+        self.alone = any(make.alone for make in makes)
+        self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
         self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}
@@ -68,8 +68,8 @@ class DeviceKind:
         good = self._good.get(key)
         if good is None:
             good = tuple(
-                (not ask.product or normal(one.product) == ask.product) and one.memory_mib >= ask.min_memory_mib
-                for one in self.makes
+                (not ask.product or normal(make.product) == ask.product) and make.memory_mib >= ask.min_memory_mib
+                for make in self.makes
             )
             keep(self._good, key, good)
         return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
@@ -115,7 +115,7 @@ class DeviceKind:
     def _chosen(self, free: Free, size: int, link: Link | None) -> tuple[int, ...]:
         if self.whole:
             mask = self.links.choose(self._mask(free), size, link)
-            return tuple(at for at, one in enumerate(self.makes) if mask >> one.gpu & 1)
+            return tuple(at for at, make in enumerate(self.makes) if mask >> make.gpu & 1)
         fitting = [group for group in self._groups(link) if sum(free[at] for at in group) >= size]
         if not fitting:
             return ()
@@ -130,7 +130,7 @@ class DeviceKind:
 
     def _groups(self, link: Link | None) -> Iterator[tuple[int, ...]]:
         for group in self.links.groups(link):
-            members = tuple(at for at, one in enumerate(self.makes) if group >> one.gpu & 1)
+            members = tuple(at for at, make in enumerate(self.makes) if group >> make.gpu & 1)
             if members:
                 yield members
 

@@ -178,6 +178,6 @@ def could_be_made(rooms: DeviceSupply, resource: ResourceName) -> Iterator[Makea
             mig = device.mig
             if mig is None or not device.healthy or (not mig.enabled and rooms.held(state, device.uuid)):
                 continue
-            for one in mig.placements:
-                if one.free and str(mig_resource_name(one.profile)) == resource:
-                    yield Makeable(name, device.index, one.free, mig.enabled)
+            for placement in mig.placements:
+                if placement.free and str(mig_resource_name(placement.profile)) == resource:
+                    yield Makeable(name, device.index, placement.free, mig.enabled)

@@ -35,7 +35,8 @@ _NO_CHOICES: Mapping[ResourceName, FlavorChoice] = {}
 def pinned_to(assignment: Assignment) -> Pinned:
     """The flavors of an earlier assignment, to be kept when it is computed again within a cycle."""
     return {
-        one.name: {resource: choice.flavor for resource, choice in one.choices.items()} for one in assignment.pod_sets
+        pod_set.name: {resource: choice.flavor for resource, choice in pod_set.choices.items()}
+        for pod_set in assignment.pod_sets
     }
 
 
@@ -205,7 +206,9 @@ class _Run:
             else:
                 self._refused = True
         tried = tuple(attempts)
-        problems = tuple(f"cluster queue {self._incoming.queue.name} has no quota on {one}" for one in missing)
+        problems = tuple(
+            f"cluster queue {self._incoming.queue.name} has no quota on {resource}" for resource in missing
+        )
         for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
             given = choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
             self._chosen[index] = PodSetChoice(
@@ -245,7 +248,7 @@ class _Run:
     def _bookmark(self) -> Bookmark:
         queue = self._incoming.queue
         tried = self._progress()
-        unfinished = any(index != -1 for one in tried for index in one.values())
+        unfinished = any(index != -1 for indexes in tried for index in indexes.values())
         return Bookmark(
             tried=tried,
             quota_generation=queue.node.quota_generation(),
@@ -260,7 +263,8 @@ class _Run:
             return ()
         sets = map(self._chosen.get, range(len(self._incoming.info.pod_sets)))
         return tuple(
-            {} if one is None else {name: choice.tried_index for name, choice in one.choices.items()} for one in sets
+            {} if pod_set is None else {name: choice.tried_index for name, choice in pod_set.choices.items()}
+            for pod_set in sets
         )
 
     def _pod_set(self, index: int) -> PodSetRequests:
@@ -274,7 +278,7 @@ class _Run:
         """By name. Asking for none of a resource is asking for nothing."""
         if self._assigner.ignores_undeclared:
             return ()
-        return tuple(sorted(one for one in together.undeclared if total[one]))
+        return tuple(sorted(resource for resource in together.undeclared if total[resource]))
 
     def _start(self, index: int, group: GroupPlan) -> int:
         """The flavor after the last one tried; the first where all were tried or nothing is known."""
@@ -288,8 +292,8 @@ class _Run:
         """Flavors and amounts of these pod sets in the slice that this one replaces."""
         if self._incoming.replaces is None:
             return None, None
-        names = {one.name for one in pod_sets}
-        old = [one for one in self._incoming.replaces.info.pod_sets if one.name in names]
+        names = {pod_set.name for pod_set in pod_sets}
+        old = [pod_set for pod_set in self._incoming.replaces.info.pod_sets if pod_set.name in names]
         return _merged(one.flavors for one in old), _sum(one.requests for one in old)
 
     def _take(
@@ -305,8 +309,8 @@ class _Run:
 
     def _placed(self, chosen: list[PodSetChoice]) -> tuple[list[PodSetChoice], NoFitReason]:
         chosen = conflicts(chosen, self._plan)
-        if any(one.refused for one in chosen):
-            homeless = any(one.refused and not one.choices for one in chosen)
+        if any(choice.refused for choice in chosen):
+            homeless = any(choice.refused and not choice.choices for choice in chosen)
             return chosen, NoFitReason.NoMatchingFlavor if homeless else NoFitReason.NONE
         wanted = requests(self._incoming, chosen, self._plan)
         if not wanted:
@@ -320,7 +324,7 @@ class _Run:
 
 
 def _worst(chosen: Iterable[PodSetChoice]) -> Mode:
-    return min((one.mode for one in chosen), default=Mode.FIT)
+    return min((choice.mode for choice in chosen), default=Mode.FIT)
 
 
 def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, Amount]:

@@ -151,8 +151,8 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
     def more_flavors(self) -> bool:
         """Whether a flavor is left that the last try did not reach."""
-        for one in self.tried:
-            for index in one.values():
+        for indexes in self.tried:
+            for index in indexes.values():
                 if index != -1:
                     return True
         return False

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
-    shrinks = any(one.min_count is not None for one in info.workload.spec.pod_sets)
+    shrinks = any(pod_set.min_count is not None for pod_set in info.workload.spec.pod_sets)
     return shrinks and gates.on("PartialAdmission") and any(_ways(info).values())
 
 
@@ -25,7 +25,7 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
     It is asked about a logarithm of the pods that may be missing. Counts are those of pods that still need resources:
     finished ones are neither asked for nor saved.
     """
-    full = {one.name: one.count for one in info.pod_sets}
+    full = {pod_set.name: pod_set.count for pod_set in info.pod_sets}
     ways, sizes = _ways(info), _slices(info)
     total = sum(ways.values())
     if not total:
@@ -47,7 +47,11 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
 
 def _slices(info: WorkloadInfo) -> dict[str, int]:
     """The sizes of the outermost slices of the sets that may shrink."""
-    asked = {one.name: one.topology_request for one in info.workload.spec.pod_sets if one.min_count is not None}
+    asked = {
+        pod_set.name: pod_set.topology_request
+        for pod_set in info.workload.spec.pod_sets
+        if pod_set.min_count is not None
+    }
     sizes = {name: every[0].size for name, one in asked.items() if one is not None and (every := layers(one))}
     return {name: size for name, size in sizes.items() if size > 1}
 
@@ -64,7 +68,7 @@ def _ways(info: WorkloadInfo) -> dict[str, int]:
     """How many pods of each set may be left out."""
     least = {one.name: one.min_count for one in info.workload.spec.pod_sets}
     ways = {}
-    for one in info.pod_sets:
-        minimum = least.get(one.name)
-        ways[one.name] = 0 if minimum is None else max(0, one.count - minimum)
+    for pod_set in info.pod_sets:
+        minimum = least.get(pod_set.name)
+        ways[pod_set.name] = 0 if minimum is None else max(0, pod_set.count - minimum)
     return ways

@@ -178,7 +178,9 @@ class Plan:
         """All flavors of the queue have a topology: who asks for nothing is placed all the same."""
         self.asking = asking
         """The pod sets that ask for a topology."""
-        self.on_nodes: OnNodes = {index: one.on_nodes for one in sets for index in one.members if one.on_nodes}
+        self.on_nodes: OnNodes = {
+            index: pod_set.on_nodes for pod_set in sets for index in pod_set.members if pod_set.on_nodes
+        }
         """By pod set; empty where nothing needs a place."""
         self.shortcut = None if asking else Shortcut.of(sets)
 
@@ -223,7 +225,7 @@ class Plans:
             queue.version,
             allowed,
             tuple(_shape(spec) for spec in specs),
-            tuple(tuple(one.requests) for one in requests),
+            tuple(tuple(request.requests) for request in requests),
         )
         plan = self._by_shape.get(shape)
         if plan is None:
@@ -258,7 +260,7 @@ class Plans:
                     options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
-        asking = frozenset(index for index, one in enumerate(specs) if self._topology and asks(one))
+        asking = frozenset(index for index, spec in enumerate(specs) if self._topology and asks(spec))
         return Plan(tuple(sets), counts_pods=counts_pods, implied=implied, asking=asking)
 
     def _options(
@@ -288,7 +290,7 @@ class Plans:
                 problem = self._problem(flavor, pod_sets, binding, implied=implied)
             option = FlavorOption(name, index, last=index == last, problem=problem)
             option.cells = tuple(
-                (one, fr, queue.node.cells[fr]) for one in wanted for fr in [FlavorResource(name, one)]
+                (resource, fr, queue.node.cells[fr]) for resource in wanted for fr in [FlavorResource(name, resource)]
             )
             if flavor is not None and self._topology:
                 needs = self._cluster.placement.needs

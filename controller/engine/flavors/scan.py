@@ -116,7 +116,7 @@ class ScanResult(NamedTuple):
 
 def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
     """Among alternatives the one nearest to fitting tells what is waited for; NONE where no attempt says no."""
-    return min((one.no_fit_reason for one in attempts if one.mode is Mode.NO_FIT), default=NoFitReason.NONE)
+    return min((attempt.no_fit_reason for attempt in attempts if attempt.mode is Mode.NO_FIT), default=NoFitReason.NONE)
 
 
 _Stand = tuple[Mode, int]

@@ -27,33 +27,33 @@ def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
     its queue has nothing else (who requests nothing gets no flavor).
     """
     return [
-        _unless_torn(one, sorted(_flavors(one, index, plan.on_nodes)), asks=plan.implied or index in plan.asking)
-        for index, one in enumerate(chosen)
+        _unless_torn(choice, sorted(_flavors(choice, index, plan.on_nodes)), asks=plan.implied or index in plan.asking)
+        for index, choice in enumerate(chosen)
     ]
 
 
-def _unless_torn(one: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
-    if asks and not flavors and not one.refused:
+def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, asks: bool) -> PodSetChoice:
+    if asks and not flavors and not choice.refused:
         problem = "its pods must be placed, and it has no flavor that names a topology"
-        return _replace(one, refused=True, choices={}, problems=(*one.problems, problem))
+        return _replace(choice, refused=True, choices={}, problems=(*choice.problems, problem))
     if len(flavors) <= 1:
-        return one
+        return choice
     problem = f"its resources are on several flavors with a topology: {', '.join(flavors)}"
-    return _replace(one, refused=True, problems=(*one.problems, problem))
+    return _replace(choice, refused=True, problems=(*choice.problems, problem))
 
 
 def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> list[PlacementRequest]:
     """What must be placed; pod sets whose topology waits for a check are left out."""
     specs = incoming.info.workload.spec.pod_sets
     found = []
-    for index, one in enumerate(chosen):
-        for flavor in _flavors(one, index, plan.on_nodes):
-            if not one.delayed_topology:
-                previous = _previous(incoming, one.name)
+    for index, choice in enumerate(chosen):
+        for flavor in _flavors(choice, index, plan.on_nodes):
+            if not choice.delayed_topology:
+                previous = _previous(incoming, choice.name)
                 found.append(
                     PlacementRequest(
                         pod_set=specs[index],
-                        count=one.count,
+                        count=choice.count,
                         flavor=flavor,
                         single_pod=single_pod(specs[index]),
                         implied=plan.implied and index not in plan.asking,
@@ -68,7 +68,7 @@ def place(
 ) -> tuple[list[PodSetChoice], NoFitReason]:
     """``chosen`` with their topologies, or with the modes that they have without one."""
     sets = list(chosen)
-    fits = all(one.mode is Mode.FIT for one in sets)
+    fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
     # Where quota says no, places are of no use: it is enough to know that there are some.
     if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
@@ -86,7 +86,7 @@ def place(
 def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
     """A set of no pods has no places."""
     found = {name: usage for name, usage in placed.items() if usage.domains}
-    return [_replace(one, topology=found[one.name]) if one.name in found else one for one in chosen]
+    return [_replace(choice, topology=found[choice.name]) if choice.name in found else choice for choice in chosen]
 
 
 def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
@@ -100,11 +100,11 @@ def _flavors(one: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName
 def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
     if incoming.replaces is None:
         return None
-    return next((one.topology for one in incoming.replaces.info.pod_sets if one.name == name), None)
+    return next((pod_set.topology for pod_set in incoming.replaces.info.pod_sets if pod_set.name == name), None)
 
 
 def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode) -> list[PodSetChoice]:
-    return [_lowered(one, failed.problem, mode) if one.name == failed.pod_set else one for one in chosen]
+    return [_lowered(choice, failed.problem, mode) if choice.name == failed.pod_set else choice for choice in chosen]
 
 
 def _lowered(one: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:

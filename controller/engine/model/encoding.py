@@ -56,19 +56,19 @@ def decode(assignment: TopologyAssignment) -> Iterator[Domain]:
     """The domains in their order. Raises TopologyEncodingError for lists whose lengths do not agree, and for none."""
     if assignment.slices and not assignment.levels:
         raise TopologyEncodingError("topologyAssignment.levels: expected at least one")
-    for index, one in enumerate(assignment.slices):
+    for index, part in enumerate(assignment.slices):
         path = f"topologyAssignment.slices[{index}]"
-        if len(one.values_per_level) != len(assignment.levels):
+        if len(part.values_per_level) != len(assignment.levels):
             raise TopologyEncodingError(
                 f"{path}.valuesPerLevel: expected one for each of {len(assignment.levels)} levels"
             )
-        if not 0 <= one.domain_count <= MAX_DOMAINS_PER_SLICE:
+        if not 0 <= part.domain_count <= MAX_DOMAINS_PER_SLICE:
             raise TopologyEncodingError(f"{path}.domainCount: expected at most {MAX_DOMAINS_PER_SLICE}")
         columns = [
-            _column(values, one.domain_count, f"{path}.valuesPerLevel[{level}]")
-            for level, values in enumerate(one.values_per_level)
+            _column(values, part.domain_count, f"{path}.valuesPerLevel[{level}]")
+            for level, values in enumerate(part.values_per_level)
         ]
-        counts = _counts(one.pod_counts, one.domain_count, f"{path}.podCounts")
+        counts = _counts(part.pod_counts, part.domain_count, f"{path}.podCounts")
         for position, count in enumerate(counts):
             yield Domain(tuple(column[position] for column in columns), count)
 

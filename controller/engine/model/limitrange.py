@@ -72,8 +72,8 @@ def greater(values: Mapping[str, Quantity], bounds: Mapping[str, Quantity]) -> t
 
 def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
     """Where requests exceed the limits beside them: each container, and the pod as a whole."""
-    parts = [(f"{path}.initContainers[{i}]", one.resources) for i, one in enumerate(spec.init_containers)]
-    parts += [(f"{path}.containers[{i}]", one.resources) for i, one in enumerate(spec.containers)]
+    parts = [(f"{path}.initContainers[{i}]", container.resources) for i, container in enumerate(spec.init_containers)]
+    parts += [(f"{path}.containers[{i}]", container.resources) for i, container in enumerate(spec.containers)]
     if spec.resources is not None:
         parts.append((f"{path}.resources", spec.resources))
     for part, resources in parts:
@@ -89,8 +89,8 @@ def range_problems(
     A container's requests and limits must both lie inside; a resource it does not name is not checked.
     """
     item = summary.of("Container")
-    parts = [(f"{path}.initContainers[{i}]", one.resources) for i, one in enumerate(spec.init_containers)]
-    parts += [(f"{path}.containers[{i}]", one.resources) for i, one in enumerate(spec.containers)]
+    parts = [(f"{path}.initContainers[{i}]", container.resources) for i, container in enumerate(spec.init_containers)]
+    parts += [(f"{path}.containers[{i}]", container.resources) for i, container in enumerate(spec.containers)]
     for part, resources in parts:
         highest = merged(max, resources.requests, resources.limits)
         lowest = merged(min, resources.requests, resources.limits)

@@ -118,7 +118,7 @@ def one_pod(spec: PodSpec) -> dict[ResourceName, Amount]:
     the API server does that to pods, and a workload that holds quota comes as its owner wrote it.
     """
     every = (*spec.containers, *spec.init_containers)
-    if any(name not in one.resources.requests for one in every for name in one.resources.limits) or spec.resources:
+    if any(name not in part.resources.requests for part in every for name in part.resources.limits) or spec.resources:
         spec = defaulted(spec, overheads={}, limits=LimitSummary())
     return {name: whole_amount(name, nanos) for name, nanos in pod_requests(spec).items()}
 

@@ -143,10 +143,10 @@ def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     replace = msgspec.structs.replace
     groups = tuple(_resolved(group, shares, capacity) for group in owner.spec.resource_groups)
     named = {
-        FlavorResource(FlavorName(flavor.name), ResourceName(one.name))
+        FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
         for group in groups
         for flavor in group.flavors
-        for one in flavor.resources
+        for resource in flavor.resources
     }
     unknown = sorted(shares.keys() - named)
     if unknown:
@@ -161,13 +161,13 @@ def _resolved(group: ResourceGroup, shares: Mapping[FlavorResource, Fraction], c
     flavors = []
     for flavor in group.flavors:
         resources = []
-        for one in flavor.resources:
-            fr = FlavorResource(FlavorName(flavor.name), ResourceName(one.name))
+        for resource in flavor.resources:
+            fr = FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
             share = shares.get(fr)
             if share is not None:
                 nominal = min(int(capacity.of(fr) * share), UNLIMITED)
-                resources.append(replace(one, nominal_quota=quantity_of(fr.resource, nominal)))
+                resources.append(replace(resource, nominal_quota=quantity_of(fr.resource, nominal)))
             else:
-                resources.append(one)
+                resources.append(resource)
         flavors.append(replace(flavor, resources=tuple(resources)))
     return replace(group, flavors=tuple(flavors))

@@ -40,7 +40,12 @@ def bounded(amount: Amount) -> Amount:
 
 
 class Cell:
-    """The numbers of one node on one flavor-resource. ``parent`` is the same flavor-resource one level up."""
+    """The numbers of one node on one flavor-resource. ``parent`` is the same flavor-resource one level up.
+
+    ``subtree_quota`` is ``nominal`` plus what the children lend, ``local_quota`` the part of it that is not lent on;
+    ``usage`` of a Cohort's cell is the sum of its children's ``spill``. Each method leaves this so at every level
+    above; ``QuotaTree`` alone calls those that write.
+    """
 
     __slots__ = (
         "borrowers",

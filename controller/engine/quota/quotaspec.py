@@ -41,14 +41,14 @@ def _spec(parent: str, groups: Iterable[ResourceGroup], fair_sharing: FairSharin
     return QuotaNodeSpec(
         parent=CohortName(parent) if parent else None,
         quotas={
-            FlavorResource(FlavorName(flavor.name), ResourceName(one.name)): Quota(
-                nominal=amount_of(one.name, one.nominal_quota),
-                borrowing_limit=_limit(one.name, one.borrowing_limit),
-                lending_limit=_limit(one.name, one.lending_limit),
+            FlavorResource(FlavorName(flavor.name), ResourceName(resource.name)): Quota(
+                nominal=amount_of(resource.name, resource.nominal_quota),
+                borrowing_limit=_limit(resource.name, resource.borrowing_limit),
+                lending_limit=_limit(resource.name, resource.lending_limit),
             )
             for group in groups
             for flavor in group.flavors
-            for one in flavor.resources
+            for resource in flavor.resources
         },
         weight=1.0 if weight is None else float(weight.fraction),
     )

@@ -97,7 +97,7 @@ class EngineState:
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
         """What it held, or part of it, is free: quota in its tree, and room on nodes."""
         self.wake(holder.cluster_queue, departed)
-        if any(one.topology is not None for one in holder.info.pod_sets):
+        if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()
 
     def wake_beside_moved(self) -> None:

@@ -249,7 +249,7 @@ def _anywhere(pod_set: PodSet) -> PodSet:
 
 def _named(asked: PodSetTopologyRequest) -> set[str]:
     named = (asked.required, asked.preferred, asked.pod_set_slice_required_topology, "*" if asked.unconstrained else "")
-    inner = (one.topology for one in asked.podset_slice_required_topology_constraints)
+    inner = (layer.topology for layer in asked.podset_slice_required_topology_constraints)
     return {name for name in (*named, *inner) if name}
 
 

@@ -197,7 +197,10 @@ def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Hol
         admission = workload.status.admission
         if admission is None:
             raise
-        sets = tuple(msgspec.structs.replace(one, topology_assignment=None) for one in admission.pod_set_assignments)
+        sets = tuple(
+            msgspec.structs.replace(assignment, topology_assignment=None)
+            for assignment in admission.pod_set_assignments
+        )
         bare = msgspec.structs.replace(admission, pod_set_assignments=sets)
         status = msgspec.structs.replace(workload.status, admission=bare)
         return holder_of(msgspec.structs.replace(workload, status=status), state.config, known)
@@ -206,7 +209,8 @@ def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Hol
 def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
     """Whether nothing has changed that a try depends on: conditions are written by the engine's caller and not read."""
     states = [
-        [(one.name, one.state) for one in pending.info.workload.status.admission_checks] for pending in (known, given)
+        [(check.name, check.state) for check in pending.info.workload.status.admission_checks]
+        for pending in (known, given)
     ]
     gates = [pending.info.workload.status.preemption_gates for pending in (known, given)]
     return (

@@ -133,8 +133,8 @@ def unknown_level(asked: PodSetTopologyRequest, levels: tuple[str, ...], gates: 
     """A level that is asked for and that the topology does not have."""
     wanted = [level_label(asked, levels)]
     every = layers(asked)
-    wanted += [one.topology for one in (every if gates.on("TASMultiLayerTopology") else every[:1])]
-    return next((one for one in wanted if one is not None and one not in levels), None)
+    wanted += [layer.topology for layer in (every if gates.on("TASMultiLayerTopology") else every[:1])]
+    return next((label for label in wanted if label is not None and label not in levels), None)
 
 
 def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:
@@ -152,7 +152,7 @@ def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences
         selector=frozenset(spec.node_selector.items()),
         terms=required.node_selector_terms if required is not None else (),
         tolerations=(*spec.tolerations, *tolerations),
-        preferred=tuple((one.weight, one.preference) for one in preferred) if preferences else (),
+        preferred=tuple((term.weight, term.preference) for term in preferred) if preferences else (),
     )
 
 
@@ -160,25 +160,25 @@ def _matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
     """An empty term matches nothing, as in kube-scheduler; ``metadata.name`` is the one field there is."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(_holds(one, node.labels.get(one.key)) for one in term.match_expressions) and all(
-        one.key == "metadata.name" and _holds(one, node.name) for one in term.match_fields
+    return all(_holds(requirement, node.labels.get(requirement.key)) for requirement in term.match_expressions) and all(
+        requirement.key == "metadata.name" and _holds(requirement, node.name) for requirement in term.match_fields
     )
 
 
-def _holds(one: LabelSelectorRequirement, value: str | None) -> bool:
-    match one.operator:
+def _holds(requirement: LabelSelectorRequirement, value: str | None) -> bool:
+    match requirement.operator:
         case "In":
-            return value in one.values
+            return value in requirement.values
         case "NotIn":
-            return value not in one.values
+            return value not in requirement.values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return _compared(value, one.values, int.__gt__)
+            return _compared(value, requirement.values, int.__gt__)
         case "Lt":
-            return _compared(value, one.values, int.__lt__)
+            return _compared(value, requirement.values, int.__lt__)
     return False
 
 

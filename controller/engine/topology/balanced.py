@@ -220,7 +220,7 @@ class _BalancedTrial:
     def _entropy(self, domain: int) -> float:
         pods = [self.of(child).pods for child in self._tree.children[domain]]
         total = sum(pods)
-        return -sum(one / total * log2(one / total) for one in pods if one) if total else 0.0
+        return -sum(count / total * log2(count / total) for count in pods if count) if total else 0.0
 
     def spread(self, domains: list[int], threshold: int) -> list[Take] | None:
         """The threshold to each, what is over to the emptiest."""

@@ -22,7 +22,12 @@ Ranked = tuple[int, Path, int]
 
 
 class Counts:
-    """Lists are indexed by domain. Read after ``sync``, and not written by others."""
+    """Lists are indexed by domain. Read after ``sync``, and not written by others.
+
+    After ``sync`` the numbers of a leaf are those of its free and used amounts, and those of any other domain are
+    sums over its children. Without a leader ``pods_with`` is ``pods`` itself, and ``slices_with`` is ``slices``. The
+    kept orders of a level and of a domain's children are sorted by the same numbers.
+    """
 
     __slots__ = (
         "_eligible",

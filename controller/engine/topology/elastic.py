@@ -35,7 +35,7 @@ def resize(
     old_leader = leader.previous if leader is not None else None
     if old is None or _gone(finder, old) or (old_leader is not None and _gone(finder, old_leader)):
         return None
-    before = sum(one.pods for one in old.domains)
+    before = sum(domain.pods for domain in old.domains)
     every = layers(workers.pod_set.topology_request) if workers.pod_set.topology_request is not None else ()
     size = every[0].size if every else 1
     if size > 1 and (before % size or workers.count % size):
@@ -59,7 +59,7 @@ def _grow(
     old = workers.previous
     if old is None or workers.count < before:
         return None
-    running = [old, *(one.whole for one in kept)]
+    running = [old, *(resized.whole for resized in kept)]
     for usage in running:
         assume(usage, 1)
     try:
@@ -78,20 +78,20 @@ def _domain(finder: Finder, workers: PlacementRequest, running: list[TopologyUsa
     """Where all pods must be because those that run are there; -1 for anywhere."""
     asked = workers.pod_set.topology_request
     level = finder.tree.level_of(asked.required) if asked is not None and asked.required is not None else None
-    leaves = [finder.tree.leaf(one.values) for usage in running for one in usage.domains]
+    leaves = [finder.tree.leaf(domain.values) for usage in running for domain in usage.domains]
     return -1 if level is None or not leaves or leaves[0] is None else finder.tree.ancestor(leaves[0], level)
 
 
 def _gone(finder: Finder, usage: TopologyUsage) -> bool:
-    return any(finder.tree.leaf(one.values) is None for one in usage.domains)
+    return any(finder.tree.leaf(domain.values) is None for domain in usage.domains)
 
 
 def _first(usage: TopologyUsage, count: int) -> TopologyUsage:
     """The assignment cut off after ``count`` pods."""
     domains: list[Domain] = []
-    for one in usage.domains:
-        taken = min(one.pods, count)
+    for domain in usage.domains:
+        taken = min(domain.pods, count)
         if taken:
-            domains.append(Domain(one.values, taken))
+            domains.append(Domain(domain.values, taken))
         count -= taken
     return msgspec.structs.replace(usage, domains=tuple(domains))

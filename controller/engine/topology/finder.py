@@ -84,10 +84,10 @@ class Finder:
         found = self._found(ask)
         if isinstance(found, Shortage):
             return shortage_sentence(found, ask, self._counts_of(ask.shape))
-        places = _without([(one.domain, one.pods) for one in found], ask.pods - workers.count)
+        places = _without([(take.domain, take.pods) for take in found], ask.pods - workers.count)
         assignments = {workers.pod_set.name: self._usage(workers, places)}
         if leader is not None:
-            led = [(one.domain, 1) for one in found if one.leaders]
+            led = [(take.domain, 1) for take in found if take.leaders]
             assignments[leader.pod_set.name] = self._usage(leader, led)
         return assignments
 

@@ -35,7 +35,7 @@ def match_problem(pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
     """The first taint that keeps the pods away."""
     for taint in taints:
-        if taint.effect in _REPELLING and not any(tolerates(one, taint) for one in tolerations):
+        if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 
@@ -66,7 +66,11 @@ def affinity_matches(spec: PodSpec, labels: Mapping[str, str]) -> bool:
     if required is None or not required.node_selector_terms:
         return True
     return any(
-        all(_holds(one, labels[one.key]) for one in term.match_expressions if one.key in labels)
+        all(
+            _holds(requirement, labels[requirement.key])
+            for requirement in term.match_expressions
+            if requirement.key in labels
+        )
         for term in required.node_selector_terms
     )
 

@@ -219,7 +219,7 @@ class Topologies:
         first = requests[0] if requests else None
         simple = first is not None and first.lost is None and first.previous is None
         if simple and len(requests) > 1:
-            simple = _no_group(groups[0]) is None and all(one.count for one in requests)
+            simple = _no_group(groups[0]) is None and all(request.count for request in requests)
         if len(groups) == 1 and finder is not None and simple:
             return finder.question(*_roles(groups[0]))
         return lambda: isinstance(self.place(requests, on_empty=False), Placed)
@@ -369,7 +369,9 @@ class Topologies:
     def _touch_beside(self, usage: TopologyUsage) -> None:
         """Devices are one for all flavors, also where each counts for itself."""
         if not self._shared:
-            nodes = [state.name for one in usage.domains if (state := self.devices.node(one.values[-1])) is not None]
+            nodes = [
+                state.name for domain in usage.domains if (state := self.devices.node(domain.values[-1])) is not None
+            ]
             self._touch(nodes)
             if nodes:
                 self._undo.record(self._touch, nodes)
@@ -379,7 +381,7 @@ class Topologies:
 
     def _judge_pods(self) -> None:
         """Topologies that end above the nodes have come or gone: those of queues' pods that these placed are others."""
-        every = (tuple(one.node_label for one in each.spec.levels) for each in self._topologies.values())
+        every = (tuple(level.node_label for level in each.spec.levels) for each in self._topologies.values())
         above = tuple(sorted({levels for levels in every if levels and levels[-1] != HOSTNAME_LABEL}))
         if above != self._above:
             self._above = above
@@ -397,7 +399,7 @@ class Topologies:
         topology = self._topologies.get(spec.topology_name) if spec.topology_name is not None else None
         if topology is None or not topology.spec.levels:
             return
-        levels = [one.node_label for one in topology.spec.levels]
+        levels = [level.node_label for level in topology.spec.levels]
         tree = Tree(name, topology.metadata.name, levels, spec.node_labels, spec.tolerations, self._used, self._assumed)
         tree.devices, tree.packs = self.devices, self._packs
         for node, facts in self._nodes.facts.items():
@@ -426,7 +428,7 @@ def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
 
 def _is_lost(request: PlacementRequest) -> bool:
     """Whether nothing of its pod set group is left: it is placed as when it came."""
-    stays = request.previous is None or any(one.values[-1] != request.lost for one in request.previous.domains)
+    stays = request.previous is None or any(domain.values[-1] != request.lost for domain in request.previous.domains)
     return not (stays or request.stays or request.beside)
 
 

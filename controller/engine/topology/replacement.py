@@ -39,9 +39,9 @@ class Replaced(NamedTuple):
 def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, lost: str) -> Replaced | str:
     """``previous`` without the pods on ``lost``, and these placed anew; or why they cannot be."""
     tree = finder.tree
-    kept = tuple(one for one in previous.domains if one.values[-1] != lost)
-    missing = sum(one.pods for one in previous.domains if one.values[-1] == lost)
-    gone = next((one for one in kept if tree.leaf(one.values) is None), None)
+    kept = tuple(domain for domain in previous.domains if domain.values[-1] != lost)
+    missing = sum(domain.pods for domain in previous.domains if domain.values[-1] == lost)
+    gone = next((domain for domain in kept if tree.leaf(domain.values) is None), None)
     if gone is not None:
         return f"{'/'.join(gone.values)} is lost as well as {lost}: only one lost node is replaced"
     asked = request.pod_set.topology_request or NO_REQUEST
@@ -68,7 +68,7 @@ def _within(
     if level is None or not others:
         return -1
     every = finder.layers(asked)
-    broken = next((one for one in reversed(every) if one.size and missing % one.size), None)
+    broken = next((layer for layer in reversed(every) if layer.size and missing % layer.size), None)
     if every and every[0].size and missing % every[0].size and broken is not None:
         slice_level = tree.level_of(broken.topology)
         return -1 if slice_level is None else _incomplete(finder, kept, missing, broken.size, slice_level)
@@ -81,11 +81,11 @@ def _within(
 def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: int, level: int) -> int:
     """The first domain of the level whose pods the missing ones make into whole slices."""
     pods: dict[int, int] = {}
-    for one in kept:
-        leaf = finder.tree.leaf(one.values)
+    for held in kept:
+        leaf = finder.tree.leaf(held.values)
         if leaf is not None:
             domain = finder.tree.ancestor(leaf, level)
-            pods[domain] = pods.get(domain, 0) + one.pods
+            pods[domain] = pods.get(domain, 0) + held.pods
     return next((domain for domain, count in pods.items() if (count + missing) % size == 0), -1)
 
 
@@ -94,7 +94,7 @@ def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within:
     every = finder.layers(asked)
     if not every or not every[0].size or missing % every[0].size == 0 or within < 0:
         return asked
-    whole = next((one for one in reversed(every) if one.size and missing % one.size == 0), None)
+    whole = next((layer for layer in reversed(every) if layer.size and missing % layer.size == 0), None)
     anywhere = asked.required is None and asked.preferred is None and whole is None
     return _replace(
         asked,
@@ -108,8 +108,8 @@ def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within:
 def merged(tree: Tree, kept: tuple[Domain, ...], moved: TopologyUsage) -> TopologyUsage:
     """One assignment of the pods that stay and those that moved, in the order of the paths."""
     pods: dict[tuple[str, ...], int] = {}
-    for one in (*kept, *moved.domains):
-        pods[one.values] = pods.get(one.values, 0) + one.pods
+    for domain in (*kept, *moved.domains):
+        pods[domain.values] = pods.get(domain.values, 0) + domain.pods
 
     def place(values: tuple[str, ...]) -> tuple[str, ...]:
         leaf = tree.leaf(values)

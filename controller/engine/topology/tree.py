@@ -41,7 +41,13 @@ class Journal:
 
 
 class Tree:
-    """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone."""
+    """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone.
+
+    A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
+    ``nodes``; ``used`` and ``assumed`` are the objects that the two usage books change in place, so the tree never
+    replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
+    depend on nothing else. ``Topologies`` alone calls what changes a tree.
+    """
 
     def __init__(
         self,
@@ -162,7 +168,7 @@ class Tree:
     def validate(self) -> None:
         """Recompute what is kept of leaves and their order; AssertionError for a difference."""
         for leaf in self._leaves.values():
-            if self.free[leaf] != _sum(one.free for one in self.nodes[leaf].values()):
+            if self.free[leaf] != _sum(node.free for node in self.nodes[leaf].values()):
                 raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
         homes = set(self._homes.values())
         if homes and any(self.leaf(values) is None for values in {self.values(home) for home in homes}):
@@ -222,7 +228,7 @@ class Tree:
         return domain
 
     def _recount(self, leaf: int) -> None:
-        self.free[leaf] = _sum(one.free for one in self.nodes[leaf].values())
+        self.free[leaf] = _sum(node.free for node in self.nodes[leaf].values())
         self.stamps[leaf] += 1
         self.touch(leaf)
         self.touch_assumed(leaf)

@@ -120,9 +120,12 @@ class UsageBook:
         by_host = bool(usage.levels) and usage.levels[-1] == HOSTNAME_LABEL
         owner = "" if by_host and self._shared else flavor
         whole = {
-            pods: tuple((name, amount * pods) for name, amount in each) for pods in {one.pods for one in usage.domains}
+            pods: tuple((name, amount * pods) for name, amount in each)
+            for pods in {domain.pods for domain in usage.domains}
         }
-        charges = [((owner, one.values[-1:] if by_host else one.values), whole[one.pods]) for one in usage.domains]
+        charges = [
+            ((owner, domain.values[-1:] if by_host else domain.values), whole[domain.pods]) for domain in usage.domains
+        ]
         if len(charges) <= _SMALL:
             if len(self._known) >= _KNOWN:
                 self._known.clear()

@@ -225,8 +225,10 @@ def shape_of(workload: Workload, priority: int) -> str:
     """
     pod_sets = workload.spec.pod_sets
     shape = _digest(workload, pod_sets, priority)
-    anywhere = tuple(map(_anywhere, pod_sets))
-    return shape if anywhere == pod_sets else placed(shape, _digest(workload, anywhere, priority))
+    if all(one.topology_request is None for one in pod_sets):
+        return shape
+    # Always with a shape of its own: a family that is named like its kin would put all of them to sleep with itself.
+    return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority))
 
 
 def _anywhere(pod_set: PodSet) -> PodSet:

@@ -56,6 +56,24 @@ def test_one_is_tried_for_all_where_quota_refuses_and_each_where_there_is_no_pla
     assert world.running() == ({"preferred"} if quota == 16 else set())
 
 
+def test_one_that_finds_no_place_speaks_for_itself_also_where_nothing_but_its_request_says_so() -> None:
+    """Workloads of other integrations have the request alone, and no annotation of their pods that says the same."""
+
+    def without_annotations(name: str, **asked: Any) -> Workload:
+        made = asking(name, 2, asked)
+        pod_set = made.spec.pod_sets[0]
+        template = msgspec.structs.replace(
+            pod_set.template, metadata=msgspec.structs.replace(pod_set.template.metadata, annotations={})
+        )
+        sets = (msgspec.structs.replace(pod_set, template=template),)
+        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+    world = world_of({"b/r/g": 1, "b/s/h": 1}, quota=4)
+    world.put(without_annotations("a-tight", required=RACK), without_annotations("b-wide", preferred=RACK))
+    world.settle()
+    assert world.running() == {"b-wide"}
+
+
 def rest(world: World) -> None:
     """Until all is decided and all victims have gone: nobody sleeps then who would be admitted, or make others go."""
     world.settle()

@@ -13,7 +13,7 @@ import pytest
 
 from deviceplugin import manager as manager_module
 from deviceplugin.choice import Preferrer
-from deviceplugin.manager import LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
+from deviceplugin.manager import FIRST_RETRY_S, LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
 from deviceplugin.observer import SilentObserver
 from deviceplugin.server import DevicePluginServer
 from kube.testing import eventually
@@ -130,6 +130,29 @@ async def test_a_refused_registration_is_tried_again_later_and_later(
     await listed(kubelet, 1)
     assert manager.ready
     assert manager.status()[0].last_error is None
+
+
+async def test_after_a_registration_the_first_retry_of_the_next_is_soon_again(
+    kubelet: FakeKubelet, manager: PluginManager, clock: ManualClock
+) -> None:
+    kubelet.refusal = "not now"
+    manager.apply([view_of(gpus(1))])
+    for _ in range(5):
+        await manager.mend()
+        clock.now_s += LONGEST_RETRY_S
+    kubelet.refusal = None
+    await manager.mend()
+    await listed(kubelet, 1)
+    kubelet.refusal = "not again"
+    await kubelet.endpoints[GPU].channel.close()
+    await eventually(lambda: [status.streams for status in manager.status()] == [0])
+    clock.now_s += UNHEARD_S + 0.1
+    await manager.mend()
+    assert not manager.ready
+    refused = kubelet.attempts
+    clock.now_s += 2 * FIRST_RETRY_S
+    await manager.mend()
+    assert kubelet.attempts == refused + 1
 
 
 async def test_a_refusal_that_repeats_is_logged_once(

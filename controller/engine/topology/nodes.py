@@ -68,8 +68,8 @@ class NodeBook:
         self._foreign: dict[str, dict[ResourceName, Amount]] = {}
         self._ceilings: dict[str, Mapping[ResourceName, Amount]] = {}
 
-    def set_node(self, node: Node) -> tuple[NodeFacts | None, NodeFacts | None]:
-        """The facts before and after; both None where nothing changed that placement looks at."""
+    def set_node(self, node: Node) -> NodeFacts | None:
+        """Its new facts; None where nothing changed that placement looks at."""
         name = node.metadata.name
         self._nodes[name] = node
         return self._refresh(name)
@@ -105,9 +105,9 @@ class NodeBook:
         else:
             self._ceilings.pop(name, None)
 
-    def refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
-        """After its foreign pods or its ceilings changed."""
-        return self._refresh(name) if name in self._nodes else (None, None)
+    def refresh(self, name: str) -> NodeFacts | None:
+        """After its foreign pods or its ceilings changed; the result is that of ``set_node``."""
+        return self._refresh(name) if name in self._nodes else None
 
     def _count(self, node: str, taken: Mapping[ResourceName, Amount], *, sign: int) -> str:
         sums = self._foreign.setdefault(node, {})
@@ -121,13 +121,13 @@ class NodeBook:
             del self._foreign[node]
         return node
 
-    def _refresh(self, name: str) -> tuple[NodeFacts | None, NodeFacts | None]:
+    def _refresh(self, name: str) -> NodeFacts | None:
         before = self.facts.get(name)
         now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}))
         if before is not None and before.same_as(now):
-            return None, None
+            return None
         self.facts[name] = now
-        return before, now
+        return now
 
 
 def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount]] | None:

@@ -98,10 +98,10 @@ class Topologies:
         self._regrow(name)
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
-        before, now = self._nodes.set_node(node)
+        facts = self._nodes.set_node(node)
         labels = node.metadata.labels
         self.devices.set_host(node.metadata.name, labels.get(HOSTNAME_LABEL), labels)
-        return self._told(node.metadata.name, now) if before is not None or now is not None else frozenset()
+        return self._told(node.metadata.name, facts) if facts is not None else frozenset()
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
         self.devices.set_host(name, None)
@@ -355,9 +355,9 @@ class Topologies:
     def _refresh(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
         found: frozenset[FlavorName] = frozenset()
         for name in nodes:
-            before, now = self._nodes.refresh(name)
-            if before is not None or now is not None:
-                found |= self._told(name, now)
+            facts = self._nodes.refresh(name)
+            if facts is not None:
+                found |= self._told(name, facts)
         return found
 
     def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:

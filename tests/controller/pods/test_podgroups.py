@@ -30,6 +30,26 @@ class TestGroup:
         assert world.sizes() == [1, 2]
         assert all(len(one["name"]) == 8 for one in world.workload["spec"]["podSets"])
 
+    def test_after_an_eviction_a_pod_of_another_shape_is_asked_for_beside_one_that_has_finished(self) -> None:
+        world = running_group(2)
+        world.end("p0", "Succeeded")
+        world.evict()
+        world.settle()
+        world.create(member("bigger", 2, cpu="8"))
+        world.settle()
+        assert world.sizes() == [1, 1]
+
+    def test_a_finished_workload_keeps_its_finalizer_until_it_is_deleted(self) -> None:
+        world = running_group(2)
+        for name in ("p0", "p1"):
+            world.end(name, "Succeeded")
+        world.settle()
+        assert world.outcome() == "Succeeded"
+        assert names.RESOURCE_IN_USE in world.workload["metadata"]["finalizers"]
+        world.delete_workload("g")
+        world.settle()
+        assert world.workloads == {}
+
     def test_what_does_not_concern_a_scheduler_makes_no_shape(self) -> None:
         other = member("b", 2, labels={"app": "x"}, notes={"note": "y"})
         other["spec"]["containers"][0] |= {"image": "another", "env": [{"name": "A", "value": "1"}]}

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.jobframework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED
+from controller.pods.reconcile_shell import read_pod
 from controller.process.process import Process
 from controller.watching.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, WORKLOADS
 from kube.errors import NotFoundError
@@ -88,6 +90,16 @@ def let_go(process: Process, gate: str, *, grouped: bool) -> float:
 
 def told(scene: Stage, reason: str) -> list[str]:
     return [one["note"] for one in scene.server.list_all(EVENTS) if one["reason"] == reason]
+
+
+def test_what_is_kept_of_a_pod_is_what_decisions_are_made_by() -> None:
+    given = marked("p")
+    given["metadata"] |= {"managedFields": [{"manager": "kubectl"}], "uid": "u"}
+    given["status"] = {"phase": "Running", "conditions": [], "podIP": "10.0.0.1", "containerStatuses": [{}]}
+    kept = msgspec.json.decode(read_pod(msgspec.json.encode(given)).raw)
+    assert kept["status"] == {"phase": "Running", "conditions": []}
+    assert kept["metadata"] == {key: value for key, value in given["metadata"].items() if key != "managedFields"}
+    assert kept["spec"] == given["spec"]
 
 
 async def test_a_pod_waits_for_quota_is_let_go_and_its_end_is_its_workloads() -> None:

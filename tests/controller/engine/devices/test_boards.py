@@ -11,7 +11,7 @@ from controller.engine.devices.board import Board
 from controller.engine.devices.book import DeviceBook
 from controller.engine.devices.grants import NOBODY, Grant, Set, chosen
 from controller.engine.devices.kinds import Free
-from controller.engine.devices.supply import Makeable, could_be_made
+from controller.engine.devices.supply import UNBOUNDED, Makeable, could_be_made
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName
 from controller.engine.model.undo import UndoLog
@@ -156,6 +156,13 @@ def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
     assert taken(apart, linked) == []
     assert taken(apart, wished) == [("g0", "m2"), ("g1", "m3")]
     assert taken(beside, linked) == taken(beside, wished) == [("g0", "m1"), ("m2", "g3")]
+
+
+def test_a_node_without_the_resource_has_no_room_for_who_needs_certain_gpus_and_counts_for_all_others() -> None:
+    other = {ResourceName("other.com/gpu"): 1}
+    book = of_two_kinds("ww", [])
+    assert book.room("n", other, DeviceAsk(product="A100"), empty=False) == 0
+    assert book.room("n", other, DeviceAsk(link=Link.NVLINK, wished=True), empty=False) == UNBOUNDED
 
 
 @given(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,6 +189,17 @@ def test_a_workload_from_outside_ends_the_first_rule_for_its_queue_and_the_secon
     assert barred(lab, "x") == set()
     lab.preemption.history.outside_change(A)
     assert barred(lab, "y") == set()
+
+
+@pytest.mark.parametrize("changed", [A, B])
+def test_between_two_queues_the_first_change_of_either_ends_the_first_rule(changed: ClusterQueueName) -> None:
+    lab = by_priority()
+    target = Target(lab.holder("y", "b", 1), PreemptionReason.IN_COHORT_RECLAMATION)
+    lab.preemption.history.evicted(lab.incoming("x", "a", 1), [target])
+    incoming = lab.incoming("y", "b", 1)
+    assert lab.preemption.history.barred(incoming) == {WorkloadKey("/y"), WorkloadKey("/x")}
+    lab.preemption.history.outside_change(changed)
+    assert lab.preemption.history.barred(incoming) == {WorkloadKey("/y")}
 
 
 def test_another_tree_ends_nothing() -> None:

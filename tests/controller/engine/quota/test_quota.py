@@ -148,6 +148,16 @@ def test_a_queue_without_a_cohort_never_borrows() -> None:
     assert not a.borrowing()
 
 
+def test_a_queue_borrows_that_is_beyond_its_quota_in_one_flavor_of_several() -> None:
+    quotas = {GPU: Quota(4), FRS[2]: Quota(4)}
+    tree = tree_of({"a": QuotaNodeSpec(parent=CohortName("team"), quotas=quotas), "b": spec("team", 4)})
+    a = tree.cluster_queue(queue("a"))
+    tree.add_usage(queue("a"), {GPU: 4, FRS[2]: 4})
+    assert not a.borrowing()
+    tree.add_usage(queue("a"), {GPU: 1})
+    assert a.borrowing()
+
+
 def test_cohorts_in_a_circle_are_out_of_use_until_one_of_them_leaves_it() -> None:
     cohorts = {"x": spec("y"), "y": spec("z"), "z": spec("x", 5)}
     tree = tree_of({"a": spec("x", 1), "alone": spec("w", 1)}, cohorts)

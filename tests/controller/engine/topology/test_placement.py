@@ -417,3 +417,11 @@ def test_balanced_placement_loads_as_few_hosts_evenly() -> None:
     greedy = Lab(hosts).main(ask(10, preferred=RACK))
     balanced = Lab(hosts, {"TASBalancedPlacement": True}).main(ask(10, preferred=RACK))
     assert [sorted((found or {}).values()) for found in (greedy, balanced)] == [[2, 4, 4], [3, 3, 4]]
+
+
+def test_balanced_placement_counts_what_the_leader_takes() -> None:
+    """One rack holds just all five pods, three and one of the workers on two hosts; in the other two and two do."""
+    hosts = {"b/r/a": 4, "b/r/b": 0, "b/r/c": 1, "b/s/d": 4, "b/s/e": 2, "b/s/f": 3}
+    asked: dict[str, Any] = {"preferred": RACK, "podSetGroupName": "g"}
+    found = Lab(hosts, {"TASBalancedPlacement": True}).place(ask(1, name="leader", **asked), ask(4, **asked))
+    assert found == {"main": {"e": 2, "f": 2}, "leader": {"f": 1}}

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.conditions.decisions import Evicted
-from controller.engine.model.config import EngineConfig
+from controller.engine.conditions.records import Rule
+from controller.engine.model.config import EngineConfig, FairSharing
 from controller.engine.model.encoding import decode as decode_places
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, WorkloadKey
@@ -190,6 +191,23 @@ def test_fewer_pods_are_fewer_slices() -> None:
     assert places(world, "w") == {"a": 2}
 
 
+def test_fewer_pods_that_find_no_place_keep_no_other_with_the_same_requests_from_running() -> None:
+    def of(name: str, asked: PodSetTopologyRequest, created_s: int) -> Workload:
+        made = gang(name, 6, least=2, created_s=created_s)
+        pod_set = made.spec.pod_sets[0]
+        metadata = msgspec.structs.replace(pod_set.template.metadata, labels={"app": "a"})
+        template = msgspec.structs.replace(pod_set.template, metadata=metadata)
+        sets = (msgspec.structs.replace(pod_set, template=template, topology_request=asked),)
+        return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, pod_sets=sets))
+
+    world = world_of({"b/r1/a": 1, "b/r2/b": 1}, quota=4)
+    world.put(
+        of("tight", PodSetTopologyRequest(required=RACK), 0), of("wide", PodSetTopologyRequest(preferred=RACK), 5)
+    )
+    world.settle()
+    assert world.running() == {"wide"}
+
+
 def test_a_gang_of_which_a_pod_has_finished_comes_back_after_an_eviction() -> None:
     world = world_of({"b/r1/a": 2, "b/r2/b": 2}, preemption=LOWER)
     world.put(sliced("w", 4, 2))
@@ -217,6 +235,24 @@ def test_without_a_place_it_is_evicted_and_a_refused_write_is_tried_again() -> N
     world.now_s += 1.0
     world.cycle()
     assert world.condition("w", "Evicted") == "True/NodeFailures"
+
+
+def test_one_that_is_preempted_in_the_same_cycle_gets_no_new_place() -> None:
+    world = World(EngineConfig(fair_sharing=FairSharing()))
+    world.put(topology(), flavor("default", topologyName="dc"), *(node(f"b/r/{host}", 2) for host in "abc"))
+    world.put(cluster_queue("q", 2, cohort="all"), local_queue("q"))
+    world.put(cluster_queue("p", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}), local_queue("p"))
+    world.put(gang("w", 2, 2, level=RACK))
+    world.settle()
+    lose(world, "w", min(places(world, "w")))
+    reclaiming = gang("h", 1, 2, created_s=5)
+    world.put(msgspec.structs.replace(reclaiming, spec=msgspec.structs.replace(reclaiming.spec, queue_name="p")))
+    world.now_s += 1.0
+    made = [(type(one).__name__, one.key) for one in world.cycle().made]
+    assert made == [("Evicted", "ns/w"), ("Pending", "ns/h")]
+    told = world.engine.stories.last(WorkloadKey("ns/w"))
+    assert told is not None
+    assert (told.rule, told.detail) == (Rule.NOT_PLACED, "it was preempted meanwhile")
 
 
 def test_without_fail_fast_it_waits_for_another_node() -> None:

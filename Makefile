@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick demo demo-down test lock check lint types fast explore conformance e2e gpu foreign-nvml bench proto crds clean
+.PHONY: help setup quick demo demo-down test lock check lint types fast explore mutants conformance e2e gpu foreign-nvml bench proto crds clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ fast: setup
 explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
 	@$(BIN)/python -m hack.explore $(or $(TIME),10m)
+
+mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine: only there; do the tests notice?
+	@echo "mutants: $(or $(COUNT),100) planted mistakes, seed $(or $(SEED),1)"
+	@$(BIN)/python -m hack.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(if $(ROOM),--room $(ROOM))
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
 ifdef CORPUS

@@ -10,13 +10,16 @@ import logging
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.seeds import ROUND
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, max_examples=50, derandomize=True)
 settings.register_profile("explore", UNTIMED, max_examples=100, derandomize=False, print_blob=True)
+# For mutants: that a case fails is enough, the smallest is of no use.
+UNSHRUNK = (Phase.explicit, Phase.generate)
+settings.register_profile("unshrunk", UNTIMED, max_examples=50, derandomize=True, phases=UNSHRUNK)
 settings.load_profile("explore" if ROUND else "same")
 
 # The default is a look after every 700 new objects, and hypothesis counts each: a tenth of all tests' time.

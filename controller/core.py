@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 _SLICE: Final = 64
 """So many changes are taken in without a pause."""
 _SLICE_S: Final = 0.02
-"""How long cycles go on without a pause."""
+"""Cycles go on for so long without a pause."""
 _AHEAD: Final = 16
 """Writes that may wait while more is decided: a decision made later knows of the workloads that came meanwhile."""
 _CHECK_S: Final = 300.0
-"""How often all sums are recomputed."""
+"""The engine's sums are checked so often."""
 _PAUSE_S: Final = 0.001
 """Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
@@ -176,8 +176,8 @@ class Core:
             try:
                 self._hear(news, now_s)
             except Exception:
-                # One object that the engine stumbles on must not end the term for all others. It may have been taken
-                # in by half: the sums are looked at before anything more is decided.
+                # One object that the engine fails on must not end the term for all others. It may have been taken in
+                # by half: the sums are checked before anything more is decided.
                 log.exception("%s %s could not be taken in", news.resource.kind, news.change)
                 self._check_s = now_s
         keys, self._to_reconcile = self._to_reconcile, {}
@@ -350,7 +350,7 @@ class Core:
         self._tell_listeners(workload, gone=False)
         gates = self.engine.state.config.gates
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
-            self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "It may queue now"),))
+            self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", "The workload may queue now"),))
         where = standing(workload, self.engine.state.config)
         if where in (WorkloadPhase.PENDING, WorkloadPhase.HELD_BACK):
             self.pending_conditions.arrived(workload, now_s)

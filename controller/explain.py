@@ -1,8 +1,9 @@
-"""What people and the CLI ask: why a workload waits, who is before it, what each queue has. Read off the engine.
+"""Explanations as JSON: why a workload is pending, which workloads come before it, what each queue has.
 
     /api/v1/explain?workload=NAMESPACE/NAME      /api/v1/queues      /api/v1/pending?clusterQueue=NAME
 
-Numbers are live: a pending workload is tried for the question. Followers answer 503 and name who leads.
+They are read from the engine, with the numbers of the moment: a pending workload is tried for the question. Followers
+answer 503 and name the leader.
 """
 
 import json
@@ -29,13 +30,13 @@ from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 
 Json = dict[str, Any]
-_MOST: Final = 100_000
+_LIMIT: Final = 100_000
 _PAGE: Final = 1_000
-_PLACES: Final = 8
+_PLACES_SHOWN: Final = 8
 
 
 class Explanations:
-    """``core`` is None while this replica does not lead; ``leader`` is who does, for people."""
+    """``core`` is None while this replica does not lead; ``leader`` names the one that does."""
 
     def __init__(
         self, core: Callable[[], Core | None], leader: Callable[[], str | None], now: Callable[[], float]
@@ -80,8 +81,8 @@ class Explanations:
             offset, limit = int(request.query.get("offset", "0")), int(request.query.get("limit", str(_PAGE)))
         except ValueError:
             offset = limit = -1
-        if offset < 0 or not 0 <= limit <= _MOST:
-            return _answer({"error": f"offset, limit: expected numbers from 0, limit up to {_MOST}"}, 400)
+        if offset < 0 or not 0 <= limit <= _LIMIT:
+            return _answer({"error": f"offset, limit: expected numbers from 0, limit up to {_LIMIT}"}, 400)
         return _answer({"clusterQueue": name, "items": waiting(core.engine, name)[offset : offset + limit]})
 
     def _elsewhere(self) -> web.Response:
@@ -89,7 +90,7 @@ class Explanations:
 
 
 def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
-    """All that is known of one workload's way: where it stands, why, by which numbers, and its story."""
+    """All that is known of one workload: its state, the reason, the numbers behind it, and its past decisions."""
     key = WorkloadKey(workload.key)
     found: Json = {
         "workload": key,
@@ -119,7 +120,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
 
 
 def _devices(engine: Engine, workload: Workload) -> list[Json]:
-    """Node by node the devices of its pods, where they are known."""
+    """The devices of its pods, node by node, as far as they are known."""
     found = []
     admission = workload.status.admission
     for one in admission.pod_set_assignments if admission is not None else ():
@@ -131,12 +132,12 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
 
 
 def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
-    """MIG instances that it asks for and that a layout could make, and where: of each name the first few places."""
+    """MIG instances that it requests and that a change of layout could make: the first few places of each profile."""
     asked = dict.fromkeys(name for one in workload.spec.pod_sets for name in one_pod(one.template.spec))
     return [
         {"resource": name, "node": one.node, "gpu": one.gpu, "starts": list(one.starts), "migMode": one.mode}
         for name in asked
-        for one in islice(engine.state.cluster.placement.could_be_made(name), _PLACES)
+        for one in islice(engine.state.cluster.placement.could_be_made(name), _PLACES_SHOWN)
     ]
 
 

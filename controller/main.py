@@ -1,4 +1,4 @@
-"""``tessera-controller``: from the command line to a running ``controller.process.process.Process``, and out again.
+"""``tessera-controller``: runs ``controller.process.process.Process`` as the command line says.
 
 Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from controller.config.load import load
 from controller.config.settings import ControllerConfig
-from controller.process.flags import PROGRAM, Asked, Flags, UsageError, parse
+from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, parse
 from controller.process.process import Process
 from controller.process.uninstall import remove_finalizers
 from kube.client import Client
@@ -35,7 +35,7 @@ def main() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Whatever still hangs (a resolver's thread, say) is not waited for.
+    # A thread that still hangs (a resolver's, say) is not waited for.
     os._exit(code)
 
 
@@ -44,8 +44,8 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     try:
         flags = parse(argv, env)
         config = load(flags.config)
-    except Asked as asked:
-        sys.stdout.write(str(asked))
+    except TextRequested as requested:
+        sys.stdout.write(str(requested))
         return 0
     except (UsageError, ConfigError) as wrong:
         sys.stderr.write(f"{PROGRAM}: {wrong}\n")
@@ -99,7 +99,7 @@ async def _serve(config: ControllerConfig, flags: Flags) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_stop, stop)
-    # Objects here live long and refer to each other in no circles: full collections would only pause the loop.
+    # Objects here live long and have no reference cycles: full collections would only pause the loop.
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
     return await Process(config, flags).run(stop)
@@ -108,7 +108,7 @@ async def _serve(config: ControllerConfig, flags: Flags) -> int:
 def _on_stop(stop: asyncio.Event) -> None:
     log.info("stopping")
     stop.set()
-    # A last resort: whatever hangs, the process ends.
+    # A last resort: the process ends even if a task hangs.
     timer = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
     timer.daemon = True
     timer.start()

@@ -148,7 +148,7 @@ FLEET = Dashboard(
         stat("Busy", "percentunit", "tessera:fleet_gpus:busy / tessera:fleet_gpus:count"),
         stat("Given and never used or idle", "none", 'count(tessera_pod_gpu_use{use=~"empty|held"}) or vector(0)'),
         stat("Not healthy", "none", 'sum(max by (instance, uuid) (tessera_gpu_device_health{state!="Healthy"}))'),
-        stat("Waiting workloads", "none", "sum(max by (cluster_queue, status) (kueue_pending_workloads))"),
+        stat("Pending workloads", "none", "sum(max by (cluster_queue, status) (kueue_pending_workloads))"),
         graph(
             "GPUs",
             "none",

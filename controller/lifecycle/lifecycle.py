@@ -169,7 +169,7 @@ def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: f
     retrying = [state for state in states if state.state == "Retry"]
     if not retrying:
         return None
-    message = f"Admission check {retrying[0].name} asks to try again{_because(retrying[0])}"
+    message = f"Admission check {retrying[0].name} is in Retry{_because(retrying[0])}"
     delay_s = max((state.requeue_after_seconds or 0 for state in retrying), default=0)
     counted = _with(workload, admission_checks=tuple(_counted(state) for state in states))
     return _evict(counted, ADMISSION_CHECK, message, now_s, delay_s=delay_s)
@@ -198,7 +198,7 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
         return None
     count = ((workload.status.requeue_state or RequeueState()).count or 0) + 1
     if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
-        message = f"Its pods were not ready in time, and it was sent back {count - 1} times already"
+        message = f"Its pods were not ready in time, and it was requeued {count - 1} times already"
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
     started = _started(workload.status.conditions)
     limit_s = rules.recovery_timeout_s if started else rules.timeout_s

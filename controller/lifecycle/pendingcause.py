@@ -65,14 +65,16 @@ def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
     found = blocked(engine, workload)
     pending = engine.explain(WorkloadKey(workload.key), now_s) if found is None else None
     if found is not None or pending is None:
-        return found or PendingCause(PendingReason.PENDING_EVALUATION, "Its turn has not come yet")
+        return found or PendingCause(PendingReason.PENDING_EVALUATION, "It has not been tried yet")
     return of_decision(pending)
 
 
 def of_decision(pending: Pending) -> PendingCause:
     """What a decision not to admit says."""
     if pending.record.rule is Rule.FITS:
-        return PendingCause(PendingReason.PENDING_EVALUATION, "It fits by itself: those before it in line go first")
+        return PendingCause(
+            PendingReason.PENDING_EVALUATION, "It fits by itself, and waits for workloads before it in the queue"
+        )
     return PendingCause(pending.reason, sentence(pending.record))
 
 

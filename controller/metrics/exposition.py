@@ -178,7 +178,7 @@ def _resources(found: Gauges, state: QueueState, cohort: str) -> None:
 
 
 def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> None:
-    """By why they wait, as far as stories tell; and what they ask for."""
+    """Pending workloads by the reason of their last decision, and what they request."""
     asked: dict[tuple[str, ResourceName], Amount] = {}
     shapes: dict[tuple[str, str], set[str]] = {}
     for pending in engine.state.queues:
@@ -249,7 +249,7 @@ def _local_holding(found: Gauges, state: QueueState | None, labels: Labels, hold
 
 
 def _finished(found: Gauges, engine: Engine, over: Iterable[Workload], config: ControllerConfig) -> None:
-    """By the queue whose quota it had, else by the one that it would have asked."""
+    """By the ClusterQueue whose quota a workload had, else by that of its LocalQueue."""
     cluster = engine.state.cluster
     queues = dict.fromkeys(cluster.queues, 0)
     local_queues = dict.fromkeys(cluster.local_queues, 0)

@@ -65,13 +65,13 @@ class Counting:
         if self._creations:
             self._book.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
 
-    def let_go(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
-        """A pod's gate went so long after its workload was admitted."""
+    def gate_removed(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
+        """A pod's scheduling gate was removed so long after its workload was admitted."""
         group = "true" if grouped else "false"
         self._book.observe("kueue_pod_scheduling_gate_removal_seconds", queue, gate, group, value=waited_s)
 
     def gone_cluster_queue(self, name: str) -> None:
-        """Deleted: what comes again under its name starts at 0."""
+        """It was deleted: the series of a new object of its name start at 0."""
         self._book.forget(cluster_queue=name)
         self._book.forget(preempting_cluster_queue=name)
         self.skips.pop(ClusterQueueName(name), None)
@@ -83,7 +83,7 @@ class Counting:
         self._book.forget(cohort=name)
 
     def drifted(self, *, sound: bool) -> None:
-        """The sums were made anew; ``sound``: they agree with their parts since."""
+        """The engine's sums were rebuilt; ``sound``: they agree with their parts since."""
         self._book.count("tessera_drift_total")
         self._book.count("tessera_engine_rebuilds_total", "sound" if sound else "unsound")
 
@@ -108,7 +108,7 @@ class Counting:
                 self._book.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
 
     def changed(self, before: Workload | None, after: Workload) -> None:
-        """Conditions that have come true since ``before``; None: nobody saw it happen, so it does not count."""
+        """Count conditions that have become True since ``before``; None: the change was not observed."""
         if before is None:
             return
         for type_, told in (
@@ -234,7 +234,7 @@ def _since(condition: Condition, at_s: float) -> float:
 
 
 def _waited(workload: Workload, at_s: float) -> float:
-    """From its creation, or from when it was queued again."""
+    """Since its creation, or since it was requeued."""
     requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
     if requeued is not None and requeued.status == "True":
         return _since(requeued, at_s)

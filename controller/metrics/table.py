@@ -68,7 +68,7 @@ COUNTED: Final = (
         ("cluster_queue", "reason", "underlying_cause", "priority_class"),
         "Workloads that were evicted for the first time",
     ),
-    _histogram("kueue_workload_eviction_latency_seconds", _CQ, "From an eviction until the quota was given back"),
+    _histogram("kueue_workload_eviction_latency_seconds", _CQ, "From an eviction to the release of its quota"),
     _histogram(
         "kueue_pods_ready_to_evicted_time_seconds",
         ("cluster_queue", "reason", "underlying_cause"),
@@ -82,14 +82,14 @@ COUNTED: Final = (
     _counter(
         "kueue_preempted_workloads_total",
         ("preempting_cluster_queue", "reason"),
-        "Workloads that had to go for another, by whom and by which rule",
+        "Preempted workloads, by the preemptor's ClusterQueue and the rule",
     ),
     _counter("kueue_replaced_workload_slices_total", _CQ, "Elastic slices that a larger one replaced"),
     _counter(
         "kueue_preemption_target_recomputations_total",
         ("cluster_queue", "result"),
-        "Workloads whose victims were another's, decided anew: deferred_fit (it fits once those are gone), new_targets"
-        " (others go for it) or skipped (neither)",
+        "Preemptors whose victims were taken by another preemptor, decided anew: deferred_fit (it fits once those are"
+        " gone), new_targets (other victims are evicted) or skipped (neither)",
     ),
     _counter(
         "kueue_cohort_subtree_admitted_workloads_total", ("cohort", "priority_class"), "Admitted below the cohort"
@@ -119,14 +119,14 @@ COUNTED: Final = (
         "kueue_local_queue_admitted_until_ready_wait_time_seconds", _LQP, "From admission until all pods were ready"
     ),
     _histogram("kueue_local_queue_execution_time_seconds", _LQP, "From admission to the end"),
-    _counter("tessera_decisions_total", ("outcome",), "Decisions, by what decided"),
+    _counter("tessera_decisions_total", ("outcome",), "Decisions, by outcome"),
     _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
     _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),
-    _counter("tessera_writes_total", ("verb", "resource", "result"), "Writes, by what became of them"),
+    _counter("tessera_writes_total", ("verb", "resource", "result"), "Writes, by result"),
     _counter(
         "tessera_topology_ungated_pods_total",
         ("result",),
-        "Pods that were told their nodes and let go, by what became of the patch",
+        "Pods that were ungated with their node, by the result of the patch",
     ),
     _counter(
         "tessera_device_plans_total",
@@ -136,38 +136,46 @@ COUNTED: Final = (
     _counter(
         "tessera_gpu_failures_total",
         ("action",),
-        "What was done about pods whose GPU failed: notify, evict, requeue-gang, held-back",
+        "Actions on pods whose GPU failed: notify, evict, requeue-gang, held-back",
     ),
     _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
     _counter(
         "tessera_engine_rebuilds_total",
         ("result",),
-        "All sums of the engine made anew from the objects: sound, or unsound if they differ from their parts still",
+        "Rebuilds of all sums of the engine from the objects: sound, or unsound if they still differ from their parts",
     ),
 )
 """Counted as things happen."""
 
 READ: Final = (
-    _gauge("kueue_pending_workloads", ("cluster_queue", "status"), "Waiting workloads: active or inadmissible"),
+    _gauge("kueue_pending_workloads", ("cluster_queue", "status"), "Pending workloads: active or inadmissible"),
     _gauge(
         "kueue_pending_scheduling_hashes",
         ("cluster_queue", "status"),
-        "Shapes of waiting workloads: those of one shape are tried alike",
+        "Shapes of pending workloads: workloads of one shape get the same decision",
     ),
-    _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are still there"),
+    _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are not deleted yet"),
     _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),
     _gauge("kueue_admitted_active_workloads", _CQ, "Admitted workloads that have not ended"),
-    _gauge("kueue_admission_cycle_preemption_skips", _CQ, "Preemptions put off in the last cycle: victims overlapped"),
+    _gauge(
+        "kueue_admission_cycle_preemption_skips",
+        _CQ,
+        "Preemptions put off in the last cycle because their victims overlapped",
+    ),
     _gauge("kueue_cluster_queue_status", ("cluster_queue", "status"), "1 for its status: pending, active, terminating"),
     _gauge(
         "kueue_unadmitted_workloads",
         ("cluster_queue", "reason", "underlying_cause"),
-        "Waiting workloads by why, as far as they have been tried",
+        "Pending workloads by reason, as far as they have been tried",
     ),
     _gauge("kueue_cluster_queue_weighted_share", ("cluster_queue", "cohort"), "Dominant resource share over weight"),
     _gauge("kueue_cohort_weighted_share", ("cohort",), "Dominant resource share over weight"),
-    _gauge("kueue_cluster_queue_info", ("cluster_queue", "cohort", "parent_cohort", "root_cohort"), "1: its place"),
-    _gauge("kueue_cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1: its place"),
+    _gauge(
+        "kueue_cluster_queue_info",
+        ("cluster_queue", "cohort", "parent_cohort", "root_cohort"),
+        "1: its place in the cohort tree",
+    ),
+    _gauge("kueue_cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1: its place in the cohort tree"),
     _gauge("kueue_cohort_subtree_quota", ("cohort", "flavor", "resource"), "Nominal quota of the cohort's subtree"),
     _gauge(
         "kueue_cohort_subtree_resource_reservations",
@@ -178,33 +186,37 @@ READ: Final = (
     _gauge(
         "kueue_build_info",
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
-        "1: who runs",
+        "1: the version that runs",
     ),
     _gauge("kueue_cluster_queue_resource_usage", _FR, "Used by admitted workloads (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_resource_reservation", _FR, "Reserved (enableClusterQueueResources)"),
     _gauge(
         "kueue_cluster_queue_resource_pending",
         ("cohort", "cluster_queue", "resource"),
-        "Asked for by who waits (enableClusterQueueResources)",
+        "Requested by pending workloads (enableClusterQueueResources)",
     ),
     _gauge("kueue_cluster_queue_nominal_quota", _FR, "Nominal quota (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_borrowing_limit", _FR, "Borrowing limit, +Inf without (enableClusterQueueResources)"),
     _gauge("kueue_cluster_queue_lending_limit", _FR, "Lending limit, +Inf without (enableClusterQueueResources)"),
-    _gauge("kueue_local_queue_pending_workloads", ("name", "namespace", "status"), "Waiting workloads"),
-    _gauge("kueue_local_queue_finished_workloads", _LQ, "Workloads that ended and are still there"),
+    _gauge("kueue_local_queue_pending_workloads", ("name", "namespace", "status"), "Pending workloads"),
+    _gauge("kueue_local_queue_finished_workloads", _LQ, "Workloads that ended and are not deleted yet"),
     _gauge(
         "kueue_local_queue_unadmitted_workloads",
         ("name", "namespace", "reason", "underlying_cause"),
-        "Waiting workloads by why, as far as they have been tried",
+        "Pending workloads by reason, as far as they have been tried",
     ),
     _gauge("kueue_local_queue_reserving_active_workloads", _LQ, "Workloads with quota"),
     _gauge("kueue_local_queue_admitted_active_workloads", _LQ, "Admitted workloads that have not ended"),
     _gauge("kueue_local_queue_status", ("name", "namespace", "active"), "1 for whether it is active: True or False"),
     _gauge("kueue_local_queue_resource_usage", _LFR, "Used by admitted workloads"),
     _gauge("kueue_local_queue_resource_reservation", _LFR, "Reserved"),
-    _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage that its ClusterQueue orders it by"),
-    _gauge("tessera_leading", (), "1 while this replica acts"),
-    _gauge("tessera_parked_workloads", ("cluster_queue", "reason"), "Workloads that wait for a change, by why"),
+    _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage, by which its ClusterQueue orders it"),
+    _gauge("tessera_leading", (), "1 while this replica leads"),
+    _gauge(
+        "tessera_parked_workloads",
+        ("cluster_queue", "reason"),
+        "Inadmissible workloads, which wait for a change, by reason",
+    ),
     _gauge(
         "tessera_largest_placeable_gang",
         ("flavor", "level"),
@@ -213,12 +225,14 @@ READ: Final = (
     _gauge(
         "tessera_gpu_fragmentation_ratio",
         ("flavor",),
-        "Of the free devices, the part that the requests of late could not use, in expectation",
+        "The expected share of free devices that recent requests could not use",
     ),
-    _gauge("tessera_writes_pending", (), "Writes that are not done yet"),
-    _gauge("tessera_watch_lag_seconds", ("resource",), "Since the API server last told anything of the kind"),
-    _gauge("tessera_undecodable_objects", ("resource",), "Objects that could not be read, and are passed over"),
-    _gauge("tessera_events_dropped", (), "Events that were not written: too many came at once"),
+    _gauge("tessera_writes_pending", (), "Writes that are not finished"),
+    _gauge(
+        "tessera_watch_lag_seconds", ("resource",), "Since the last event or bookmark of the kind from the API server"
+    ),
+    _gauge("tessera_undecodable_objects", ("resource",), "Objects that could not be decoded, and are ignored"),
+    _gauge("tessera_events_dropped", (), "Events that were not written, because too many came at once"),
 )
 """Read off the engine when they are scraped. Followers serve those that need no engine."""
 

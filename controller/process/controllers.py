@@ -116,7 +116,7 @@ class TermControllers:
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
-        self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.let_go).hear)
+        self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
         self._core.subscribe(self)
 
     def on_workload(self, workload: Workload, gone: bool) -> None:

@@ -39,7 +39,7 @@ class UsageError(Exception):
     """One line: the flag, what was found, what was expected."""
 
 
-class Asked(Exception):  # noqa: N818 - not an error: what was asked for is to be printed
+class TextRequested(Exception):  # noqa: N818 - not an error: the text is to be printed
     """``--help`` or ``--version``: the text is the answer."""
 
 
@@ -49,7 +49,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     config: Path | None = None
     kubeconfig: str | None = None
     metrics: tuple[Address | None] | None = None
-    web: Address | None = Address("0.0.0.0", 8082)  # noqa: S104 - people and the CLI reach it through a Service
+    web: Address | None = Address("0.0.0.0", 8082)  # noqa: S104 - the CLI reaches it through a Service
     leader_elect: bool | None = None
     core_only: bool = False
     namespace: str | None = None
@@ -59,7 +59,7 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
-    """``argv`` is without the program's name. Raises UsageError, Asked."""
+    """``argv`` is without the program's name. Raises UsageError, TextRequested."""
     given = _from_environment(env)
     words = list(argv)
     while words:
@@ -80,9 +80,9 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 def _take(words: list[str], given: dict[str, tuple[str, str]]) -> None:
     word = words.pop(0)
     if word in ("-h", "--help"):
-        raise Asked(_HELP)
+        raise TextRequested(_HELP)
     if word == "--version":
-        raise Asked(f"{PROGRAM} {VERSION}\n")
+        raise TextRequested(f"{PROGRAM} {VERSION}\n")
     flag, equals, value = word.partition("=")
     name = flag.removeprefix("--")
     if flag.startswith("--") and name == "no-leader-elect" and not equals:
@@ -112,9 +112,9 @@ def _typed(given: Mapping[str, tuple[str, str]]) -> Flags:
             case "web-address":
                 settings["web"] = address(value, called)
             case "leader-elect":
-                settings["leader_elect"] = _yes(value, called)
+                settings["leader_elect"] = _boolean(value, called)
             case "remove-finalizers":
-                settings["remove_finalizers"] = _yes(value, called)
+                settings["remove_finalizers"] = _boolean(value, called)
             case "only":
                 _one_of(value, ("core",), called)
                 settings["core_only"] = True
@@ -135,7 +135,7 @@ def address(value: str, called: str) -> Address | None:
     return Address(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))  # noqa: S104 - as everywhere
 
 
-def _yes(value: str, called: str) -> bool:
+def _boolean(value: str, called: str) -> bool:
     if value not in ("true", "false"):
         _refuse(called, value, "true or false")
     return value == "true"

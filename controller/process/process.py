@@ -1,4 +1,4 @@
-"""The whole process: watches, listeners, leadership, and a term of it at a time."""
+"""The whole process: watches, listeners, leadership, and one term at a time."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
-from controller.process.server import Listeners, exposed, verdict
+from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
@@ -73,6 +73,8 @@ class Process:
     async def run(self, stop: asyncio.Event) -> int:
         cluster = self._connect()
         election = self._config.leader_election
+        # A leader begins no request after the renew deadline; one it has begun then is given up before the lease ends
+        # and another replica may lead. With ``may_write`` this is the fence: two leaders never write at once.
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
             self._own = self._flags.namespace or self._config.namespace or own_namespace()
@@ -107,17 +109,17 @@ class Process:
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
         leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
-        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as apart:
+        async with Client(cluster, timeout_s=timing.renew_s / 2, connections=2) as renewing:
             # A client of its own: renewals must not wait behind writes.
             while True:
                 self._leadership = Leadership(
-                    apart, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
+                    renewing, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
                 )
                 term = self._new_term(client)
                 await self._leadership.lead(term.run)
 
     def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
-        """Every replica answers. A controller outside of its cluster has no Service to be called by."""
+        """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""
         if self._flags.core_only or self._flags.kubeconfig is not None:
             return []
         assert self._feeds is not None
@@ -171,11 +173,11 @@ class Process:
         for path, handler in explanations.routes().items():
             self.listeners.add(None if self._flags.core_only else self._flags.web, path, handler)
         for address in (metrics, None if self._flags.core_only else health.address):
-            self.listeners.add(address, f"/{health.liveness}", verdict(lambda: None))
-            self.listeners.add(address, f"/{health.readiness}", verdict(self._unready))
+            self.listeners.add(address, f"/{health.liveness}", probe(lambda: None))
+            self.listeners.add(address, f"/{health.readiness}", probe(self._unready))
 
     def _unready(self) -> str | None:
-        """A follower is ready as soon as it knows everything: it may have to lead at any moment."""
+        """Why this replica is not ready. Followers get ready too: one may have to lead at any moment."""
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
         return f"not listed yet: {', '.join(unsynced)}" if unsynced else None
 

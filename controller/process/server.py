@@ -22,7 +22,7 @@ class Listener:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen. Raises OSError; ``port`` is then the one in use, whatever was asked for."""
+        """Listen. ``port`` is then the port in use, which the system chose where 0 was asked for. Raises OSError."""
         app = web.Application()
         for path, handler in self.routes.items():
             app.router.add_get(path, handler)
@@ -36,8 +36,8 @@ class Listener:
             await self._runner.cleanup()
 
 
-def verdict(problem: Callable[[], str | None]) -> Handler:
-    """A probe: ``problem`` is None while all is well."""
+def probe(problem: Callable[[], str | None]) -> Handler:
+    """Answers 200 while ``problem`` is None, else 503 with it."""
 
     async def answer(_: web.Request) -> web.Response:
         found = problem()

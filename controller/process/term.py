@@ -40,7 +40,7 @@ DRAIN_S = 0.5
 
 
 class _Observer:
-    """Counts and publishes what the core says. Events about the controller itself are about its Lease."""
+    """Counts what the core does and publishes its Events. Events about the controller itself regard its Lease."""
 
     def __init__(
         self, counting: Counting, events: EventPublisher, pace: Pace, ledger: Ledger, clock: Clock, own_namespace: str
@@ -68,8 +68,8 @@ class _Observer:
 
     def drifted(self, why: str, *, sound: bool) -> None:
         self._counting.drifted(sound=sound)
-        after = "they agree again" if sound else "they differ still; please report this"
-        note = f"The engine's sums had drifted and were made anew from the objects: {after}: {why}"
+        after = "they agree again" if sound else "they still differ; please report this"
+        note = f"The engine's sums had drifted and were rebuilt from the objects: {after}: {why}"
         self._events.publish(self._about, "Warning", "EngineRebuilt", note)
 
     def events(self, events: tuple[Event, ...]) -> None:
@@ -77,7 +77,7 @@ class _Observer:
 
 
 class _WriteObserver:
-    """Counts what the writer says; how long the API server took sets the pace."""
+    """Counts writes; their latency goes to the pace."""
 
     def __init__(self, counting: Counting, pace: Pace, clock: Clock) -> None:
         self._counting = counting
@@ -94,8 +94,8 @@ class _WriteObserver:
 
 @dataclass(frozen=True)
 class Replica:
-    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads as they came, for what
-    works on jobs and pods; None runs without.
+    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads' JSON, for the controllers of
+    jobs and pods; None runs the core alone.
     """
 
     me: str

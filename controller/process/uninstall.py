@@ -1,4 +1,4 @@
-"""What is left to do when the controller goes for good: nobody is there any more to take its finalizers off."""
+"""Removes our finalizers when the controller is uninstalled: without it no object that has one could be deleted."""
 
 import logging
 from typing import Final
@@ -33,7 +33,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 async def remove_finalizers(client: Client) -> int:
-    """Take our finalizers off everything; how many objects had one. Raises KubeError."""
+    """Remove our finalizers from all objects; how many objects had one. Raises KubeError."""
     count = 0
     marked = Selection(label_selector=QUEUED_PODS.selector)
     # Pods first: their workloads are deleted with them.
@@ -45,7 +45,7 @@ async def remove_finalizers(client: Client) -> int:
         except ForbiddenError:
             if resource is not PODS:
                 raise
-            continue  # a release that does not queue pods
+            continue  # this release does not queue pods
         for one in listing.items:
             if _OURS & set(one.metadata.finalizers):
                 await _remove(client, resource, one.metadata)

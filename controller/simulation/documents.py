@@ -1,6 +1,6 @@
-"""Manifests as text into documents that know where they came from, their fields those that the API has.
+"""Manifests as text into documents that know their file and number, with warnings for fields that the API lacks.
 
-Beyond that, nothing here knows what a document means.
+What a document means is not known here.
 """
 
 import itertools
@@ -44,7 +44,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class _Loader(_LOADER):  # type: ignore[misc]
-    """Times stay the text they are in JSON."""
+    """Times stay text, as in JSON."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -104,7 +104,7 @@ def _told(document: Document, one: Unknown) -> str:
 
 
 def _line(text: str, number: int, path: Sequence[str | int]) -> int:
-    """Where the key at the end of ``path`` stands: parsed again, since plain data knows no lines."""
+    """The line of the key at the end of ``path``: the text is parsed again, since plain data knows no lines."""
     node = next(itertools.islice(yaml.compose_all(text, Loader=_LOADER), number - 1, None))
     line = node.start_mark.line
     for step in path:

@@ -1,4 +1,4 @@
-"""Which fields the kinds have that a simulation reads: one that no API server knows is most often a misspelt one."""
+"""The fields of the kinds that a simulation reads: a field that the API lacks is most often a misspelt one."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,14 +11,14 @@ TABLE: Final = Path(__file__).with_name("fields.json")
 """Written by ``python -m hack.crds``, which describes it."""
 
 _SHOWN: Final = 12
-"""Of so many names all are told where none is near."""
+"""Up to so many known names are listed in full where none is similar."""
 _MAP: Final = "{}"
 
 Path_ = tuple[str | int, ...]
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A field that does not exist. ``path`` leads to it, by keys and indices; ``known`` are its real neighbours."""
+    """A field that does not exist. ``path`` leads to it, by keys and indices; ``known`` are those that do."""
 
     path: Path_
     known: tuple[str, ...]
@@ -60,7 +60,7 @@ def _table() -> _Table:
 
 
 def _below(value: Any, type_: str, path: Path_) -> Iterator[Unknown]:
-    """``value`` of another shape than its type, a list in a list too, is left to who reads it."""
+    """A ``value`` of another shape than its type, such as a list in a list, is left to the decoder."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             if isinstance(item, dict):

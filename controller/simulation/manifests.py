@@ -1,8 +1,8 @@
 """Documents into what a simulation starts from: objects for the engine, and jobs with their times.
 
-What the API server would have done is done here: v1beta1 becomes v1beta2, namespaces exist, defaults of the schema are
-filled in. What a document's neighbours say (priority classes, namespaces) may stand before or after it; of two that are
-one object the later one counts, as if both had been applied.
+The API server's part is done here: v1beta1 becomes v1beta2, namespaces exist, defaults of the schema are filled in.
+Objects that a document refers to (priority classes, namespaces) may stand before or after it; of two documents for one
+object the later one counts, as if both had been applied.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,7 +56,7 @@ _JOB_GROUPS: Final = (
     "trainer.kubeflow.org",
     "workload.codeflare.dev",
 )
-"""API groups of jobs alone: leaving one out in silence would tell of another cluster."""
+"""API groups that have jobs only: an unknown kind of them is an error, since leaving it out would change the result."""
 
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
@@ -114,7 +114,7 @@ def _arrives(document: Document) -> bool:
 
 
 def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObject]:
-    """The object, or a warning for one that decides nothing. Raises InputError."""
+    """The object, or a warning for one without effect. Raises InputError."""
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
         what = f"{document.kind} of {document.version}"
@@ -133,7 +133,7 @@ def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObjec
 
 
 def _hub(document: Document) -> Json:
-    """In the version that is decided by."""
+    """In v1beta2."""
     if document.version not in (OLD, HUB):
         return document.data
     try:
@@ -143,7 +143,7 @@ def _hub(document: Document) -> Json:
 
 
 def _defaulted(data: Json) -> Json:
-    """With the schema's defaults, as far as an absent value would be read as another."""
+    """With those defaults of the schema that decoding does not give."""
     spec = data.get("spec")
     preemption = spec.get("preemption") if isinstance(spec, dict) else None
     if data["kind"] != "ClusterQueue" or not isinstance(preemption, dict):
@@ -169,7 +169,7 @@ def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[K
 
 
 def _base_s(objects: Iterable[KubernetesObject]) -> float:
-    """Past usage was written at a time: virtual time starts at the latest one."""
+    """Virtual time starts at the latest time at which past usage was written."""
     times = [epoch_s(found) for one in objects if (found := _usage_time(one)) is not None]
     return float(int(max(times, default=EPOCH_S)))
 
@@ -181,7 +181,7 @@ def _usage_time(given: KubernetesObject) -> datetime | None:
 
 
 def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
-    """Past usage without a time is that of the start; admission checks are in service."""
+    """Past usage without a time is that of the start; admission checks are active."""
     replace = msgspec.structs.replace
     if isinstance(given, AdmissionCheck):
         active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
@@ -197,7 +197,7 @@ def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
 
 
 def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:
-    """What manifests ask for and the configuration, or an API server, would not give them."""
+    """Settings of the manifests that have no effect under this configuration, or that an API server refuses."""
     for one in objects:
         if not isinstance(one, ClusterQueue):
             continue

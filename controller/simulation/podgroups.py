@@ -1,6 +1,6 @@
 """Plain pods of the manifests as the workloads that the controller would make of them: single ones, and groups.
 
-A group of pods comes when its last pod does, and runs as long as the one that runs longest.
+A group of pods arrives with its last pod, and runs as long as the pod that runs longest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ def _longest(pods: Sequence[Json]) -> str | None:
 
 
 def _seconds(text: str) -> float:
-    """0 for what is none: whoever reads it says so."""
+    """0 for a text that is no duration: its reader reports it."""
     try:
         return 0.0 if text == "0" else go_duration(text)
     except Unfit:
@@ -73,7 +73,7 @@ def _seconds(text: str) -> float:
 
 
 def _told(pod: Json, age: int, runtime: str | None) -> Json:
-    """When each comes and how long it runs makes no difference between pods of one group."""
+    """Without what may differ between pods of one group: the times of arrival, and the runtimes, which become one."""
     kept = {key: value for key, value in annotations(pod).items() if key not in (ARRIVAL, RUNTIME)}
     if runtime is not None:
         kept[RUNTIME] = runtime

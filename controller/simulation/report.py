@@ -36,7 +36,7 @@ def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
 
 
 def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> Place:
-    """Of a topology that ends above the nodes no node is known."""
+    """Without a node where the topology ends above the nodes."""
     levels = given.topology_assignment.levels if given.topology_assignment is not None else ()
     if levels[-1:] != (HOSTNAME_LABEL,):
         domains = dict(zip(levels, domain.values, strict=True))
@@ -69,7 +69,7 @@ def _spread(given: Measured) -> Spread:
 
 
 def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s: float) -> str:
-    """What it got, how long it waited, and what its ClusterQueue borrows with it."""
+    """A sentence: what the workload got, how long it waited, and what its ClusterQueue borrows now."""
     holder = engine.state.cluster.holders[key]
     node = engine.state.cluster.queue(holder.cluster_queue).node
     got = ", ".join(

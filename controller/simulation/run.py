@@ -1,7 +1,7 @@
 """A scenario through the engine in virtual time. Each step: jobs end, jobs arrive, the engine decides until it is done.
 
-A simulated job stops the moment it is evicted, gives its quota back at once, and starts from zero when it is admitted
-again. Its pods are ready as soon as it is admitted, and admission checks are answered with yes.
+A simulated job stops and releases its quota the moment it is evicted, and starts from zero when it is admitted again.
+Its pods are ready as soon as it is admitted, and its admission checks become Ready at once.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Run:
     def result(self, progress: Progress) -> Result:
         settling = self._settling()
         while True:
-            # Once a step is enough: while nothing changes, one sample over a long time is what many over its parts are.
+            # Once a step is enough: while nothing changes, one sample over a long time equals many over its parts.
             self.engine.sample_usage(self.now_s)
             self._advance()
             self._settle(settling)
@@ -106,7 +106,7 @@ class Run:
         return Result(timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s))
 
     def _settling(self) -> Settling:
-        # With the rule against eviction cycles a state may come again a few times before the rule closes the circle.
+        # With the rule against eviction cycles a state may come again a few times before the rule ends the cycle.
         often = len(self.workloads) + 2 if self._config.extensions.no_eviction_cycles else 2
         return Settling(often)
 
@@ -256,7 +256,7 @@ class Run:
                 after = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, active=False))
             self._put(after)
             self._follow(key, workload)
-        raise UnsettledError(f"{key}: its own conditions bring no rest at {self.t:g} s")
+        raise UnsettledError(f"{key}: its conditions do not settle at {self.t:g} s")
 
     def _follow(self, key: WorkloadKey, before: Workload) -> None:
         """What a step of the workload means for the job."""

@@ -44,6 +44,6 @@ class Settling:
             named = sorted({key for keys in self._moved[times[-2] :] for key in keys})
             more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
             raise UnsettledError(
-                f"at {t:g} s these workloads push each other out for ever: {', '.join(named[:_NAMED])}{more}"
+                f"at {t:g} s these workloads preempt each other for ever: {', '.join(named[:_NAMED])}{more}"
                 " (tessera.noEvictionCycles in --config prevents it)"
             )

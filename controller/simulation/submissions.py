@@ -34,7 +34,7 @@ _TIEBREAK_MAX: Final = 999_999
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload and when it comes. ``runtime_s`` None: it runs for ever. ``order``: its place in the files."""
+    """A workload and when it arrives. ``runtime_s`` None: it runs for ever. ``order``: its place in the files."""
 
     order: int
     arrival_s: float
@@ -71,7 +71,8 @@ class Composer:
     ) -> Submission | None:
         """``documents``: one, or the pods of a group.
 
-        None for what does not queue: it is finished, names no queue, or its namespace is not managed. InputError.
+        None for a job that does not queue: it is finished, names no queue, or its namespace is not managed. Raises
+        InputError.
         """
         document = documents[0]
         try:
@@ -91,7 +92,7 @@ class Composer:
     def _body(self, every: Sequence[Json], order: int, namespace_labels: Mapping[str, str]) -> Json | None:
         given = every[0]
         if given["kind"] == "Workload":
-            # What had been decided about it elsewhere is no part of this run.
+            # Its status was decided elsewhere, and has no part in this run.
             return None if _is_over(decode(given, Workload)) else {k: v for k, v in given.items() if k != "status"}
         jobs = [self._as_new(one, f"{order:08d}") for one in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
@@ -113,7 +114,7 @@ class Composer:
         return job
 
     def _dated(self, body: Json, order: int, arrival_s: float) -> Json:
-        """Created on arrival; of those that come together each is a microsecond older than the next in the files."""
+        """Created on arrival; of jobs that arrive together each is a microsecond older than the next in the files."""
         at = datetime.fromtimestamp(self._base_s, UTC) + timedelta(
             seconds=arrival_s, microseconds=min(order, _TIEBREAK_MAX)
         )
@@ -122,7 +123,7 @@ class Composer:
 
 
 def names_queue(document: Document) -> bool:
-    """Whether the object asks to be queued. Labels that cannot be read ask for nothing."""
+    """Whether the object names a queue or a priority class. Labels that cannot be read name none."""
     try:
         return bool(queue_name(document.data) or priority_class(document.data))
     except JobError:

@@ -1,4 +1,4 @@
-"""What a simulation tells, as data. ``-o json`` is these structs: every key always present."""
+"""The result of a simulation, as data. ``-o json`` is these structs: every key always present."""
 
 from enum import StrEnum
 
@@ -8,9 +8,9 @@ import msgspec
 class Kind(StrEnum):
     ADMITTED = "Admitted"
     PREEMPTED = "Preempted"
-    """Made to go for another workload."""
+    """Evicted for another workload."""
     EVICTED = "Evicted"
-    """Made to go for any other cause."""
+    """Evicted for any other cause."""
     FINISHED = "Finished"
     PENDING = "Pending"
     """It waits, or waits for another reason than before."""
@@ -32,7 +32,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held quota.
 
-    ``reason``: the condition's reason code. ``cluster_queue`` is empty where the workload's queue leads nowhere.
+    ``reason``: the condition's reason code. ``cluster_queue`` is empty where there is no such LocalQueue.
     """
 
     t: float
@@ -66,7 +66,7 @@ class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How things stand after the last entry, or at the time the run was cut off."""
+    """The state after the last entry, or at the time at which the run was cut off."""
 
     t: float
     pending: tuple[Waits, ...]
@@ -87,7 +87,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One flavor's nodes with nobody running, and as they are at the end."""
+    """One flavor's nodes while no workload runs, and at the end."""
 
     flavor: str
     before: Spread

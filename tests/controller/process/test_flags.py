@@ -6,7 +6,7 @@ import pytest
 
 from controller.config.settings import Address
 from controller.main import run
-from controller.process.flags import Asked, Flags, UsageError, parse
+from controller.process.flags import Flags, TextRequested, UsageError, parse
 
 
 def test_nothing_given_is_the_defaults() -> None:
@@ -47,12 +47,12 @@ def test_a_mistake_is_one_line(argv: list[str], message: str) -> None:
 
 def test_help_and_version_are_answers() -> None:
     for word in ("--help", "--version"):
-        with pytest.raises(Asked):
+        with pytest.raises(TextRequested):
             parse([word], {})
 
 
 def test_every_flag_in_the_help_is_taken() -> None:
-    with pytest.raises(Asked) as asked:
+    with pytest.raises(TextRequested) as requested:
         parse(["--help"], {})
     for name in (
         "config",
@@ -64,7 +64,7 @@ def test_every_flag_in_the_help_is_taken() -> None:
         "identity",
         "log-level",
     ):
-        assert f"--{name} " in str(asked.value)
+        assert f"--{name} " in str(requested.value)
 
 
 def test_a_wrong_configuration_ends_with_2_and_names_file_line_and_key(

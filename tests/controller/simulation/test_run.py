@@ -193,7 +193,7 @@ def test_workloads_that_push_each_other_out_for_ever_are_named() -> None:
         job("b-one", 1, queue="b"),
         job("a-four", 4, queue="a", arrival="1s"),
     )
-    named = "at 1 s these workloads push each other out for ever: ns/a-four, ns/b-one, ns/b-three"
+    named = "at 1 s these workloads preempt each other for ever: ns/a-four, ns/b-one, ns/b-three"
     with pytest.raises(UnsettledError, match=named):
         run(*objects, using="fairSharing: {}\n" + KUEUE_POLICY)
     assert run(*objects, using="fairSharing: {}\ntessera: {policy: tessera}\n").final.running
@@ -256,5 +256,5 @@ def test_who_fits_behind_a_blocked_head_is_told_so() -> None:
     assert (head.workload, head.reason) == ("ns/head", "WaitingForQuota")
     assert (waits.reason, waits.message) == (
         "PendingEvaluation",
-        "It fits by itself: those before it in line go first",
+        "It fits by itself, and waits for workloads before it in the queue",
     )

@@ -20,8 +20,9 @@ import msgspec
 
 from cli.console import patience
 from kube.client import Client, describe
-from kube.config import ClusterConfig, TokenSource, from_kubeconfig
+from kube.config import ClusterConfig, TokenSource
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
+from kube.kubeconfig import from_kubeconfig
 from kube.resources import PODS
 
 Json = dict[str, Any]
@@ -65,7 +66,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def _logged_in(kubeconfig: Path, context: str | None) -> ClusterConfig:
     """Read once a command: a login plugin asks the person once."""
-    return from_kubeconfig(kubeconfig, context=context, plugins=True)
+    return from_kubeconfig(kubeconfig, context=context, logins=True)
 
 
 def _service(_: click.Context, __: click.Parameter, value: str) -> str:

@@ -18,9 +18,9 @@ from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, 
 from controller.process.process import Process
 from controller.process.uninstall import remove_finalizers
 from kube.client import Client
-from kube.config import load as connect
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
+from kube.kubeconfig import load as connect
 from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError
 

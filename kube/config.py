@@ -2,9 +2,9 @@
 
     in_cluster() | from_kubeconfig(path) -> ClusterConfig -> Client
 
-Only what an agent or controller needs is understood: a server, a CA, and a client certificate or a token. Plugins that
-would run a program (``exec``) are refused with an error unless the caller asks for them: a daemon must not depend on a
-person's login tools. Secrets never appear in ``repr``.
+Only what the agent needs is understood: a server, a CA, and a client certificate or a token. Logins (``exec``, OIDC)
+are refused with an error: a daemon must not depend on a person's login tools. The controller and the command line read
+theirs with the kubernetes package (``kube.kubeconfig``), which the agent cannot afford. Secrets stay out of ``repr``.
 """
 
 import base64
@@ -12,7 +12,7 @@ import binascii
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +160,19 @@ class _Kubeconfig(Struct, rename={"current_context": "current-context"}):
     current_context: str = ""
 
 
-def from_kubeconfig(path: Path, *, context: str | None = None, plugins: bool = False) -> ClusterConfig:
-    """One context of a kubeconfig file, its current one by default; paths in it are relative to its folder.
+class Entry(Struct, frozen=True):
+    """One context with its cluster and its user, as the file has them."""
 
-    With ``plugins`` a user's ``exec`` is run (see ``kube.login``), once: for a command, not for a daemon.
-    Raises ConfigError naming the file and the field.
-    """
+    context: str
+    namespace: str
+    cluster_name: str
+    cluster: _Cluster
+    user_name: str
+    user: _User
+
+
+def choose(path: Path, context: str | None = None) -> Entry:
+    """The context's entries, by default the current one's. Raises ConfigError naming the file and the key."""
     parsed = _parse(path)
     chosen = context or parsed.current_context
     ctx = next((item.context for item in parsed.contexts if item.name == chosen), None)
@@ -176,9 +183,31 @@ def from_kubeconfig(path: Path, *, context: str | None = None, plugins: bool = F
     if cluster is None or not cluster.server:
         raise ConfigError(f"{path}: contexts[{chosen}].cluster: {ctx.cluster!r} is no cluster with a server")
     user = next((item.user for item in parsed.users if item.name == ctx.user), _User())
-    _refuse_plugins(path, ctx.user, user, run=plugins)
-    secrets = _Reader(path)
-    found = ClusterConfig(
+    if user.username is not None:
+        raise ConfigError(_unsupported(path, ctx.user, "username"))
+    return Entry(chosen, ctx.namespace or "default", ctx.cluster, cluster, ctx.user, user)
+
+
+def refuse_logins(path: Path, entry: Entry) -> None:
+    """Raises ConfigError where the user's credentials are to be fetched with a person's login tools."""
+    for key, value in (("exec", entry.user.exec), ("auth-provider", entry.user.auth_provider)):
+        if value is not None:
+            raise ConfigError(_unsupported(path, entry.user_name, key))
+
+
+def _unsupported(path: Path, name: str, key: str) -> str:
+    return f"{path}: users[{name}].{key}: not supported here, expected a client certificate, token or tokenFile"
+
+
+def from_kubeconfig(path: Path, *, context: str | None = None) -> ClusterConfig:
+    """One context of a kubeconfig file, its current one by default; paths in it are relative to its folder.
+
+    Raises ConfigError naming the file and the field.
+    """
+    entry = choose(path, context)
+    refuse_logins(path, entry)
+    cluster, user, secrets = entry.cluster, entry.user, _Reader(path)
+    return ClusterConfig(
         server=cluster.server.rstrip("/"),
         ca_pem=secrets.pem("certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data),
         insecure=cluster.insecure_skip_tls_verify,
@@ -187,25 +216,7 @@ def from_kubeconfig(path: Path, *, context: str | None = None, plugins: bool = F
         key_pem=secrets.pem("client-key", user.client_key, user.client_key_data),
         token=user.token,
         token_file=path.parent / user.token_file if user.token_file else None,
-        namespace=ctx.namespace or "default",
-    )
-    return found if user.exec is None else _logged_in(found, path, ctx.user, user.exec)
-
-
-def _logged_in(config: ClusterConfig, path: Path, name: str, plugin: dict[str, Any]) -> ClusterConfig:
-    from kube.login import log_in
-
-    shown: dict[str, Any] = {"server": config.server, "insecure-skip-tls-verify": config.insecure}
-    if config.ca_pem is not None:
-        shown["certificate-authority-data"] = base64.b64encode(config.ca_pem.encode()).decode()
-    if config.tls_server_name is not None:
-        shown["tls-server-name"] = config.tls_server_name
-    credential = log_in(plugin, f"{path}: users[{name}].exec", path.parent, shown)
-    return replace(
-        config,
-        token=credential.token,
-        cert_pem=credential.client_certificate_data or config.cert_pem,
-        key_pem=credential.client_key_data or config.key_pem,
+        namespace=entry.namespace,
     )
 
 
@@ -224,15 +235,6 @@ def _parse(path: Path) -> _Kubeconfig:
         return msgspec.convert(data or {}, type=_Kubeconfig)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def _refuse_plugins(path: Path, name: str, user: _User, *, run: bool) -> None:
-    plugin = None if run else user.exec
-    for key, value in (("exec", plugin), ("auth-provider", user.auth_provider), ("username", user.username)):
-        if value is not None:
-            raise ConfigError(
-                f"{path}: users[{name}].{key}: not supported here, expected a client certificate, token or tokenFile"
-            )
 
 
 class _Reader:

@@ -28,8 +28,9 @@ from controller.watching.kinds import QUEUED_PODS, TYPES, WORKLOADS
 from controller.watching.readers import RawWorkloads, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
-from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load
+from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
 from kube.election.lease import Identity, Leadership, LeaseRef, Timing
+from kube.kubeconfig import load
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)

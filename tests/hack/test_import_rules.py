@@ -24,6 +24,7 @@ INVENTORY = "inventory is pure data: it knows no other room and does no I/O"
 KUBE = "kube does not know what a GPU is"
 SIMULATOR = "the simulator is hardware: it knows nothing of who calls it"
 SMALL = "the agent's processes stay small: no API client library, no CLI library"
+LEAN = "the agent reads its kubeconfig itself: the kubernetes package is for the controller and the command line"
 MEMORY = "the kubelet is answered from memory: its room reaches neither NVML nor the API server"
 AGENT_ROOMS = "inside the agent: what is decided and read below, what is served and published above"
 NVML = "NVML's functions are called in agent.hardware, and in telemetry's readers, which run on a GPU's own thread"
@@ -40,6 +41,7 @@ REFUSED = [
     (SIMULATOR, "simulator.fleet", "agent.picture"),
     (SMALL, "agent.main", "rich"),
     (SMALL, "agent.main", "kubernetes"),
+    (LEAN, "agent.cluster.publisher", "kube.kubeconfig"),
     (MEMORY, "deviceplugin.answer", "pynvml"),
     (AGENT_ROOMS, "agent.hardware.query", "agent.kubelet.plans"),
     (AGENT_ROOMS, "agent.mig.node", "agent.mps.node"),

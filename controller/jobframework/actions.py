@@ -1,7 +1,7 @@
-"""What is to be done about a job and its workloads. The core returns them in order; a shell carries them out.
+"""Actions about a job and its workloads. A reconciler returns them in order; a shell carries them out.
 
-A shell stops at the first that fails and reconciles again: every action follows from what is, so none is lost. All of
-one reconciliation concern one job; workloads are named, in the job's namespace, and meant by their uid.
+A shell stops at the first that fails and reconciles again: every action follows from the objects as they are, so
+none is lost. All of one reconciliation concern one job; workloads have a name, in the job's namespace, and a uid.
 """
 
 from typing import Literal
@@ -33,7 +33,7 @@ class DeleteWorkload(Struct, frozen=True, kw_only=True):
 
 
 class RemoveFinalizer(Struct, frozen=True, kw_only=True):
-    """Take ``kueue.x-k8s.io/resource-in-use`` off the workload, so that it can go."""
+    """Take ``kueue.x-k8s.io/resource-in-use`` off the workload, so that it can be deleted."""
 
     name: str
     uid: str

@@ -1,4 +1,4 @@
-"""A job's Workload: the body of a new one, and what has to change in one that is there.
+"""A job's Workload: the body of a new one, and the changes to an existing one.
 
 Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for the API.
 """
@@ -28,7 +28,7 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
-    """What the workload is to ask for. Raises JobError."""
+    """The pod sets that the workload asks for. Raises JobError."""
     asked = kind.pod_sets(job)
     if settings.gates.on("PartialAdmission"):
         return asked
@@ -92,7 +92,7 @@ def workload_body(
 
 
 def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:
-    """A Workload as JSON. ``chosen``: the fields of its priority; ``marked``: whose labels name queue and time."""
+    """A Workload as JSON. ``chosen``: the fields of its priority; ``marked``: the object with the queue's labels."""
     spec: Json = {"podSets": [one.as_json() for one in sets], "active": True, **chosen}
     if queue := marks.queue_name(marked):
         spec["queueName"] = queue
@@ -122,7 +122,7 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
 
 
 def priority(kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups) -> Json:
-    """``priorityClassRef`` and ``priority``; nothing where no class has a say. Raises PriorityClassMissingError.
+    """``priorityClassRef`` and ``priority``; empty where no class applies. Raises PriorityClassMissingError.
 
     In this order: the job's label, its pods' priorityClassName, the WorkloadPriorityClass ``default``, the cluster's
     default PriorityClass.
@@ -138,7 +138,7 @@ def priority(kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups) 
 
 
 def default_class(settings: JobSettings, lookups: Lookups) -> Json:
-    """Of those who name no class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
+    """For jobs without a class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
     if settings.gates.on("WorkloadPriorityClassDefaulting"):
         value = lookups.workload_priority(names.DEFAULT_PRIORITY_CLASS)
         if value is not None:
@@ -199,7 +199,7 @@ def metadata_patch(job: Json, workload: Workload, settings: JobSettings) -> Json
     for part, values in wanted.items():
         changed: dict[str, str | None] = {k: v for k, v in values.items() if have[part].get(k) != v}
         if part == "annotations":
-            # Other keys that went from the job stay: somebody else may have put them on the workload.
+            # Other keys that the job lost stay: they may be another client's.
             gone = names.ADMISSION_GATED_BY
             changed |= {gone: None} if gone in have[part] and gone not in values else {}
         if changed:

@@ -1,4 +1,4 @@
-"""What the questions about one job are asked of."""
+"""The input of one job's reconciliation, and the questions about all of it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,21 +23,21 @@ class Context:
 
     @cached_property
     def elastic(self) -> bool:
-        """A mark that says neither yes nor no is no: it was another when the job was queued, or is refused there."""
+        """A value that is neither true nor false counts as false: the job was queued with another, or is refused."""
         try:
             return compose.elastic_here(self.kind, self.job, self.settings)
         except JobError:
             return False
 
     def fits(self, workload: SeenWorkload) -> bool:
-        """Whether the workload says what the job asks for, or what it was started as."""
+        """Whether the workload matches what the job asks for, or what it was started as."""
         kind, job = self.kind, self.job
         if not kind.is_suspended(job) or kind.is_started(job, workload):
             return compose.runs_as(kind, job, workload)
         return compose.asks_for(kind, job, workload, self.settings)
 
     def moved_while_reserved(self, workload: SeenWorkload) -> bool:
-        """Whether the job went to another queue when the workload could not follow. Running jobs do not move."""
+        """Whether a stopped job names another queue than its workload, which cannot follow while it has quota."""
         moved = queue_name(self.job) != workload.typed.spec.queue_name
         stopped = self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
         return moved and stopped and workload.is_reserved

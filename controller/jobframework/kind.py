@@ -1,6 +1,6 @@
-"""What every kind of job tells and lets be done to it. One module a kind implements it; all else is common.
+"""The interface of a kind of job. One module implements each kind; everything else is common.
 
-All methods are pure: they read the job's JSON as a watch showed it and return patches for somebody else to send.
+All methods are pure: they read the job's JSON as a watch showed it and return patches for a shell to send.
 JobError means that the job is not what its kind allows, in one sentence for its owner. What must work for a job that
 runs already (stop above all) does not raise it for annotations that went bad since.
 """
@@ -18,7 +18,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     """A merge patch (RFC 7386) of the job, or of its ``status``.
 
     The uid in its metadata keeps it from another job of the name (the API server answers 422), a resourceVersion from
-    one that has changed since (409). Either way the job is to be looked at again.
+    one that has changed since (409). Either way the job is reconciled again.
     """
 
     body: Json
@@ -52,7 +52,7 @@ class JobKind(Protocol):
         ...
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        """What the job asks for, its templates as they are now. Raises JobError for what may not be asked."""
+        """The job's pod sets, its templates as they are now. Raises JobError for a request that is not allowed."""
         ...
 
     def templates(self, job: Json) -> dict[str, Json]:
@@ -74,7 +74,7 @@ class JobKind(Protocol):
     def is_suspended(self, job: Json) -> bool: ...
 
     def is_stopped(self, job: Json) -> bool:
-        """Suspended, and whoever runs the job has taken its pods away."""
+        """Suspended, and its pods are gone."""
         ...
 
     def finished(self, job: Json) -> Outcome | None: ...

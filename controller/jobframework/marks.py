@@ -1,4 +1,4 @@
-"""What a job's own labels and annotations say to the queue. JobError for a value that says nothing."""
+"""Labels and annotations of a job that are for the queue. JobError for a value that cannot be read."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 def queue_name(job: Json) -> str:
-    """The label's, else that of the annotation of old; empty where the job names none."""
+    """The label's, else that of the older annotation; empty where the job names none."""
     return labels(job).get(names.QUEUE_NAME) or annotations(job).get(names.QUEUE_NAME, "")
 
 
@@ -37,7 +37,7 @@ def priority_class(job: Json) -> str:
 
 
 def prebuilt_workload(job: Json) -> str:
-    """Name of the workload that somebody else made for the job; empty where the job is to get its own."""
+    """Name of the workload that was created for the job beforehand; empty where the job gets one of its own."""
     name = labels(job).get(names.PREBUILT_WORKLOAD, "")
     if name and not names.is_object_name(name):
         raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: expected a Workload's name, found {shown(name)}")

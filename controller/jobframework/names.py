@@ -30,7 +30,7 @@ TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 
 DEFAULT_PRIORITY_CLASS: Final = "default"
 
-# Annotations of a job that concern those who read its workload.
+# Annotations of a job that are copied to its workload.
 PASSED_ON: Final = ("provreq.kueue.x-k8s.io/", PREFIX)
 
 _MAX_NAME: Final = 253

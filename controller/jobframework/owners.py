@@ -1,4 +1,4 @@
-"""Whose job it is: managed at all, or part of a larger one that is."""
+"""Whether a job is managed, and whether it is part of a larger job that is."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ MAX_DEPTH = 10
 
 
 class NestingTooDeepError(Exception):
-    """More owners above the job than are followed."""
+    """More levels of owners above the job than are followed."""
 
 
 def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSettings) -> bool:
@@ -22,8 +22,8 @@ def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSett
 def managed_ancestor(job: Json, settings: JobSettings, lookups: Lookups) -> str | None:
     """The uid of the topmost job above this one that is queued itself; None where there is none.
 
-    Owners are believed by uid only: a new object under an old name owns nothing. All are of the job's namespace, so
-    the namespace selector has been asked already. Raises NestingTooDeepError.
+    An owner counts by its uid: a new object under an old name owns nothing. All are in the job's namespace, which the
+    caller has matched. Raises NestingTooDeepError.
     """
     namespace = text(job, "metadata", "namespace")
     found: str | None = None
@@ -41,4 +41,4 @@ def managed_ancestor(job: Json, settings: JobSettings, lookups: Lookups) -> str 
         current = owner
     if controller_of(current) is None:
         return found
-    raise NestingTooDeepError(f"expected at most {MAX_DEPTH} owners above a job, one above another")
+    raise NestingTooDeepError(f"expected at most {MAX_DEPTH} levels of owners above a job")

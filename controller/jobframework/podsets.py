@@ -71,13 +71,13 @@ class SeenWorkload(Struct, frozen=True, kw_only=True):
         return is_true(self.typed.status.conditions, "Finished")
 
     @property
-    def is_going(self) -> bool:
+    def is_terminating(self) -> bool:
         """It is being deleted."""
         return self.typed.metadata.deletion_timestamp is not None
 
     @property
     def is_live(self) -> bool:
-        return not self.is_finished and not self.is_going
+        return not self.is_finished and not self.is_terminating
 
     @property
     def has_finalizer(self) -> bool:
@@ -108,7 +108,7 @@ class SeenWorkload(Struct, frozen=True, kw_only=True):
 
 
 class PodSetInfo(Struct, frozen=True, kw_only=True):
-    """What a pod set gets when it starts. ``own_*`` are the controller's keys: they win over the template's."""
+    """What a start puts into a pod set's template. ``own_*`` are the controller's: they win over the template's."""
 
     name: str
     count: int
@@ -122,7 +122,7 @@ class PodSetInfo(Struct, frozen=True, kw_only=True):
 
 
 class StartConflictError(Exception):
-    """Two of those who have a say in the template want different values for one key: no start can ever succeed."""
+    """Job, flavors and admission checks want different values for one key: no start can ever succeed."""
 
 
 class FlavorMissingError(Exception):
@@ -148,7 +148,7 @@ def check_requests(template: Json, path: str) -> None:
         for kind, amounts in (("requests", resources.requests), ("limits", resources.limits)):
             field = f"{path}.spec.{where}.{kind}"
             if _PODS in amounts:
-                raise JobError(f"{field}[pods]: the number of pods is counted by the queue, a container may not ask it")
+                raise JobError(f"{field}[pods]: a container must not request pods, the queue counts them")
             low = next((name for name, quantity in amounts.items() if quantity.nanos < 0), None)
             if low is not None:
                 raise JobError(f"{field}[{low}]: expected an amount of at least 0, found {amounts[low]}")
@@ -157,7 +157,7 @@ def check_requests(template: Json, path: str) -> None:
 def infos(
     workload: Workload, flavor: Callable[[str], ResourceFlavor | None], *, elastic: bool
 ) -> tuple[PodSetInfo, ...]:
-    """What each pod set of an admitted workload starts with.
+    """The changes to each pod set of an admitted workload at its start.
 
     Raises FlavorMissingError, and StartConflictError where flavors or admission checks contradict each other.
     """
@@ -232,7 +232,7 @@ def _own_labels(workload: Workload, pod_set: str) -> dict[str, str]:
 def _merge(into: dict[str, str], more: Mapping[str, str], whose: str) -> None:
     for key, value in more.items():
         if into.setdefault(key, value) != value:
-            raise StartConflictError(f"{whose}: {key} is to be {shown(value)}, and already {shown(into[key])}")
+            raise StartConflictError(f"{whose}: {key} must be {shown(value)}, and is already {shown(into[key])}")
 
 
 def started_template(template: Json, info: PodSetInfo) -> Json:

@@ -1,4 +1,4 @@
-"""A plain pod as the queue looks at it, and the words that tie pods to queues and groups.
+"""A plain pod as the queue sees it, and the labels and annotations that tie pods to queues and groups.
 
 Labels, annotations, gate and finalizer are Kueue's (KEP 976, "Plain Pods"); ``scheduling.k8s.io/group-name`` and the
 PodGroup are Volcano's.
@@ -43,7 +43,7 @@ INDEX_OFFSET: Final = "kueue.x-k8s.io/pod-index-offset"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TERMINATION_TARGET: Final = "TerminationTarget"
-"""The condition that a pod gets before it is deleted by the queue, and not by a person."""
+"""The condition that a pod gets before the queue deletes it; a user's deletion has none."""
 
 OWN_GATES: Final = (ADMISSION_GATE, names.TOPOLOGY_GATE)
 
@@ -110,12 +110,12 @@ class SeenPod:
         return MANAGED in sequence(self.raw, "metadata", "finalizers")
 
     @cached_property
-    def is_held(self) -> bool:
-        """Whether the queue has not let it go yet."""
+    def is_gated(self) -> bool:
+        """Whether it has the admission gate."""
         return ADMISSION_GATE in self.gates
 
     @cached_property
-    def is_going(self) -> bool:
+    def is_terminating(self) -> bool:
         return bool(text(self.raw, "metadata", "deletionTimestamp"))
 
     @cached_property
@@ -127,10 +127,10 @@ class SeenPod:
         """It does not run and never will: ended, or only a finalizer keeps its object.
 
         The latter is said by a grace period of 0: the API server gives it to a pod without a node (no kubelet will
-        report on it), the kubelet when all has ended, and a person who forces the deletion.
+        report on it), the kubelet when all has ended, and a user who forces the deletion.
         """
         forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
-        return self.phase in ("Succeeded", "Failed") or (self.is_going and (forced or not self.node_name))
+        return self.phase in ("Succeeded", "Failed") or (self.is_terminating and (forced or not self.node_name))
 
     @cached_property
     def has_failed(self) -> bool:
@@ -138,26 +138,26 @@ class SeenPod:
 
     @cached_property
     def stays(self) -> bool:
-        """It runs or may run, and nobody has asked it to go."""
-        return not self.is_over and not self.is_going
+        """It runs or may run, and is not being deleted."""
+        return not self.is_over and not self.is_terminating
 
     @cached_property
     def may_run(self) -> bool:
-        """It may be on a node now: the queue let it go, and it has not ended."""
-        return not self.is_over and not self.is_held
+        """It may be on a node now: it is not gated, and has not ended."""
+        return not self.is_over and not self.is_gated
 
     @cached_property
     def is_ready(self) -> bool:
         return self.has_succeeded or (self.stays and has_condition(self.raw, "Ready"))
 
     @cached_property
-    def was_told_to_go(self) -> bool:
-        """Whether the queue itself is the one that deletes it."""
+    def is_deleted_by_queue(self) -> bool:
+        """Whether the queue, and not a user, deleted it."""
         return condition(self.raw, TERMINATION_TARGET).get("status") == "True"
 
     @cached_property
     def is_retriable(self) -> bool:
-        """Whether the group still wants somebody in its place when it fails. An unreadable mark is none."""
+        """Whether the group waits for its replacement when it fails. A value that cannot be read counts as none."""
         return not self.is_flagged(RETRIABLE, "false")
 
     def is_flagged(self, key: str, value: str = "true") -> bool:

@@ -1,4 +1,4 @@
-"""Reading a job's own JSON. Nothing is trusted until it was looked at: one sentence names the field that is wrong.
+"""Reading a job's JSON. Each value is checked when it is read: one sentence names the field that is wrong.
 
 A job is handled as the JSON it came in, because what is done to its pod template must lose nothing, and typed
 structs keep only what they know.

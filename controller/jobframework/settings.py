@@ -1,4 +1,4 @@
-"""What a reconciliation knows besides the job: the settings, and where to look other objects up."""
+"""The input of a reconciliation besides the job: settings, and lookups of other objects."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

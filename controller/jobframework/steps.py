@@ -47,7 +47,7 @@ def remove_finalizers(workloads: Iterable[SeenWorkload]) -> list[RemoveFinalizer
 
 
 def finish_orphans(workloads: Iterable[SeenWorkload], message: str) -> list[FinishWorkload | RemoveFinalizer]:
-    """What they were for is gone: they hold quota for nothing, and nothing keeps them."""
+    """Their job or pods are gone: they hold quota for nothing, and nothing keeps them."""
     actions: list[FinishWorkload | RemoveFinalizer] = []
     for workload in workloads:
         if not workload.is_finished:

@@ -100,8 +100,8 @@ class BatchJob:
         # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may
         # just be a count that was not written yet. A Job that has no start time never had pods. One that is being
         # deleted is given no condition any more: its start time and its first count were written together.
-        going = bool(text(job, "metadata", "deletionTimestamp"))
-        seen = going or has_condition(job, "Suspended") or not _start_time(job)
+        terminating = bool(text(job, "metadata", "deletionTimestamp"))
+        seen = terminating or has_condition(job, "Suspended") or not _start_time(job)
         return self.is_suspended(job) and integer(job, "status", "active", default=0) == 0 and seen
 
     def finished(self, job: Json) -> Outcome | None:
@@ -184,7 +184,7 @@ def _unreduced(job: Json) -> Json:
     found = annotations(job).get(FULL_PARALLELISM)
     if found is None:
         return {}
-    # Written by us; what somebody else made of it is as good as nothing.
+    # The controller writes it; a value that it cannot have written is ignored.
     full = (
         int(found) if found.isascii() and found.isdecimal() and len(found) <= len(str(_MAX_COUNT)) else _MAX_COUNT + 1
     )
@@ -207,7 +207,9 @@ def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
     if assigned is not None and _count(job) != assigned:
         return {}
     asked = workload.typed.spec.pod_sets[0]
-    if not unreduced and asked.min_count is not None and assigned is not None:  # started by somebody who left no note
+    if (
+        not unreduced and asked.min_count is not None and assigned is not None
+    ):  # started by another controller, without the annotation
         unreduced = _reduced(job, asked.count)
     spec = mapping(job, "spec")
     return map_patch(spec, {**spec, **unreduced})
@@ -246,7 +248,7 @@ def _min_parallelism(job: Json) -> int | None:
     minimum = parsed_integer(found, where)
     parallelism = _unreduced(job).get("parallelism", integer(job, "spec", "parallelism", default=1))
     if parallelism <= 1:
-        raise JobError(f"{where}: spec.parallelism is {parallelism}, and there is nothing below it to run with")
+        raise JobError(f"{where}: spec.parallelism is {parallelism}, expected at least 2")
     if not 1 <= minimum < parallelism:
         raise JobError(f"{where}: expected 1 to {parallelism - 1} (below spec.parallelism), found {minimum}")
     # With fewer completions than that nothing is left to give up.

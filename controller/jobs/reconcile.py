@@ -1,13 +1,13 @@
-"""One job and its workloads, as they are, into what is to be done about them. Pure: same input, same actions.
+"""The reconciler of jobs: one job and its workloads as they are, into actions. Pure: same input, same actions.
 
-The order of the questions is Kueue's: is the workload finished, or going? is the job finished? is there a workload,
-and does it say what the job asks for? what has the job given back, is it ready? was it evicted? is it to run?
+The order of the questions is Kueue's: is the workload finished, or being deleted? is the job finished? is there a
+workload, and does it match the job? which pods are reclaimable, are all ready? was it evicted? is it to run?
 
-What is returned is the next step, not the way: each step changes an object, whose watch brings the job back here. Thus
-a crash between any two steps, and an event that never came, cost time and nothing else.
+The result is the next step only: each step changes an object, whose watch brings the job back here. Thus a crash
+between any two steps, and an event that was missed, cost time and nothing else.
 
-One thing is asked of the caller: a job that it hands in is never older than its own last write to that job. What is
-given up for good (quota, a finalizer) is given up because of what the job was seen to be.
+Precondition: the job is never older than the caller's own last write to it. Quota and finalizers are given up for good
+because of the state in which the job was seen.
 """
 
 from controller.jobframework import compose, elastic, names
@@ -48,7 +48,7 @@ _RUN_TO_THE_END = ("Succeeded", "Failed")
 
 
 def reconcile(seen: Observed, settings: JobSettings, lookups: Lookups) -> tuple[Action, ...]:
-    """The actions of the next step, in order; empty when all is as it should be, or somebody else has to act first."""
+    """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     if seen.job is None:
         return tuple(finish_orphans(seen.workloads, _GONE))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, lookups=lookups)
@@ -78,24 +78,24 @@ def _job(context: Context) -> list[Action]:
 
 
 def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
-    """A job that left the queue: what still waits for it is withdrawn, what runs is seen to its end."""
+    """A job that left its queue: its pending workloads are withdrawn, one with quota is seen to its end."""
     if any(workload.is_reserved and not workload.is_finished for workload in own):
         return _queued(context, own, prebuilt=names.PREBUILT_WORKLOAD in labels(context.job))
     return _withdrawn(own)
 
 
 def _withdrawn(own: list[SeenWorkload]) -> list[Action]:
-    return [action for one in own if one.is_going or not one.is_finished for action in _withdraw(one)]
+    return [action for one in own if one.is_terminating or not one.is_finished for action in _withdraw(one)]
 
 
 def _withdraw(workload: SeenWorkload) -> list[Action]:
-    if workload.is_going:
+    if workload.is_terminating:
         return [*remove_finalizers([workload])]
     return [delete(workload), event("DeletedWorkload", f"Deleted workload {workload.name}")]
 
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
-    """Part of a larger job: that one's workload counts its pods, and it starts when that one does."""
+    """A part of a larger job: that job's workload counts its pods, and both start together."""
     actions = _withdrawn(own)
     if context.lookups.is_admitted(ancestor) or context.kind.is_suspended(context.job):
         return actions
@@ -104,7 +104,7 @@ def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Act
 
 
 def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
-    """The job is being deleted: its quota is free when its pods are gone, and it never starts again."""
+    """The job is being deleted: its quota is released when its pods are gone, and it never starts again."""
     outcome = context.kind.finished(context.job)
     if outcome is not None:
         return _done(outcome, [one for one in own if not one.is_finished], own)
@@ -118,20 +118,20 @@ def _suspended(context: Context) -> list[Action]:
 
 
 def _hold(context: Context, error: JobError | None = None) -> list[Action]:
-    """For a job that is refused: it does not run, unless it was let in before it became wrong. Evicted, it goes too."""
+    """For a job that is refused: it is suspended, unless it was admitted before it became wrong and is not evicted."""
     kind, job = context.kind, context.job
     try:
         if kind.finished(job) is not None:
             return []
         own = [one for one in context.seen.workloads if one.is_live and controls(job, one)]
-        let_in = [one for one in own if one.is_admitted]
-        evicted = any(one.eviction is not None for one in let_in)
+        admitted = [one for one in own if one.is_admitted]
+        evicted = any(one.eviction is not None for one in admitted)
         if not kind.is_suspended(job):
-            return _suspended(context) if evicted or not let_in else []
+            return _suspended(context) if evicted or not admitted else []
         missing = error is None or isinstance(error, PriorityClassMissingError)
         if missing or names.PREBUILT_WORKLOAD in labels(job) or not kind.is_stopped(job):
             return []
-        # It cannot start: quota must not wait for it.
+        # It cannot start: it must hold no quota.
         return [action for one in own for action in _withdraw(one)]
     except JobError:
         return []
@@ -145,8 +145,8 @@ def _prebuilt(context: Context, name: str) -> list[Action]:
     if not controls(context.job, workload):
         if any(owner.controller for owner in workload.typed.metadata.owner_references):
             raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} belongs to another job")
-        if workload.is_finished or workload.is_going:
-            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} is finished or going")
+        if workload.is_finished or workload.is_terminating:
+            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} is finished or being deleted")
         return [*_hold(context), _adopted(context, workload)]
     return _queued(context, [workload], prebuilt=True)
 
@@ -159,15 +159,15 @@ def _adopted(context: Context, workload: SeenWorkload) -> UpdateWorkload:
 
 
 def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False) -> list[Action]:
-    """A job with a queue of its own."""
+    """A job that is queued itself."""
     live = [workload for workload in own if workload.is_live]
-    finished = [workload for workload in own if workload.is_finished and not workload.is_going]
-    going = [workload for workload in own if workload.is_going]
+    finished = [workload for workload in own if workload.is_finished and not workload.is_terminating]
+    terminating = [workload for workload in own if workload.is_terminating]
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(outcome, live, going)
-    if going:
-        return _going(context, going, live)
+        return _done(outcome, live, terminating)
+    if terminating:
+        return _deleted_by_others(context, terminating, live)
     if not live and finished:
         return _after_the_end(context, finished, prebuilt=prebuilt)
     if context.elastic and not context.kind.is_suspended(context.job):
@@ -183,26 +183,26 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     return surplus or _matched(context, chosen, prebuilt=prebuilt)
 
 
-def _done(outcome: Outcome, live: list[SeenWorkload], going: list[SeenWorkload]) -> list[Action]:
+def _done(outcome: Outcome, live: list[SeenWorkload], terminating: list[SeenWorkload]) -> list[Action]:
     actions: list[Action] = []
     for workload in live:
         actions.append(finish(workload, outcome.reason, outcome.message))
         actions.append(event("FinishedWorkload", f"Workload {workload.name} is finished: {outcome.message}"))
-    return actions + remove_finalizers(going)
+    return actions + remove_finalizers(terminating)
 
 
-def _going(context: Context, going: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
-    """Somebody deletes workloads: the job gives up what it got through them, and then they may go."""
-    holder = next((one for one in going if one.is_reserved and not one.is_finished), None)
+def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
+    """Workloads are being deleted: the job stops, then they lose their finalizers."""
+    holder = next((one for one in terminating if one.is_reserved and not one.is_finished), None)
     if holder is not None and not any(one.is_admitted for one in live):
         stopping = _stopping(context, holder, f"Workload {holder.name} is being deleted")
         if stopping or not context.kind.is_stopped(context.job):
             return stopping
-    return [*remove_finalizers(going)]
+    return [*remove_finalizers(terminating)]
 
 
 def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: bool) -> list[Action]:
-    """The workload is finished, the job is not: it does not run, unless its end is what the job is about to report."""
+    """The workload is finished, the job is not: it is stopped, unless the workload has the job's own coming end."""
     last = max(finished, key=_age)
     condition = find_condition(last.typed.status.conditions, "Finished")
     reason = "" if condition is None else condition.reason
@@ -211,7 +211,7 @@ def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: 
     stopping = _stopping(context, last, f"Workload {last.name} is finished: {reason}")
     if stopping or not context.kind.is_stopped(context.job) or prebuilt:
         return stopping
-    # A job that was repaired after its start failed is another one to the queue.
+    # A job that was repaired after its start failed is queued as a new one.
     return [] if compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
 
 
@@ -230,21 +230,21 @@ def _without_workload(context: Context) -> list[Action]:
 
 
 def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
-    """Of several: what fits first, then what holds quota, then the oldest."""
+    """Of several: one that fits, then one that holds quota, then the oldest."""
     return min(live, key=lambda one: (not context.fits(one), not one.is_reserved, _age(one)))
 
 
 def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
     kind, job = context.kind, context.job
     held = workload.is_reserved
-    if held and workload.eviction is not None:  # it keeps its place, and is compared again then
+    if held and workload.eviction is not None:  # compared again when it has been requeued
         return _evicted(context, workload, workload.eviction)
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
         spec = compose.spec_patch(kind, job, workload, context.settings, context.lookups)
         updated = f"Updated workload {workload.name} to what the job asks for"
         return [update(workload, {"spec": spec}), event("UpdatedWorkload", updated)]
-    stopping = _stopping(context, workload, f"The job has changed from what workload {workload.name} says")
+    stopping = _stopping(context, workload, f"The job does not match workload {workload.name} any more")
     if stopping or not kind.is_stopped(job):
         return stopping
     if prebuilt:
@@ -253,7 +253,7 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
 
 
 def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
-    """There is one workload, and it says what the job asks for."""
+    """There is one workload, and it matches the job."""
     actions = _synchronized(context, workload, prebuilt=prebuilt)
     if any(isinstance(action, DeleteWorkload) for action in actions):
         return actions
@@ -266,7 +266,7 @@ def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> lis
 
 
 def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
-    """Labels of the job that have changed. One that says nothing stops nothing: it is reported and passed over."""
+    """Labels of the job that have changed. A value that cannot be read is reported and ignored."""
     job, typed = context.job, workload.typed
     try:
         spec = compose.mark_patch(job, workload, context.lookups)

@@ -51,12 +51,12 @@ def orphaned(workload: SeenWorkload | None) -> list[PodAction]:
 def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction]:
     """The workload is finished or being deleted: pods end, then nothing of it holds anything."""
     actions: list[PodAction] = []
-    if workload.is_going and not workload.is_finished:
+    if workload.is_terminating and not workload.is_finished:
         actions += deletions(pods, "WorkloadDeleted", f"Workload {workload.name} was deleted")
         if any(pod.may_run for pod in pods):
             return actions
     actions += finalizers_removed(pods)
-    return [*actions, *remove_finalizers([workload])] if workload.is_going else actions
+    return [*actions, *remove_finalizers([workload])] if workload.is_terminating else actions
 
 
 def evicted(workload: SeenWorkload, pods: tuple[SeenPod, ...], *, fast: bool) -> list[PodAction]:
@@ -66,7 +66,7 @@ def evicted(workload: SeenWorkload, pods: tuple[SeenPod, ...], *, fast: bool) ->
         return []
     reason = condition.reason
     actions = deletions(pods, f"WorkloadEvictedDueTo{reason}", condition.message or f"Evicted: {reason}")
-    busy = any(pod.may_run and not (fast and pod.is_going) for pod in pods)
+    busy = any(pod.may_run and not (fast and pod.is_terminating) for pod in pods)
     return actions if busy or not workload.is_reserved else [*actions, release_quota(workload, condition)]
 
 
@@ -75,7 +75,7 @@ def deletions(pods: tuple[SeenPod, ...], reason: str, message: str) -> list[PodA
     return [
         DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message)
         for pod in pods
-        if pod.may_run and not pod.is_going
+        if pod.may_run and not pod.is_terminating
     ]
 
 

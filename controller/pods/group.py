@@ -1,4 +1,4 @@
-"""What the pods of a group say together: how many they are to be, which roles they have, who is one too many.
+"""What the pods of a group ask for together: how many they are, which roles they have, which are too many.
 
 Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods"; Volcano's
 PodGroup for ``minMember``.
@@ -22,23 +22,22 @@ VOLCANO: Final = "scheduling.volcano.sh"
 class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
-    ``workload``: the one of the name that ``compose.workload_name`` gives, whoever owns it. ``pod_group``: Volcano's
-    object of the group's name. ``namespace_going``: the namespace is being deleted, nobody will come after these.
+    ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: Volcano's
+    object of the group's name. ``namespace_terminating``: the namespace is being deleted: no pods follow these.
     """
 
     pods: tuple[SeenPod, ...]
     workload: SeenWorkload | None = None
     pod_group: Json | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    namespace_going: bool = False
+    namespace_terminating: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """``total`` pods are asked for, with ``minimum`` of them it may begin. ``name`` is empty for a pod on its own.
+    """``total`` pods are asked for, with ``minimum`` of them the group may start. ``name`` is empty for a single pod.
 
-    ``declared``: the pods said themselves how many they are, so one more is one too many; a Volcano PodGroup only says
-    how many it takes at least.
+    ``declared``: the pods themselves name their total, so one more is too many; a Volcano PodGroup names a minimum.
     """
 
     name: str
@@ -121,15 +120,15 @@ def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
 
 
 def _model(pods: Sequence[SeenPod]) -> SeenPod:
-    """The oldest that waits, else the oldest. What a pod was let go with, its node above all, stays in its spec."""
-    return next((pod for pod in pods if pod.is_held), pods[0])
+    """The oldest gated pod, else the oldest: an ungated pod's spec has what its start put in, its node above all."""
+    return next((pod for pod in pods if pod.is_gated), pods[0])
 
 
 def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:
     """Those of ``pods`` (of those that count) that are too many, the first to go first.
 
     ``counts``: pods by role that the workload has, where it can no longer change; a pod of another role is too many.
-    Pods that wait go before pods that run, newer ones before older ones; who has succeeded is counted and kept.
+    Gated pods go before pods that run, newer pods before older ones; a pod that has succeeded is counted and kept.
     """
     roles = {"": list(pods)} if counts is None else by_role(pods)
     allowed = {"": group.total} if counts is None else counts
@@ -137,6 +136,6 @@ def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | No
     for name, own in roles.items():
         spare = len(own) - allowed.get(name, 0)
         leaving = sorted((one for one in own if one.stays), key=lambda one: one.age_key, reverse=True)
-        leaving.sort(key=lambda one: not one.is_held)
+        leaving.sort(key=lambda one: not one.is_gated)
         found += leaving[: max(spare, 0)]
     return found

@@ -1,11 +1,11 @@
-"""Plain pods and their workload, as they are, into what is to be done about them. Pure: same input, same actions.
+"""The reconciler of plain pods: pods and their workload as they are, into actions. Pure: same input, same actions.
 
-A pod on its own is a group of one that nobody replaces. The order of the questions is that of
-``controller.jobs.reconcile``: is the workload finished, or going? are the pods done? is there a workload, does it say
-what the pods ask for? who is one too many? was it evicted? who may go?
+A single pod is a group of one that is never replaced. The order of the questions is that of
+``controller.jobs.reconcile``: is the workload finished, or being deleted? have the pods ended? is there a workload, and
+does it match the pods? are there too many pods? was it evicted? which pods are to be ungated?
 
-What differs from a job: nothing can be suspended. A pod that was let go is stopped by deleting it, and somebody else
-makes another; so a group's workload lives on without running pods, held by the finalizer on its last failed one.
+Unlike a job, pods cannot be suspended. A pod without its gate is stopped by deleting it, and its owner creates another;
+so a group's workload remains without running pods, held by the finalizer on its last failed pod.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ _EXCESS = "ExcessPodDeleted"
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> tuple[PodAction, ...]:
-    """The actions of the next step, in order; empty when all is as it should be, or somebody else has to act first."""
+    """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     try:
         pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda one: one.age_key))
     except JobError as error:
@@ -75,12 +75,12 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> t
 
 
 def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """For pods that are refused: what waits is withdrawn, what was let in goes on, what was evicted or is over goes."""
+    """For pods that are refused: a pending workload is withdrawn, an admitted one goes on unless it is evicted."""
     workload = seen.workload
     try:
         if workload is None or not is_of_pods(workload, pods):
             return finalizers_removed(pods)
-        if workload.is_finished or workload.is_going:
+        if workload.is_finished or workload.is_terminating:
             return closing(workload, pods)
         if workload.eviction is not None:
             return evicted(workload, pods, fast=False)
@@ -92,7 +92,7 @@ def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
 
 
 def _owned(seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, lookups: Lookups) -> list[PodAction]:
-    """Pods of a job that is queued as a whole are that job's, and are let go once it is admitted."""
+    """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted."""
     ancestor = managed_ancestor(pods[0].raw, settings, lookups)
     if ancestor is not None:
         free = lookups.is_admitted(ancestor)
@@ -102,11 +102,11 @@ def _owned(seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, loo
             f"metadata.labels[{names.QUEUE_NAME}]: expected the queue that the pod was created for, found none"
         )
     group = podgroup.group_of(pods, seen.pod_group)
-    return _Life(seen=seen, pods=pods, group=group, settings=settings, lookups=lookups).next()
+    return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, lookups=lookups).next()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Life:
+class _Reconciliation:
     """``pods``: the managed ones, from the oldest on; at least one."""
 
     seen: SeenPods
@@ -116,27 +116,27 @@ class _Life:
     lookups: Lookups
 
     @property
-    def alone(self) -> bool:
+    def single(self) -> bool:
         return not self.group.name
 
     @cached_property
     def counted(self) -> list[SeenPod]:
-        """Those that fill the group: they stay, or have succeeded and need nobody after them.
+        """The pods that fill the group: they stay, or have succeeded and need no replacement.
 
-        Of a Volcano group that is fuller than asked for, those that were let go, then the oldest; once quota is
-        reserved, as many of each role as the workload has.
+        Of a Volcano group with more pods than it asks for, ungated pods first, then the oldest; once quota is reserved,
+        as many of each role as the workload has.
         """
         found = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
         if self.group.declared:
             return found
-        found.sort(key=lambda pod: (pod.is_held, pod.age_key))
+        found.sort(key=lambda pod: (pod.is_gated, pod.age_key))
         workload = self.seen.workload
         if workload is None or not workload.is_reserved:
             return found[: self.group.total]
         left = compose.counts_of(workload.typed.spec.pod_sets)
         members = []
         for pod in found:
-            name = role_in(pod, alone=False)
+            name = role_in(pod, single=False)
             if left.get(name, 0) > 0:
                 left[name] -= 1
                 members.append(pod)
@@ -148,53 +148,53 @@ class _Life:
 
     def next(self) -> list[PodAction]:
         workload = self.seen.workload
-        if workload is not None and not self.alone and not is_of_pods(workload, self.pods):
+        if workload is not None and not self.single and not is_of_pods(workload, self.pods):
             raise JobError(f"group {shown(self.group.name)}: workload {workload.name} belongs to a job")
-        if workload is not None and (workload.is_finished or workload.is_going):
-            return [*closing(workload, self.pods), *self._late(workload)]
+        if workload is not None and (workload.is_finished or workload.is_terminating):
+            return [*closing(workload, self.pods), *self._refused_late(workload)]
         outcome = self._outcome()
         if outcome is not None:
             finished = [] if workload is None else [finish(workload, *outcome)]
             return [*finished, *finalizers_removed(self.pods)]
         if workload is None:
-            return self._without()
+            return self._without_workload()
         if workload.eviction is not None:
             fast = self.settings.gates.on("FastQuotaReleaseInPodIntegration")
             stopping = evicted(workload, self.pods, fast=fast)
             if stopping or workload.is_reserved or any(pod.may_run for pod in self.pods):
-                return [*stopping, *self._let_go()]
-        return self._with(workload)
+                return [*stopping, *self._spare_finalizers()]
+        return self._with_workload(workload)
 
-    def _late(self, workload: SeenWorkload) -> list[PodAction]:
-        """Pods that came after the end: their group's name is taken until the old ones have gone."""
-        late = [pod for pod in self.pods if pod.is_held and pod.stays]
-        if self.alone or not late or not workload.is_finished:
+    def _refused_late(self, workload: SeenWorkload) -> list[PodAction]:
+        """Pods that were created after the group finished: its name is taken until the old pods are deleted."""
+        late = [pod for pod in self.pods if pod.is_gated and pod.stays]
+        if self.single or not late or not workload.is_finished:
             return []
         sentence = f"group {self.group.name} has finished: delete its pods before its name is used again"
         return [Refuse(reason="GroupFinished", sentence=sentence)]
 
     def _outcome(self) -> tuple[FinishReason, str] | None:
-        """How it ended, for good."""
+        """How the pods ended; None while they may go on."""
         if any(pod.stays or pod.may_run for pod in self.pods):
             succeeded = sum(pod.has_succeeded for pod in self.pods)
             whole = not self.group.serving and succeeded >= self.group.total
             return ("Succeeded", f"{succeeded} pods succeeded") if whole else None
         succeeded = sum(pod.has_succeeded for pod in self.pods)
-        told = f"{succeeded} of {self.group.total} pods succeeded"
-        if self.alone:
+        message = f"{succeeded} of {self.group.total} pods succeeded"
+        if self.single:
             return ("Succeeded", "The pod succeeded") if succeeded else ("Failed", _how_it_failed(self.pods[0]))
         if succeeded >= self.group.total and not self.group.serving:
-            return "Succeeded", told
+            return "Succeeded", message
         if not all(pod.is_retriable for pod in self.pods):
-            return "Failed", f"{told}, and the group is not to be retried"
-        deleted = all(pod.is_going and not pod.was_told_to_go for pod in self.pods)
-        if deleted or self.seen.namespace_going:
-            return "Failed", f"{told}, and all were deleted"
+            return "Failed", f"{message}; the group is not retriable"
+        deleted = all(pod.is_terminating and not pod.is_deleted_by_queue for pod in self.pods)
+        if deleted or self.seen.namespace_terminating:
+            return "Failed", f"{message}; all pods were deleted"
         return None
 
-    # Before there is a workload.
+    # -- without a workload
 
-    def _without(self) -> list[PodAction]:
+    def _without_workload(self) -> list[PodAction]:
         excess = self._excess(None)
         if excess:
             return excess
@@ -207,7 +207,7 @@ class _Life:
             return [*over, event("WaitingForPods", short)]
         holding = [pod for pod in self.counted if pod.has_finalizer]
         if not holding:
-            raise JobError("metadata.finalizers: the pod was not marked when it was created; create it anew")
+            raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")
         body = podcompose.workload_body(self.group, holding, sets, self.settings, self.lookups)
         name = body["metadata"]["name"]
         return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
@@ -218,9 +218,9 @@ class _Life:
             return sets
         return tuple(msgspec.structs.replace(one, min_count=None) for one in sets)
 
-    # With one.
+    # -- with one
 
-    def _with(self, workload: SeenWorkload) -> list[PodAction]:
+    def _with_workload(self, workload: SeenWorkload) -> list[PodAction]:
         reserved = workload.is_reserved
         if not reserved:
             early = deletions(self.pods, "NotAdmitted", f"Workload {workload.name} is not admitted by a cluster queue")
@@ -232,8 +232,8 @@ class _Life:
         actions = self._synchronized(workload)
         if any(isinstance(action, DeleteWorkload) for action in actions):
             return actions
-        actions += self._let_go() + self._reclaimed(workload) + self._waiting(workload)
-        here = [pod for pod in self.counted if not pod.is_held]
+        actions += self._spare_finalizers() + self._reclaimed(workload) + self._waiting(workload)
+        here = [pod for pod in self.counted if not pod.is_gated]
 
         def all_ready() -> bool:
             return len(here) >= self._needed(workload) and all(pod.is_ready for pod in here)
@@ -243,7 +243,7 @@ class _Life:
         return actions + self._started(workload)
 
     def _needed(self, workload: SeenWorkload) -> int:
-        """Pods that the workload runs with: those that were admitted, before that those that it takes at least."""
+        """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
         counts = compose.counts_of(workload.typed.spec.pod_sets)
@@ -254,7 +254,7 @@ class _Life:
         counts = None
         if workload is not None:
             counts = compose.counts_of(workload.typed.spec.pod_sets)
-        if self.alone:
+        if self.single:
             return []
         found = podgroup.excess(self.group, self.counted, counts)
         why = f"group {self.group.name} has all {self.group.total} pods that were asked for"
@@ -264,8 +264,8 @@ class _Life:
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
         if moved and workload.is_reserved and not any(pod.may_run for pod in self.pods):
             return [delete(workload)]
-        # Those that were let go tell no more what was asked for: the workload itself does, until one comes that waits.
-        asks = not workload.is_reserved and any(pod.is_held for pod in self.counted)
+        # An ungated pod has what its start put in: only gated pods tell what is asked for, else the workload does.
+        asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.lookups)
         holding = [pod for pod in self.pods if pod.has_finalizer]
@@ -274,29 +274,29 @@ class _Life:
             return []
         return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]
 
-    def _let_go(self) -> list[PodAction]:
-        """Finalizers that nothing needs any more: of failed pods, except the one that holds the group together."""
-        if self.alone:
+    def _spare_finalizers(self) -> list[PodAction]:
+        """Remove the finalizers of failed pods, except the last finalizer that keeps the group's workload."""
+        if self.single:
             return []
         spare = [pod for pod in self.failed if pod.has_finalizer and pod.is_retriable]
         others = [pod for pod in self.pods if pod not in spare and pod.has_finalizer]
         return [finalizer_removed(pod) for pod in (spare if others else spare[:-1])]
 
     def _reclaimed(self, workload: SeenWorkload) -> list[PodAction]:
-        if self.alone or self.group.serving or not workload.is_reserved:
+        if self.single or self.group.serving or not workload.is_reserved:
             return []
         if not self.settings.gates.on("ReclaimablePods"):
             return []
         had = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
         limits = compose.counts_of(workload.typed.spec.pod_sets)
-        done = Counter(role_in(pod, alone=False) for pod in self.pods if pod.has_succeeded)
-        # It never shrinks: what was given back may be somebody else's by now.
+        done = Counter(role_in(pod, single=False) for pod in self.pods if pod.has_succeeded)
+        # It never shrinks: quota that was given back may be used by another workload by now.
         grown = {name: min(max(done[name], had.get(name, 0)), limit) for name, limit in limits.items()}
         grown = {name: count for name, count in grown.items() if count}
         return [] if grown == had else [SetReclaimable(name=workload.name, uid=workload.uid, pods=grown)]
 
     def _waiting(self, workload: SeenWorkload) -> list[PodAction]:
-        if self.alone:
+        if self.single:
             return []
         needed = self._needed(workload)
         missing = max(needed - len(self.counted), 0)
@@ -304,28 +304,28 @@ class _Life:
         now = find_condition(workload.typed.status.conditions, "WaitingForReplacementPods")
         if waits == (now is not None and now.status == "True"):
             return []
-        uid = workload.uid
+        name, uid = workload.name, workload.uid
         if waits:
-            told = f"{missing} of {needed} pods have failed or were deleted, and nobody came in their place"
-            return [SetWaitingForPods(name=workload.name, uid=uid, status="True", reason="PodsMissing", message=told)]
-        told = f"All {needed} pods are there"
-        return [SetWaitingForPods(name=workload.name, uid=uid, status="False", reason="PodsComplete", message=told)]
+            why = f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
+            return [SetWaitingForPods(name=name, uid=uid, status="True", reason="PodsMissing", message=why)]
+        why = f"All {needed} pods exist"
+        return [SetWaitingForPods(name=name, uid=uid, status="False", reason="PodsComplete", message=why)]
 
     def _started(self, workload: SeenWorkload) -> list[PodAction]:
         status = workload.typed.status
-        held = {pod.uid: pod for pod in self.counted if pod.is_held}
+        held = {pod.uid: pod for pod in self.counted if pod.is_gated}
         if not held or status.admission is None or not is_true(status.conditions, "Admitted"):
             return []
-        # One that is going keeps its place until it has gone: two on one place is one too many.
-        leaving = [pod for pod in self.pods if pod.is_going and pod.may_run]
+        # A pod that is being deleted keeps its place until it has ended: no place is for two.
+        leaving = [pod for pod in self.pods if pod.is_terminating and pod.may_run]
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
         devices = self._devices(workload)
         try:
             given = infos_by_set(workload, self.lookups)
             found = places(
-                workload, [*self.counted, *leaving], alone=self.alone, gang=not self.group.fast, minimum=minimum
+                workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )
-            patches = [self._started_pod(held[one.uid], given, one, devices) for one in found]
+            patches = [self._ungated(held[one.uid], given, one, devices) for one in found]
         except StartConflictError as conflict:
             return [*not_startable(workload, f"The pods cannot start: {conflict}")]
         except FlavorMissingError as missing:
@@ -340,13 +340,13 @@ class _Life:
         carried = [(pod.node_selector.get(HOSTNAME_LABEL, ""), pod.annotations.get(DEVICES, "")) for pod in live]
         return DeviceDealer(self.lookups.device_plan, WorkloadKey(workload.typed.key), carried)
 
-    def _started_pod(
+    def _ungated(
         self, pod: SeenPod, infos: Mapping[str, PodSetInfo], place: PodPlace, dealer: DeviceDealer
     ) -> PatchPod:
-        name = role_in(pod, alone=self.alone)
+        name = role_in(pod, single=self.single)
         planned = dealer.take(name, place.node_selector.get(HOSTNAME_LABEL, ""))
         return PatchPod(name=pod.name, body=start_patch(pod, infos[name], place.node_selector, planned))
 
 
 def _how_it_failed(pod: SeenPod) -> str:
-    return "The pod was deleted" if pod.is_going and pod.phase != "Failed" else "The pod failed"
+    return "The pod was deleted" if pod.is_terminating and pod.phase != "Failed" else "The pod failed"

@@ -40,7 +40,7 @@ from kube.resources import Resource
 
 _LARGE: Final = 64
 _PACE_S: Final = 0.0005
-"""A look costs about a tenth of this for each pod."""
+"""A reconciliation costs about a tenth of this for each pod."""
 _LONGEST_S: Final = 1.0
 
 
@@ -66,7 +66,7 @@ class QueuedPod(msgspec.Struct, frozen=True):
 
 
 def read_pod(raw: bytes) -> QueuedPod:
-    """A pod, less what nobody here reads."""
+    """A pod, less the parts that are not read here."""
     pod: Json = msgspec.json.decode(raw)
     pod.get("metadata", {}).pop("managedFields", None)
     if isinstance(status := pod.get("status"), dict):
@@ -103,7 +103,7 @@ class PodController:
         self._lookups = lookups
         self._job_resources = frozenset(job_resources)
         self.pod_groups: PodGroups | None = None
-        self._looks: WorkQueue[GroupKey] = WorkQueue("pods", self._look)
+        self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
         self._groups: dict[GroupKey, set[Key]] = {}
         self._of: dict[Key, GroupKey] = {}
         self._soon: set[GroupKey] = set()
@@ -112,7 +112,7 @@ class PodController:
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
 
     async def run(self) -> None:
-        await self._looks.run()
+        await self._queue.run()
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class PodController:
                 self._actions.written.forget(key)
             case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 for group in self._groups:
-                    self._looks.put(group)
+                    self._queue.put(group)
             case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource in self._job_resources:
                 self._touch_children(entry.uid)
             case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
@@ -134,15 +134,15 @@ class PodController:
                 if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
                     for group in self._groups:
                         if group.namespace == key.name:
-                            self._looks.put(group)
+                            self._queue.put(group)
 
     def workload(self, workload: Workload, gone: bool) -> None:
-        """A Workload came, changed or went: the pods it is for are looked at."""
+        """A Workload was created, changed or deleted: its pods are reconciled."""
         meta, key = workload.metadata, WorkloadKey(workload.key)
         if gone:
             self._actions.forget(meta.uid)
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
-            self._looks.put(GroupKey(meta.namespace, meta.name, ""))
+            self._queue.put(GroupKey(meta.namespace, meta.name, ""))
             return
         pod = _controlling_pod(workload)
         if pod is not None:
@@ -151,16 +151,16 @@ class PodController:
             (owned.discard if gone else owned.add)(key)
             if not owned:
                 del self._owned[group]
-            self._looks.put(group)
+            self._queue.put(group)
 
     def pod_group(self, key: Key | None) -> None:
         """One of Volcano's groups changed; None: any may have."""
         if key is not None:
-            self._looks.put(GroupKey(key.namespace, key.name, ""))
+            self._queue.put(GroupKey(key.namespace, key.name, ""))
             return
         for group in self._groups:
             if group.group:
-                self._looks.put(group)
+                self._queue.put(group)
 
     def _see(self, key: Key, pod: QueuedPod) -> None:
         group = _group_of(key, pod.group)
@@ -186,34 +186,34 @@ class PodController:
         self._touch(group)
 
     def _touch(self, group: GroupKey) -> None:
-        """Look at it at once, or where it is large a moment later: its pods come and change one by one."""
+        """Reconcile it at once, or where it is large a moment later: its pods are created and change one by one."""
         pods = len(self._groups.get(group, ()))
         if pods < _LARGE:
-            self._looks.put(group)
+            self._queue.put(group)
         elif group not in self._soon:
             self._soon.add(group)
             asyncio.get_running_loop().call_later(min(pods * _PACE_S, _LONGEST_S), self._put, group)
 
     def _put(self, group: GroupKey) -> None:
         self._soon.discard(group)
-        self._looks.put(group)
+        self._queue.put(group)
 
     def _touch_children(self, uid: str) -> None:
         for key in self._children.get(uid, ()):
-            self._looks.put(self._of[key])
+            self._queue.put(self._of[key])
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
-    async def _look(self, group: GroupKey) -> None:
+    async def _reconcile(self, group: GroupKey) -> None:
         pods = []
         for key in self._groups.get(group, ()):
             entry = self._feeds[QUEUED_PODS].get(key)
             if entry is None:
-                continue  # its end is on its way to us
+                continue  # its removal is under way to ``hear``
             if self._actions.written.behind(key, entry.uid, entry.resource_version):
-                return  # the watch brings what we wrote, and with it the next look
+                return  # the watch brings what was written, and with it the next reconciliation
             pods.append(entry.object.seen())
-        await self._leftovers(group, {pod.raw["metadata"]["uid"] for pod in pods})
+        await self._finish_orphans(group, {pod.raw["metadata"]["uid"] for pod in pods})
         if not pods:
             return
         seen = self._observed(group, tuple(pods))
@@ -235,7 +235,7 @@ class PodController:
             workload=seen_workload(self._ledger, self._raws, self._key_of(group, pods)),
             pod_group=pod_group,
             namespace_labels={} if meta is None else meta.labels,
-            namespace_going=meta is not None and meta.deletion_timestamp is not None,
+            namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
         )
 
     def _key_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> WorkloadKey:
@@ -254,7 +254,7 @@ class PodController:
         about = _about(group, seen)
         await self._actions.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
 
-    async def _leftovers(self, group: GroupKey, uids: set[str]) -> None:
+    async def _finish_orphans(self, group: GroupKey, uids: set[str]) -> None:
         """Workloads whose pods have gone, as the API server confirms: our watch may lag."""
         if group.group:
             keys = set() if uids else {WorkloadKey(f"{group.namespace}/{group.group}")}
@@ -262,14 +262,14 @@ class PodController:
             keys = set(self._owned.get(group, ()))
         for key in keys:
             workload = seen_workload(self._ledger, self._raws, key)
-            if workload is None or not _is_left(workload, uids):
+            if workload is None or not _is_orphaned(workload, uids):
                 continue
             seen = SeenPods(pods=(), workload=workload)
             actions = reconcile_pods(seen, self._settings, self._lookups)
-            if actions and not await self._lives(group, workload):
+            if actions and not await self._exists(group, workload):
                 await self._carry_out(group, seen, actions)
 
-    async def _lives(self, group: GroupKey, workload: SeenWorkload) -> bool:
+    async def _exists(self, group: GroupKey, workload: SeenWorkload) -> bool:
         """Whether one of its pods is there and our watch does not show it yet."""
         chosen = Selection(namespace=group.namespace, label_selector=QUEUED_PODS.selector)
         owners = {owner.uid for owner in workload.typed.metadata.owner_references}
@@ -284,7 +284,7 @@ class PodController:
 
 
 def _decided_by(workload: Workload) -> tuple[object, ...]:
-    """What sends pods to their places, or takes them away."""
+    """The parts of a workload by which pods are started and stopped."""
     status = workload.status
     ends = tuple(is_true(status.conditions, one) for one in ("Admitted", "Evicted", "Finished"))
     return (workload.metadata.uid, workload.metadata.deletion_timestamp, ends, status.unhealthy_nodes, status.admission)
@@ -310,7 +310,7 @@ def _controlling_pod(workload: Workload) -> OwnerReference | None:
     return next(found, None)
 
 
-def _is_left(workload: SeenWorkload, uids: set[str]) -> bool:
+def _is_orphaned(workload: SeenWorkload, uids: set[str]) -> bool:
     """Whether none of the pods ``uids`` owns it, and pods alone did."""
     owners = workload.typed.metadata.owner_references
     return bool(owners) and all(owner.kind == "Pod" and owner.uid not in uids for owner in owners)

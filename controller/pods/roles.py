@@ -85,11 +85,11 @@ _NOT_IN_TEMPLATE: Final = (
 
 
 def role(pod: SeenPod) -> str:
-    """8 hexadecimal digits; what a pod was let go as, once it was: its spec has changed since.
+    """8 hexadecimal digits; of an ungated pod those of its start, as its spec has changed since.
 
     Raises JobError.
     """
-    if not pod.is_held:
+    if not pod.is_gated:
         known = pod.labels.get(names.POD_SET, "")
         if known:
             return known

@@ -1,8 +1,8 @@
-"""How pods are let go: gates off, and what flavors, admission checks and the topology assignment put into their specs.
+"""How pods start: they lose their gates and get what flavors, admission checks and the topology assignment put in.
 
 What the API server allows on a pod (pkg/apis/core/validation, ValidatePodUpdate): gates are only taken off; while one
 is on, keys may be added to ``nodeSelector``; tolerations may be added; labels and annotations change freely. A gate
-cannot be put back, so a pod that was let go can only be deleted.
+cannot be put back, so a pod that was ungated can only be deleted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from controller.pods.roles import MAIN, index_label, offset, role
 from inventory.api.names import DEVICES
 
 
-def role_in(pod: SeenPod, *, alone: bool) -> str:
-    return MAIN if alone else role(pod)
+def role_in(pod: SeenPod, *, single: bool) -> str:
+    return MAIN if single else role(pod)
 
 
 def places(
-    workload: SeenWorkload, pods: Sequence[SeenPod], *, alone: bool, gang: bool, minimum: int | None
+    workload: SeenWorkload, pods: Sequence[SeenPod], *, single: bool, gang: bool, minimum: int | None
 ) -> tuple[PodPlace, ...]:
-    """The pods that may go now. ``pods``: those that stay, and those that still have their place.
+    """The pods to ungate now. ``pods``: those that stay, and those that still have their place.
 
-    ``minimum``: pods with which a group of one role may begin.
+    ``minimum``: pods with which a group of one role may start.
     Raises JobError and TopologyEncodingError.
     """
     admission = workload.typed.status.admission
@@ -35,7 +35,7 @@ def places(
         return ()
     own: dict[str, list[SeenPod]] = {}
     for pod in pods:
-        own.setdefault(role_in(pod, alone=alone), []).append(pod)
+        own.setdefault(role_in(pod, single=single), []).append(pod)
     spec = {one.name: one for one in workload.typed.spec.pod_sets}
     sets: list[PodSetPlaces] = []
     for assignment in admission.pod_set_assignments:
@@ -50,7 +50,7 @@ def places(
         )
         sets.append(_ranked(one, oldest, own.get(assignment.name, [])))
     unhealthy = frozenset(node.name for node in workload.typed.status.unhealthy_nodes)
-    listed = [_placed(pod, role_in(pod, alone=alone)) for pod in pods]
+    listed = [_placed(pod, role_in(pod, single=single)) for pod in pods]
     return ungated(sets, listed, unhealthy, gang=gang)
 
 
@@ -59,7 +59,7 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
         uid=pod.uid,
         pod_set=name,
         age=pod.age_key,
-        waits=pod.is_held,
+        waits=pod.is_gated,
         ended=pod.is_over,
         labels=pod.labels,
         node_selector=pod.node_selector,
@@ -67,7 +67,7 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
 
 
 def _ranked(one: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
-    """Ranks of people's own making: two waiting pods with one rank would have one wait for ever, so there are none."""
+    """Ranks by the pods' own label. None where two share one: of two gated pods the second would wait for ever."""
     if one.ranks is None and oldest is not None and (label := index_label(oldest)):
         one = msgspec.structs.replace(one, ranks=Ranks(index_label=label, offset=offset(oldest)))
     if one.ranks is None:
@@ -77,7 +77,7 @@ def _ranked(one: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) 
 
 
 def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], devices: str = "") -> Json:
-    """The merge patch that lets the pod go. ``devices``: the annotation that names those it is meant to get.
+    """The merge patch that starts the pod. ``devices``: the annotation that names those planned for it.
 
     Raises StartConflictError, where it never can.
     """
@@ -119,9 +119,9 @@ def unfinalized(pod: SeenPod) -> Json:
 
 
 def released(pod: SeenPod) -> Json:
-    """The merge patch that leaves the pod to others: no gate for admission, no finalizer, no mark.
+    """The merge patch that ends the queue's hold: no admission gate, no finalizer, no label.
 
-    The gate of a queued job's placed pods stays: behind it they wait to be told their nodes.
+    The gate of a queued job's placed pods stays: they have it until they get their nodes.
     """
     gates = [
         gate
@@ -130,4 +130,4 @@ def released(pod: SeenPod) -> Json:
     ]
     patch = unfinalized(pod)
     patch["metadata"]["labels"] = {MANAGED: None}
-    return {**patch, "spec": {"schedulingGates": gates}} if pod.is_held else patch
+    return {**patch, "spec": {"schedulingGates": gates}} if pod.is_gated else patch

@@ -20,14 +20,14 @@ from kube.reading.reflector import Change, Key, Reflector, Synced, Undecodable
 
 log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 30.0
-"""Between two looks for the CRD."""
+_CHECK_S: Final = 30.0
+"""Between two checks for the CRD."""
 _AGAIN_S: Final = 1.0
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 
 
 class PodGroups:
-    """``changed`` hears of each group that comes, changes or goes, and None once it is known that there is no CRD."""
+    """``changed`` gets the key of each group that changed, and None once it is known that there is no CRD."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PodGroups:
         )
 
     def need(self) -> bool:
-        """Begin to follow them. Whether ``get`` knows them all."""
+        """Start to watch them. Whether ``get`` knows them all."""
         self._needed.set()
         return self._absent or self._reflector.synced
 
@@ -59,7 +59,7 @@ class PodGroups:
     async def run(self) -> None:
         await self._needed.wait()
         while not await self._is_served():
-            await sleep(self._clock, _LOOK_S if self._absent else _AGAIN_S)
+            await sleep(self._clock, _CHECK_S if self._absent else _AGAIN_S)
         await self._reflector.run()
 
     async def _is_served(self) -> bool:

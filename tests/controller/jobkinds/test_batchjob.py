@@ -58,7 +58,7 @@ def test_a_minimum_that_completions_leave_nothing_above_is_none() -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (requesting("pods", "1"), "spec.template.spec.initContainers[0].requests[pods]: the number of pods"),
+        (requesting("pods", "1"), "spec.template.spec.initContainers[0].requests[pods]: a container must not"),
         (requesting("cpu", "-1"), "requests[cpu]: expected an amount of at least 0, found -1"),
         (requesting("cpu", "much"), "spec.template: PodTemplateSpec"),
         (annotated({names.MIN_PARALLELISM: "two"}, parallelism=3), "expected an integer, found 'two'"),

@@ -351,7 +351,7 @@ class World:
     # The scheduler of workloads, and people.
 
     def live(self) -> list[str]:
-        """Names of the workloads that are neither finished nor going."""
+        """Names of the workloads that are neither finished nor terminating."""
         return [
             name
             for name, raw in self.workloads.items()

@@ -75,7 +75,7 @@ class PodWorld:
         self.pods: dict[str, Json] = {}
         self.workloads: dict[str, Json] = {}
         self.pod_group: Json | None = None
-        self.namespace_going = False
+        self.namespace_terminating = False
         self.settings = settings or JobSettings()
         self.lookups = lookups()
         self.events: list[tuple[str, str]] = []
@@ -93,7 +93,7 @@ class PodWorld:
             pods=tuple(SeenPod(copy.deepcopy(raw)) for raw in self.pods.values()),
             workload=None if workload is None else SeenWorkload.of(copy.deepcopy(workload)),
             pod_group=self.pod_group,
-            namespace_going=self.namespace_going,
+            namespace_terminating=self.namespace_terminating,
         )
 
     def next_actions(self) -> tuple[PodAction, ...]:

@@ -155,7 +155,7 @@ def test_a_conflict_with_the_flavor_ends_the_workload_and_a_repaired_job_gets_an
     conditions = world.workloads[first]["status"]["conditions"]
     (finished,) = [one for one in conditions if one["type"] == "Finished"]
     assert finished["reason"] == "FailedToStart"
-    assert "disk is to be 'hdd', and already 'ssd'" in finished["message"]
+    assert "disk must be 'hdd', and is already 'ssd'" in finished["message"]
     world.edit({"spec": {"template": {"spec": {"nodeSelector": None}}}})
     world.settle()
     assert not world.has(world.only, "Finished")

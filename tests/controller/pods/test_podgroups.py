@@ -240,7 +240,7 @@ class TestGroup:
         world = running_group(2)
         world.evict()
         world.settle()
-        world.namespace_going = True
+        world.namespace_terminating = True
         for name in list(world.pods):
             world.delete(name)
         world.settle()

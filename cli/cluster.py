@@ -84,7 +84,7 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
 
 def _default_kubeconfig() -> str:
     """The first file of $KUBECONFIG, as kubectl writes to it, else ~/.kube/config."""
-    named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     return named[0] if named else str(Path.home() / ".kube" / "config")
 
 
@@ -207,7 +207,7 @@ class Controller:
             raise UnreachableError(f"{name} leads: {failed}") from None
         containers = pod.get("spec", {}).get("containers", [])
         ports = [port for container in containers for port in container.get("ports", [])]
-        port = next((one["containerPort"] for one in ports if one.get("name") == PORT_NAME), PORT)
+        port = next((each["containerPort"] for each in ports if each.get("name") == PORT_NAME), PORT)
         return self._proxy(namespace, "pods", f"{name}:{port}")
 
     async def _get(self, base: str, path: str) -> tuple[int, Json]:

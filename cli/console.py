@@ -24,11 +24,11 @@ def console() -> Console:
 def show(*parts: RenderableType | None) -> None:
     """Print them one below the other; None is nothing."""
     shown = console()
-    for one in parts:
-        if one is None:
+    for part in parts:
+        if part is None:
             continue
         with shown.capture() as text:
-            shown.print(one)
+            shown.print(part)
         for line in text.get().splitlines():
             click.echo(line.rstrip())
 

@@ -49,7 +49,7 @@ def _hardware(fleet: Fleet, spec: NodeSpec) -> Node:
         driver_version=fleet.driver,
         cuda_version=(fleet.cuda // 1000, fleet.cuda % 1000 // 10),
         gpus=tuple(_gpu(gpu, spec) for gpu in present),
-        links=tuple(tuple(_link(one, other, spec) for other in present) for one in present),
+        links=tuple(tuple(_link(each, other, spec) for other in present) for each in present),
     )
 
 
@@ -103,8 +103,17 @@ def hardware(fleet: Fleet, spec: NodeSpec) -> Node:
 
 def _cut(gpu: Gpu, of: GpuSpec, node: NodeSpec) -> Gpu:
     profiles = tuple(
-        MigProfile(one.name, one.id, one.slices, one.size, one.starts, one.count, one.memory_mib, one.sms)
-        for one in of.product.mig
+        MigProfile(
+            offered.name,
+            offered.id,
+            offered.slices,
+            offered.size,
+            offered.starts,
+            offered.count,
+            offered.memory_mib,
+            offered.sms,
+        )
+        for offered in of.product.mig
     )
     instances = tuple(
         MigInstance(MigUuid(f"{gpu.uuid}/{number}"), number, number, 0, profile, 1, 1, 0, 0)

@@ -67,9 +67,9 @@ class Offline:
                 raise
             self.notes.append(f"{resource.plural} are not read: {failed}")
             return
-        for one in listed.items:
-            if one is not None:
-                self.engine.put(one, self.now_s)
+        for item in listed.items:
+            if item is not None:
+                self.engine.put(item, self.now_s)
 
     def queues(self) -> list[Json]:
         states = self.engine.state.cluster.queues
@@ -81,9 +81,9 @@ class Offline:
         if queue not in self.engine.state.cluster.queues:
             return None
         found = waiting(self.engine, queue)[:limit]
-        for one in found:
-            told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(one["workload"])], self.now_s)
-            one["reason"], one["sentence"] = str(told.reason), told.message
+        for entry in found:
+            told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(entry["workload"])], self.now_s)
+            entry["reason"], entry["sentence"] = str(told.reason), told.message
         return found
 
     def explain(self, workload: Workload) -> Json:
@@ -118,7 +118,7 @@ class Offline:
             for holder in cluster.holders.values()
             if fr in holder.usage and cluster.queues[holder.cluster_queue].node.root() is root
         ]
-        return sorted(found, key=lambda one: (-int(str(one["amount"])), str(one["workload"])))
+        return sorted(found, key=lambda entry: (-int(str(entry["amount"])), str(entry["workload"])))
 
 
 async def _config(client: Client, where: Where, notes: list[str]) -> ControllerConfig:

@@ -67,7 +67,7 @@ class Explanations:
         if core is None:
             return self._elsewhere()
         states = core.engine.state.cluster.queues.values()
-        found = [queue_shown(core.engine, one) for one in sorted(states, key=lambda one: one.name)]
+        found = [queue_shown(core.engine, state) for state in sorted(states, key=lambda state: state.name)]
         return _answer({"clusterQueues": found})
 
     async def _pending(self, request: web.Request) -> web.Response:
@@ -102,12 +102,12 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "decision": None,
         "position": None,
-        "story": [_record(one) for one in engine.stories.of(key)],
+        "story": [_record(record) for record in engine.stories.of(key)],
         "devices": _devices(engine, workload),
         "couldBeMade": [],
         "deviceDrift": [
-            {"pod": one.pod, "node": one.node, "planned": list(one.planned), "held": list(one.held)}
-            for one in engine.state.cluster.placement.drifts(key)
+            {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}
+            for drift in engine.state.cluster.placement.drifts(key)
         ],
     }
     pending = engine.explain(key, now_s)
@@ -115,7 +115,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         found["decision"] = decision_shown(pending)
         found["couldBeMade"] = _could_be_made(engine, workload)
         listed = waiting(engine, ClusterQueueName(found["clusterQueue"]))
-        found["position"] = next((one["position"] for one in listed if one["workload"] == key), None)
+        found["position"] = next((row["position"] for row in listed if row["workload"] == key), None)
     return found
 
 
@@ -123,21 +123,23 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
     """The devices of its pods, node by node, as far as they are known."""
     found = []
     admission = workload.status.admission
-    for one in admission.pod_set_assignments if admission is not None else ():
-        for node in hosts(one.topology_assignment):
-            pods = engine.device_plan(WorkloadKey(workload.key), one.name, node)
+    for pod_set_assignment in admission.pod_set_assignments if admission is not None else ():
+        for node in hosts(pod_set_assignment.topology_assignment):
+            pods = engine.device_plan(WorkloadKey(workload.key), pod_set_assignment.name, node)
             if pods:
-                found.append({"podSet": one.name, "node": node, "pods": [list(devices) for devices in pods]})
+                found.append(
+                    {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
+                )
     return found
 
 
 def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
     """MIG instances that it requests and that a change of layout could make: the first few places of each profile."""
-    asked = dict.fromkeys(name for one in workload.spec.pod_sets for name in one_pod(one.template.spec))
+    asked = dict.fromkeys(name for pod_set in workload.spec.pod_sets for name in one_pod(pod_set.template.spec))
     return [
-        {"resource": name, "node": one.node, "gpu": one.gpu, "starts": list(one.starts), "migMode": one.mode}
+        {"resource": name, "node": slot.node, "gpu": slot.gpu, "starts": list(slot.starts), "migMode": slot.mode}
         for name in asked
-        for one in islice(engine.state.cluster.placement.could_be_made(name), _PLACES_SHOWN)
+        for slot in islice(engine.state.cluster.placement.could_be_made(name), _PLACES_SHOWN)
     ]
 
 
@@ -153,14 +155,14 @@ def decision_shown(pending: Pending) -> Json:
             "flavor": missing.flavor,
             "resources": [
                 {
-                    "resource": one.resource,
-                    "needed": _shown(one.resource, one.needed),
-                    "available": _shown(one.resource, one.available),
-                    "nominal": _shown(one.resource, one.nominal),
-                    "used": _shown(one.resource, one.used),
-                    "atMost": _shown(one.resource, one.potential),
+                    "resource": shortfall.resource,
+                    "needed": _shown(shortfall.resource, shortfall.needed),
+                    "available": _shown(shortfall.resource, shortfall.available),
+                    "nominal": _shown(shortfall.resource, shortfall.nominal),
+                    "used": _shown(shortfall.resource, shortfall.used),
+                    "atMost": _shown(shortfall.resource, shortfall.potential),
                 }
-                for one in missing.shortfalls
+                for shortfall in missing.shortfalls
             ],
         },
     }
@@ -174,7 +176,7 @@ def _record(record: DecisionRecord) -> Json:
         "reason": record.reason.value,
         "sentence": record.rule.value if record.assignment is not None and not _waits(record) else sentence(record),
         "details": details(record),
-        "preempts": [{"workload": one.holder.key, "reason": one.reason.value} for one in record.targets],
+        "preempts": [{"workload": target.holder.key, "reason": target.reason.value} for target in record.targets],
     }
 
 
@@ -190,7 +192,7 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
         "name": state.name,
         "cohort": state.node.parent.name if state.node.parent is not None else None,
         "active": not problems,
-        "problems": [{"reason": one.reason, "message": one.message} for one in problems],
+        "problems": [{"reason": problem.reason, "message": problem.message} for problem in problems],
         "stopPolicy": state.policies.stop,
         "pending": {"active": active, "parked": parked},
         "reserving": len(state.holders),

@@ -101,7 +101,7 @@ def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDe
     No device at all is answered too, as NVIDIA's plugin does: with a list of none.
     """
     physical = tuple(dict.fromkeys(device.physical_id for device in devices))
-    names = tuple(_name(spec, access, one) for one in physical)
+    names = tuple(_name(spec, access, uuid) for uuid in physical)
     channels = access.channels(spec)
     annotations: dict[str, str] = {}
     qualified = _qualified(spec, access, names, channels)
@@ -160,7 +160,7 @@ def _mounts(spec: AllocationSpec, names: Sequence[str], channels: Iterable[int])
 def _device_specs(
     access: NodeAccess, physical: Sequence[str], channels: Mapping[int, DeviceNode]
 ) -> tuple[Device, ...]:
-    nodes = [node for one in physical for node in access.devices.get(one, DeviceAccess("")).nodes]
+    nodes = [node for uuid in physical for node in access.devices.get(uuid, DeviceAccess("")).nodes]
     # MIG instances of one GPU share its node: a container path may stand once only.
     distinct = {node.container_path: node for node in (*access.shared_nodes, *nodes, *channels.values())}
     return tuple(Device(node.container_path, node.host_path) for node in distinct.values())

@@ -117,7 +117,7 @@ class Dashboard:
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},
             "links": [{"type": "dashboards", "tags": ["tessera"], "title": "Tessera", "asDropdown": True}],
-            "templating": {"list": [source, *(one.json() for one in self.variables)]},
+            "templating": {"list": [source, *(variable.json() for variable in self.variables)]},
             "panels": self._placed(),
         }
 
@@ -478,7 +478,7 @@ ALL = (FLEET, NODES, GPUS, NAMESPACES, QUEUES)
 
 
 def rendered() -> dict[Path, str]:
-    return {FOLDER / f"{one.name}.json": json.dumps(one.json(), indent=1) + "\n" for one in ALL}
+    return {FOLDER / f"{dashboard.name}.json": json.dumps(dashboard.json(), indent=1) + "\n" for dashboard in ALL}
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def _show(cluster: Cluster, agent: AgentProcess) -> None:
         say(f"{pod:<11} asked for {what:<15} and has GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}")
 
     step("4. A GPU that nobody holds fails: XID 79, it fell off the bus")
-    held = {str(one.device) for one in agent.report().holders}
+    held = {str(holder.device) for holder in agent.report().holders}
     victim = next(gpu.index for gpu in agent.report().node.gpus if gpu.uuid not in held and gpu.index < 7)  # noqa: PLR2004
     before = _allocatable(cluster, GPU)
     watch = Stopwatch()

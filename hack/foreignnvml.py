@@ -352,7 +352,7 @@ async def examine(subject: Subject, folder: Path) -> list[Finding]:
     """Every finding; ``folder`` is empty, and short enough for sockets below it."""
     reading = read(subject)
     found = list(of_library(reading))
-    if any(one.verdict is Verdict.WRONG for one in found):
+    if any(problem.verdict is Verdict.WRONG for problem in found):
         return found
     found += await _run(Bench(folder / "whole", subject, reading, "none"), WHOLE)
     nothing = without_instances(reading)
@@ -421,9 +421,9 @@ def main(words: Sequence[str] | None = None) -> int:
         except click.ClickException as error:
             parser.error(error.message)
         found = asyncio.run(examine(subject, folder))
-    for one in found:
-        sys.stdout.write(f"{one}\n")
-    return 1 if any(one.verdict is Verdict.WRONG for one in found) else 0
+    for problem in found:
+        sys.stdout.write(f"{problem}\n")
+    return 1 if any(problem.verdict is Verdict.WRONG for problem in found) else 0
 
 
 if __name__ == "__main__":

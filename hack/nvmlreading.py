@@ -159,7 +159,7 @@ def _instances(library: _Library, handle: ctypes.c_void_p) -> tuple[str, ...]:
     most = library.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     name = "nvmlDeviceGetMigDeviceHandleByIndex"
     found = (library.handle(name, handle, ctypes.c_uint(index)) for index in range(most))
-    return tuple(library.text("nvmlDeviceGetUUID", one) or "" for one in found if one is not None)
+    return tuple(library.text("nvmlDeviceGetUUID", device) or "" for device in found if device is not None)
 
 
 def main(words: Sequence[str]) -> int:

@@ -82,7 +82,7 @@ class Prometheus:
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """An instant query's vector: labels and value of each series."""
         answer: dict[str, Any] = json.loads(self._get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}"))
-        return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
+        return [(series["metric"], float(series["value"][1])) for series in answer["data"]["result"]]
 
     def values(self, expression: str, *labels: str) -> dict[tuple[str, ...], float]:
         """The same by these labels' values; absent ones are empty."""

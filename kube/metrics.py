@@ -41,4 +41,4 @@ class Registry(CollectorRegistry):
             self._kept.append(collector)
 
     def exposition(self) -> bytes:
-        return b"".join((generate_latest(self), *(one.text() for one in self._kept)))
+        return b"".join((generate_latest(self), *(text.text() for text in self._kept)))

@@ -45,16 +45,16 @@ class Product(Struct, frozen=True):
 
     def share(self, profile: MigProfile) -> float:
         """What an instance of the profile takes from the GPU."""
-        slices = max(one.slices for one in self.profiles)
-        size = max(one.size for one in self.profiles)
+        slices = max(offered.slices for offered in self.profiles)
+        size = max(offered.size for offered in self.profiles)
         return max(profile.slices / slices, profile.size / size)
 
     def activity(self, profile: MigProfile) -> float:
         """How much of the GPU's work an instance of the profile can do."""
-        return profile.slices / max(one.slices for one in self.profiles)
+        return profile.slices / max(offered.slices for offered in self.profiles)
 
     def named(self, name: str) -> MigProfile | None:
-        return next((one for one in self.profiles if one.name == name), None)
+        return next((offered for offered in self.profiles if offered.name == name), None)
 
 
 class Used(Struct, frozen=True):
@@ -147,19 +147,19 @@ class _Unknown(Exception):  # noqa: N818 - no error: a container that nothing ca
 def report(requests: Iterable[Request], products: Mapping[str, Product], wish: Wish, window_s: float) -> Report:
     """Advice for all of them, those that free most first."""
     found = sorted(
-        (advise(one, products.get(one.product), wish) for one in requests),
-        key=lambda one: (-one.frees_gpus, one.namespace, one.pod, one.container, one.asked),
+        (advise(request, products.get(request.product), wish) for request in requests),
+        key=lambda advice: (-advice.frees_gpus, advice.namespace, advice.pod, advice.container, advice.asked),
     )
     sums: dict[str, Sum] = {}
-    for one in found:
-        total = sums.setdefault(one.namespace, Sum())
-        total.asked_gpus += one.asked_gpus
-        total.frees_gpus += one.frees_gpus
+    for advised in found:
+        total = sums.setdefault(advised.namespace, Sum())
+        total.asked_gpus += advised.asked_gpus
+        total.frees_gpus += advised.frees_gpus
     return Report(
         window_seconds=window_s,
         headroom=wish.headroom,
-        asked_gpus=math.fsum(one.asked_gpus for one in found),
-        frees_gpus=math.fsum(one.frees_gpus for one in found),
+        asked_gpus=math.fsum(advised.asked_gpus for advised in found),
+        frees_gpus=math.fsum(advised.frees_gpus for advised in found),
         namespaces=dict(sorted(sums.items())),
         advice=tuple(found),
     )
@@ -181,8 +181,8 @@ def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
         asked=asked,
         asked_gpus=asked_gpus,
         activity_p95=_busy(request),
-        memory_p95_mib=_sum([one.memory_p95_mib for one in request.devices]),
-        memory_max_mib=_sum([one.memory_max_mib for one in request.devices]),
+        memory_p95_mib=_sum([device.memory_p95_mib for device in request.devices]),
+        memory_max_mib=_sum([device.memory_max_mib for device in request.devices]),
         kind=choice.kind,
         do=choice.do,
         needs_gpus=choice.share,
@@ -193,8 +193,8 @@ def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
 
 def _asked_gpus(request: Request, product: Product | None) -> float:
     if request.mode != MIG or product is None or not product.profiles:
-        return sum(one.share for one in request.devices)
-    profiles = [product.named(one.profile) for one in request.devices]
+        return sum(device.share for device in request.devices)
+    profiles = [product.named(device.profile) for device in request.devices]
     return sum(
         one.share if profile is None else product.share(profile)
         for one, profile in zip(request.devices, profiles, strict=True)
@@ -203,13 +203,13 @@ def _asked_gpus(request: Request, product: Product | None) -> float:
 
 def _asked(request: Request) -> str:
     if request.resource == PERCENT_RESOURCE:
-        return f"{round(sum(one.share for one in request.devices) * 100)} x {request.resource}"
+        return f"{round(sum(device.share for device in request.devices) * 100)} x {request.resource}"
     return f"{len(request.devices)} x {request.resource}"
 
 
 def _busy(request: Request) -> float | None:
     """In GPUs; of instances the busiest one's ratio."""
-    ratios = [one.activity_p95 for one in request.devices]
+    ratios = [device.activity_p95 for device in request.devices]
     if request.mode == MIG:
         return None if None in ratios else max((ratio for ratio in ratios if ratio is not None), default=None)
     return _sum(ratios)
@@ -223,36 +223,36 @@ def _sum(values: list[float | None]) -> float | None:
 def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: float) -> _Choice:
     if request.age_s < wish.min_age_s:
         raise _Unknown(f"seen for {request.age_s:.0f} s, {wish.min_age_s:.0f} s are wanted")
-    if any(one.activity_p95 is None for one in request.devices):
+    if any(device.activity_p95 is None for device in request.devices):
         raise _Unknown("nothing tells how busy its devices are")
-    if any(one.memory_max_mib is None for one in request.devices):
+    if any(device.memory_max_mib is None for device in request.devices):
         raise _Unknown("nothing tells how much memory it holds")
-    if all(one.untouched for one in request.devices):
+    if all(device.untouched for device in request.devices):
         return _Choice(Kind.RELEASE, "nothing", 0.0, "never used")
     if product is None or product.memory_mib <= 0:
         raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")
     if request.mode == MIG:
         found = _instances(request, product, wish)
     else:
-        if any(one.profile for one in request.devices):
+        if any(device.profile for device in request.devices):
             raise _Unknown("a share of a MIG instance")
         found = _parts(request, product, wish)
         if request.mode == WHOLE:
             found += _fewer(request, product, wish)
-    smaller = [one for one in found if one.share < asked_gpus - _EPSILON]
+    smaller = [advised for advised in found if advised.share < asked_gpus - _EPSILON]
     if not smaller:
         return _Choice(Kind.KEEP, _asked(request), asked_gpus)
     wanted = Kind.MIG if wish.prefer is Prefer.MIG else Kind.FRACTION
     # Of a whole GPU the kind of part that is preferred; else whatever frees most.
-    return min(smaller, key=lambda one: (request.mode == WHOLE and one.kind is not wanted, one.share))
+    return min(smaller, key=lambda choice: (request.mode == WHOLE and choice.kind is not wanted, choice.share))
 
 
 def _needs(request: Request, wish: Wish) -> tuple[float, float]:
     """With headroom: activity (in devices) and memory (MiB) of all devices together."""
     more = 1 + wish.headroom
-    busy = math.fsum(one.activity_p95 or 0.0 for one in request.devices)
+    busy = math.fsum(device.activity_p95 or 0.0 for device in request.devices)
     # The 95th percentile cannot exceed the maximum; two queries a moment apart can say so.
-    memory = math.fsum(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices)
+    memory = math.fsum(max(device.memory_max_mib or 0.0, device.memory_p95_mib or 0.0) for device in request.devices)
     return busy * more, memory * more
 
 
@@ -266,8 +266,10 @@ def _parts(request: Request, product: Product, wish: Wish) -> list[_Choice]:
         found.append(_Choice(Kind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
     if request.mode == WHOLE:
         # An instance that takes all of the GPU is no part of it.
-        fitting = [one for one in _fitting(product, activity, memory_mib) if product.share(one) < 1 - _EPSILON]
-        found += [_Choice(Kind.MIG, f"1 x {MIG_RESOURCE}{one.name}", product.share(one)) for one in fitting]
+        fitting = [
+            profile for profile in _fitting(product, activity, memory_mib) if product.share(profile) < 1 - _EPSILON
+        ]
+        found += [_Choice(Kind.MIG, f"1 x {MIG_RESOURCE}{profile.name}", product.share(profile)) for profile in fitting]
     return found
 
 
@@ -280,16 +282,16 @@ def _fewer(request: Request, product: Product, wish: Wish) -> list[_Choice]:
 def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
     """As many instances of a smaller profile, or fewer of the same."""
     profile = product.named(request.devices[0].profile)
-    if profile is None or any(one.profile != profile.name for one in request.devices):
+    if profile is None or any(device.profile != profile.name for device in request.devices):
         raise _Unknown(f"{request.product} has no profile {request.devices[0].profile}")
-    if any(one.share < product.activity(profile) - _EPSILON for one in request.devices):
+    if any(device.share < product.activity(profile) - _EPSILON for device in request.devices):
         raise _Unknown("a compute instance that shares its GPU instance")
     number, more = len(request.devices), 1 + wish.headroom
-    busiest = max(one.activity_p95 or 0.0 for one in request.devices) * product.activity(profile) * more
-    largest = max(max(one.memory_max_mib or 0.0, one.memory_p95_mib or 0.0) for one in request.devices) * more
+    busiest = max(device.activity_p95 or 0.0 for device in request.devices) * product.activity(profile) * more
+    largest = max(max(device.memory_max_mib or 0.0, device.memory_p95_mib or 0.0) for device in request.devices) * more
     found = [
-        _Choice(Kind.MIG, f"{number} x {MIG_RESOURCE}{one.name}", number * product.share(one))
-        for one in _fitting(product, busiest, largest)
+        _Choice(Kind.MIG, f"{number} x {MIG_RESOURCE}{smaller.name}", number * product.share(smaller))
+        for smaller in _fitting(product, busiest, largest)
     ]
     activity, memory_mib = _needs(request, wish)
     count = max(1, math.ceil(max(activity, memory_mib / profile.memory_mib) - _EPSILON))
@@ -300,10 +302,10 @@ def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
 def _fitting(product: Product, activity: float, memory_mib: float) -> list[MigProfile]:
     """Profiles that can do the work and hold the memory. Those with extra engines are nobody's first choice."""
     return [
-        one
-        for one in product.profiles
-        if "+" not in one.name
-        and "-" not in one.name
-        and product.activity(one) >= activity - _EPSILON
-        and one.memory_mib >= memory_mib - _EPSILON
+        profile
+        for profile in product.profiles
+        if "+" not in profile.name
+        and "-" not in profile.name
+        and product.activity(profile) >= activity - _EPSILON
+        and profile.memory_mib >= memory_mib - _EPSILON
     ]

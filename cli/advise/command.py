@@ -63,7 +63,7 @@ def _url(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option("--headroom", type=Number(0, 10), default=0.2, show_default=True, help="Added to the use: 0.2 is 20 %.")
 @click.option(
     "--prefer",
-    type=click.Choice([one.value for one in Prefer]),
+    type=click.Choice([choice.value for choice in Prefer]),
     default="mig",
     show_default=True,
     help="Where a MIG instance and a fraction would both do.",
@@ -131,13 +131,13 @@ def _show(found: Report) -> None:
     if not found.advice:
         show("nobody holds a GPU")
         return
-    useful = [one for one in found.advice if one.kind not in (Kind.KEEP, Kind.UNKNOWN)]
+    useful = [advice for advice in found.advice if advice.kind not in (Kind.KEEP, Kind.UNKNOWN)]
     if useful:
         show(_table(useful), "")
-    kept = sum(one.kind is Kind.KEEP for one in found.advice)
-    for one in found.advice:
-        if one.kind is Kind.UNKNOWN:
-            show(Text(f"no advice for {one.namespace}/{one.pod}: {one.why}"))
+    kept = sum(advice.kind is Kind.KEEP for advice in found.advice)
+    for advice in found.advice:
+        if advice.kind is Kind.UNKNOWN:
+            show(Text(f"no advice for {advice.namespace}/{advice.pod}: {advice.why}"))
     for name, one_sum in found.namespaces.items():
         if one_sum.frees_gpus > 0:
             show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
@@ -149,15 +149,15 @@ def _table(found: list[Advice]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("pod", "asked", "used (p95)", "memory (most)", "would do", "frees"):
         table.add_column(column, overflow="fold")
-    for one in found:
-        name = f"{one.namespace}/{one.pod}"
+    for advice in found:
+        name = f"{advice.namespace}/{advice.pod}"
         used = (
             "-"
-            if one.activity_p95 is None
-            else f"{one.activity_p95:.2f} GPU"
-            if one.mode != "mig"
-            else f"{one.activity_p95:.0%}"
+            if advice.activity_p95 is None
+            else f"{advice.activity_p95:.2f} GPU"
+            if advice.mode != "mig"
+            else f"{advice.activity_p95:.0%}"
         )
-        memory = "-" if one.memory_max_mib is None else f"{one.memory_max_mib / 1024:.1f} GiB"
-        table.add_row(name, one.asked, used, memory, one.do, f"{one.frees_gpus:.2f}")
+        memory = "-" if advice.memory_max_mib is None else f"{advice.memory_max_mib / 1024:.1f} GiB"
+        table.add_row(name, advice.asked, used, memory, advice.do, f"{advice.frees_gpus:.2f}")
     return table

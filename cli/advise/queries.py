@@ -80,7 +80,7 @@ class Prometheus:
             error = body.get("error") if isinstance(body, dict) else None
             raise click.ClickException(f"{self.url}: answered {status}: {error or 'not what Prometheus says'}")
         try:
-            return [(dict(one["metric"]), float(one["value"][1])) for one in body["data"]["result"]]
+            return [(dict(series["metric"]), float(series["value"][1])) for series in body["data"]["result"]]
         except (KeyError, TypeError, ValueError, IndexError):
             raise click.ClickException(f"{self.url}: found another answer, expected an instant vector") from None
 
@@ -139,7 +139,7 @@ def requests(found: Mapping[str, Vector]) -> list[Request]:
     models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
     ages = {(_key(labels), labels.get("resource"), labels.get("mode")): age for labels, age in found["age"]}
     devices: dict[tuple[str, ...], list[tuple[Used, float]]] = {}
-    for labels, share in sorted(found["allocation"], key=lambda one: sorted(one[0].items())):
+    for labels, share in sorted(found["allocation"], key=lambda series: sorted(series[0].items())):
         key, resource, mode = _key(labels), labels.get("resource", ""), labels.get("mode", "")
         used = Used(
             share=share,

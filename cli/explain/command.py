@@ -76,9 +76,9 @@ async def _read_off(where: Where, namespace: str, name: str) -> Json:
 
 def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
     """The keys of an answer, without those that only who sees the whole cluster can fill."""
-    true = {one.type for one in workload.status.conditions if one.status == "True"}
-    state = next((one for one in ("Finished", "Evicted", "Admitted", "QuotaReserved") if one in true), "Pending")
-    waits = next((one for one in workload.status.conditions if one.type == "QuotaReserved"), None)
+    true = {condition.type for condition in workload.status.conditions if condition.status == "True"}
+    state = next((type_ for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if type_ in true), "Pending")
+    waits = next((condition for condition in workload.status.conditions if condition.type == "QuotaReserved"), None)
     waits = waits if state in ("Pending", "Evicted") else None
     admission = workload.status.admission
     return {
@@ -109,9 +109,9 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
         return await client.get(WORKLOADS, name, Json, namespace=namespace)
     except NotFoundError:
         pass
-    owned = [one for one in await namespaced(client, WORKLOADS, namespace) if _owner(one) == name]
+    owned = [workload for workload in await namespaced(client, WORKLOADS, namespace) if _owner(workload) == name]
     if owned:
-        return max(owned, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
+        return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
     where = f"WORKLOAD: found {namespace}/{name}"
     try:
         job = await client.get(JOBS, name, Json, namespace=namespace)
@@ -125,7 +125,7 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
 
 def _owner(workload: Json) -> str | None:
     owners = workload["metadata"].get("ownerReferences") or []
-    return next((str(one["name"]) for one in owners if one.get("controller")), None)
+    return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
 
 
 async def _explained(asked: Source, workload: Workload) -> Json:
@@ -156,7 +156,10 @@ async def _explained(asked: Source, workload: Workload) -> Json:
     body["wouldAdmit"] = None
     if wanted is not None:
         queue = str(live["clusterQueue"])
-        body["wouldAdmit"] = {**wanted, "resources": [_row(local, queue, wanted, one) for one in wanted["resources"]]}
+        body["wouldAdmit"] = {
+            **wanted,
+            "resources": [_row(local, queue, wanted, resource) for resource in wanted["resources"]],
+        }
     if decision is not None:
         body["decision"] = {key: value for key, value in decision.items() if key != "wouldAdmit"}
     return body
@@ -172,7 +175,14 @@ async def _beside(asked: Source) -> Offline | None:
 
 
 def _owner_of(workload: Workload) -> str | None:
-    return next((f"{one.kind} {one.name}" for one in workload.metadata.owner_references if one.controller), None)
+    return next(
+        (
+            f"{owner_reference.kind} {owner_reference.name}"
+            for owner_reference in workload.metadata.owner_references
+            if owner_reference.controller
+        ),
+        None,
+    )
 
 
 def _row(local: Offline | None, queue: str, wanted: Json, given: Json) -> Json:
@@ -189,7 +199,9 @@ def _row(local: Offline | None, queue: str, wanted: Json, given: Json) -> Json:
         "quotaLeft": _quantity(left, given),
         "borrowable": _quantity(borrowable, given),
         "lacking": _quantity(lacking, given),
-        "heldBy": [{**one, "amount": str(quantity_of(ResourceName(resource), one["amount"]))} for one in holders],
+        "heldBy": [
+            {**holder, "amount": str(quantity_of(ResourceName(resource), holder["amount"]))} for holder in holders
+        ],
     }
 
 

@@ -35,7 +35,11 @@ def _place(body: Json) -> Text:
 def _sentence(body: Json) -> Text | None:
     if body["sentence"]:
         return Text(body["sentence"])
-    said = {one["type"]: one.get("message") for one in body["conditions"] or [] if one["status"] == "True"}
+    said = {
+        condition["type"]: condition.get("message")
+        for condition in body["conditions"] or []
+        if condition["status"] == "True"
+    }
     message = next(
         (said[type_] for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if said.get(type_)), None
     )
@@ -53,20 +57,20 @@ def _numbers(body: Json) -> list[RenderableType]:
     columns = ("resource", "needed", "free", "lacking", "quota", "used", "quota left", "borrowable", "at most")
     keys = ("resource", "needed", "available", "lacking", "nominal", "used", "quotaLeft", "borrowable", "atMost")
     made = table(f"What would admit it, by flavor {wanted['flavor']}", *columns)
-    for one in wanted["resources"]:
-        made.add_row(*("no limit" if one[key] is None else str(one[key]) for key in keys))
+    for resource in wanted["resources"]:
+        made.add_row(*("no limit" if resource[key] is None else str(resource[key]) for key in keys))
     return [*parts, Text(""), made]
 
 
 def _holders(body: Json) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    for one in (body["wouldAdmit"] or {}).get("resources", []):
-        if not one["heldBy"]:
+    for resource in (body["wouldAdmit"] or {}).get("resources", []):
+        if not resource["heldBy"]:
             continue
         flavor = body["wouldAdmit"]["flavor"]
-        title = f"Who holds {one['resource']} of flavor {flavor}"
+        title = f"Who holds {resource['resource']} of flavor {flavor}"
         made = table(title, "workload", "queue", "amount", "priority", "since")
-        for holder in one["heldBy"][:_HOLDERS]:
+        for holder in resource["heldBy"][:_HOLDERS]:
             going = ", evicted, still there" if holder["evicted"] else ""
             made.add_row(
                 holder["workload"],
@@ -75,7 +79,7 @@ def _holders(body: Json) -> list[RenderableType]:
                 str(holder["priority"]),
                 f"{dt.timedelta(seconds=holder['sinceSeconds'])}{going}",
             )
-        left = len(one["heldBy"]) - _HOLDERS
+        left = len(resource["heldBy"]) - _HOLDERS
         parts += [Text(""), made, *([Text(f"and {left} more")] if left > 0 else [])]
     return parts
 
@@ -85,18 +89,19 @@ def _devices(body: Json) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if body.get("devices"):
         made = table("Devices", "pod set", "node", "for each pod")
-        for one in body["devices"]:
-            made.add_row(one["podSet"], one["node"], "\n".join(map(_shown, one["pods"])))
+        for placed in body["devices"]:
+            made.add_row(placed["podSet"], placed["node"], "\n".join(map(_shown, placed["pods"])))
         parts += [Text(""), made]
-    for one in body.get("couldBeMade") or ():
-        starts = ", ".join(map(str, one["starts"]))
-        mode = "" if one["migMode"] else " once its MIG mode is on"
-        said = (
-            f"a layout could make {one['resource']} on GPU {one['gpu']} of {one['node']}{mode} (memory slice {starts})"
-        )
+    for slot in body.get("couldBeMade") or ():
+        starts = ", ".join(map(str, slot["starts"]))
+        mode = "" if slot["migMode"] else " once its MIG mode is on"
+        where = f"GPU {slot['gpu']} of {slot['node']}{mode} (memory slice {starts})"
+        said = f"a layout could make {slot['resource']} on {where}"
         parts.append(Text(said))
-    for one in body.get("deviceDrift") or ():
-        said = f"{one['pod']} on {one['node']} holds {_shown(one['held'])}, planned was {_shown(one['planned'])}"
+    for drift in body.get("deviceDrift") or ():
+        said = (
+            f"{drift['pod']} on {drift['node']} holds {_shown(drift['held'])}, planned was {_shown(drift['planned'])}"
+        )
         parts.append(Text(said, style="yellow"))
     return parts
 
@@ -109,7 +114,7 @@ def _story(body: Json) -> list[RenderableType]:
     if not body["story"]:
         return []
     made = table("Story", "when", "queue", "what")
-    for one in body["story"]:
-        when = dt.datetime.fromtimestamp(one["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        made.add_row(when, one["clusterQueue"], one["sentence"])
+    for event in body["story"]:
+        when = dt.datetime.fromtimestamp(event["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        made.add_row(when, event["clusterQueue"], event["sentence"])
     return [Text(""), made]

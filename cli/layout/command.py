@@ -150,11 +150,11 @@ def _offline(wanted: Wanted, fleet: Path, names: tuple[str, ...]) -> list[NodePl
         found = load_fleet(fleet)
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
-    known = {one.name for one in found.nodes}
+    known = {each.name for each in found.nodes}
     for name in names:
         if name not in known:
             raise WrongInputError(f"--node: found {name!r}, expected a node of {fleet}: {', '.join(sorted(known))}")
-    specs = [one for one in found.nodes if one.name in names or not names]
+    specs = [each for each in found.nodes if each.name in names or not names]
     labelled = ((spec, {"kubernetes.io/hostname": spec.name, **spec.labels}) for spec in specs)
     chosen = [hardware(found, spec) for spec, labels in labelled if wanted.found.selects(labels)]
     return [planned(Seen(node), wanted.layout) for node in chosen]
@@ -168,7 +168,7 @@ async def _plan(wanted: Wanted, names: tuple[str, ...], where: Where, output: st
 async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool) -> None:
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         plans = await _online(client, wanted, ())
-        refused = any(one.problems or (one.refused and not force) for one in plans)
+        refused = any(plan.problems or (plan.refused and not force) for plan in plans)
         _print(plans, output)
         if refused:
             click.echo("not applied", err=True)
@@ -186,17 +186,17 @@ async def _online(client: Client, wanted: Wanted, names: tuple[str, ...]) -> lis
         _layouts(client),
     )
     labels = {node.metadata.name: node.metadata.labels for node in nodes.items}
-    told = {one.node.name for one in gpu_nodes.items}
+    told = {gpu_node.node.name for gpu_node in gpu_nodes.items}
     for name in names:
         if name not in told:
             raise click.ClickException(f"--node: found {name!r}, expected a node whose agent has written a GpuNode")
     plans = []
-    for found in sorted(gpu_nodes.items, key=lambda one: one.node.name):
+    for found in sorted(gpu_nodes.items, key=lambda gpu_node: gpu_node.node.name):
         own = labels.get(found.node.name)
         if own is None or not wanted.found.selects(own) or (names and found.node.name not in names):
             continue
         made = planned(found, wanted.layout)
-        rivals = [one.name for one in others if one.name != wanted.found.name and one.selects(own)]
+        rivals = [other.name for other in others if other.name != wanted.found.name and other.selects(own)]
         if rivals and wanted.manifest is not None:
             problem = f"the GpuLayout {', '.join(rivals)} selects this node too, expected one"
             made = msgspec.structs.replace(made, problems=(*made.problems, problem))
@@ -213,19 +213,19 @@ async def _layouts(client: Client) -> Iterable[Found]:
 
 def _show(plans: list[NodePlan], output: str) -> None:
     _print(plans, output)
-    if any(one.refused for one in plans):
+    if any(plan.refused for plan in plans):
         raise SystemExit(EXIT_REFUSED)
 
 
 def _print(plans: list[NodePlan], output: str) -> None:
     if output == "json":
-        shown = [msgspec.to_builtins(one) | {"refused": one.refused} for one in plans]
+        shown = [msgspec.to_builtins(plan) | {"refused": plan.refused} for plan in plans]
         click.echo(msgspec.json.format(msgspec.json.encode({"nodes": shown})).decode())
         return
     if not plans:
         click.echo("no node with GPUs is selected")
-    for one in plans:
-        for line in _lines(one):
+    for plan in plans:
+        for line in _lines(plan):
             click.echo(line)
 
 

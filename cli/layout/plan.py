@@ -62,7 +62,9 @@ class NodePlan(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        return bool(self.problems) or any(one.disturbs and one.when_busy is WhenBusy.REFUSE for one in self.changes)
+        return bool(self.problems) or any(
+            change.disturbs and change.when_busy is WhenBusy.REFUSE for change in self.changes
+        )
 
 
 class Seen(Struct, frozen=True):
@@ -85,7 +87,8 @@ def planned(seen: Seen, layout: GpuLayoutSpec) -> NodePlan:
         return NodePlan(name, before=before, after=before, problems=resolved.problems)
     wanted = wanted_modes(node, seen.modes, resolved.modes)
     blocked = {
-        one.gpu: one.devices for one in in_the_way(node, PLAIN, seen.modes, wanted, resolved.when_busy, seen.held)
+        blocking.gpu: blocking.devices
+        for blocking in in_the_way(node, PLAIN, seen.modes, wanted, resolved.when_busy, seen.held)
     }
     changes, problems = [], []
     cut = list(node.gpus)
@@ -120,7 +123,7 @@ def _change(gpu: Gpu, cut: Gpu, seen: Seen, mode: GpuMode | None, resolved: Reso
 
 
 def _counts(node: Node, modes: Mapping[GpuUuid, GpuMode]) -> dict[str, int]:
-    return {str(one.name): len(one.devices) for one in plan(node, PLAIN, modes).resources}
+    return {str(resource.name): len(resource.devices) for resource in plan(node, PLAIN, modes).resources}
 
 
 def _migs_in_the_way(gpu: Gpu, mode: Mig, held: Mapping[DeviceId, str]) -> set[DeviceId] | str:
@@ -145,7 +148,7 @@ def _migs_in_the_way(gpu: Gpu, mode: Mig, held: Mapping[DeviceId, str]) -> set[D
     found = migplan.plan(gpu.mig_profiles, existing, mode.profiles)
     if isinstance(found, DoesNotFit):
         return found.why
-    going = {one.gi_id for one in found.blocking} if isinstance(found, InTheWay) else set()
+    going = {instance.gi_id for instance in found.blocking} if isinstance(found, InTheWay) else set()
     return {device for mig in gpu.mig_instances if mig.gi_id in going for device in by_physical.get(mig.uuid, ())}
 
 
@@ -164,7 +167,9 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
     if isinstance(mode, Mps):
         if mode.equal:
             return f"mps x {len(mode.clients)}"
-        return "mps " + ", ".join(f"{one.memory_mib or '-'} MiB/{one.threads or '-'} %" for one in mode.clients)
+        return "mps " + ", ".join(
+            f"{client.memory_mib or '-'} MiB/{client.threads or '-'} %" for client in mode.clients
+        )
     if isinstance(mode, Fractional):
         return f"fractional by {mode.granularity}"
     if gpu.mig_enabled:
@@ -190,8 +195,8 @@ def seen(raw: bytes) -> Seen:
     found = _decoder.decode(raw)
     gpus = tuple(_gpu(device) for device in found.status.devices)
     node = Node(name=NodeName(str(found.metadata["name"])), gpus=gpus, links=unknown_links(len(gpus)))
-    modes = {GpuUuid(one.uuid): mode for one in found.status.devices if (mode := _mode(one)) is not None}
-    held = {DeviceId(one.device): f"{one.namespace}/{one.pod}" for one in found.status.holders}
+    modes = {GpuUuid(gpu.uuid): mode for gpu in found.status.devices if (mode := _mode(gpu)) is not None}
+    held = {DeviceId(holder.device): f"{holder.namespace}/{holder.pod}" for holder in found.status.holders}
     return Seen(node, modes, held)
 
 
@@ -210,8 +215,17 @@ def _gpu(device: Device) -> Gpu:
         mig_enabled=mig is not None and mig.enabled,
         # How many of a profile fit is at most how many places it has; the exact search looks at the places.
         mig_profiles=tuple(
-            MigProfile(one.profile, one.profile_id, one.slices, one.size, one.starts, max(1, len(one.starts)), 0, 0)
-            for one in (mig.placements if mig is not None else ())
+            MigProfile(
+                placement.profile,
+                placement.profile_id,
+                placement.slices,
+                placement.size,
+                placement.starts,
+                max(1, len(placement.starts)),
+                0,
+                0,
+            )
+            for placement in (mig.placements if mig is not None else ())
         ),
         mig_instances=tuple(
             MigInstance(
@@ -238,7 +252,7 @@ def _mode(device: Device) -> GpuMode | None:
     if device.mode == LayoutMode.MIG:
         return _mig_mode(device)
     if not offers or device.mode in (LayoutMode.WHOLE, ""):
-        named = {ResourceName(one.resource) for one in offers} - {DEFAULT_GPU_RESOURCE}
+        named = {ResourceName(offer.resource) for offer in offers} - {DEFAULT_GPU_RESOURCE}
         return Whole(named.pop()) if named else None
     rename, resource = _naming(ResourceName(offers[0].resource), DEFAULT_GPU_RESOURCE)
     if device.mode == LayoutMode.TIME_SLICING:
@@ -246,25 +260,25 @@ def _mode(device: Device) -> GpuMode | None:
     if device.mode == LayoutMode.FRACTIONAL:
         return Fractional(offers[0].granularity)
     clients = tuple(
-        MpsClient(one.memory_mib, one.threads, ResourceName(one.resource))
-        for one in offers
-        for _ in range(one.replicas)
+        MpsClient(offer.memory_mib, offer.threads, ResourceName(offer.resource))
+        for offer in offers
+        for _ in range(offer.replicas)
     )
-    if all(one.memory_mib is None and one.threads is None for one in clients):
+    if all(client.memory_mib is None and client.threads is None for client in clients):
         return Mps((MpsClient(),) * len(clients), equal=True, rename=rename, resource=resource)
     return Mps(clients, equal=False)
 
 
 def _mig_mode(device: Device) -> GpuMode | None:
     instances = device.mig.instances if device.mig is not None else ()
-    offers = [one.offers[0] for one in instances if one.offers]
+    offers = [instance.offers[0] for instance in instances if instance.offers]
     if not offers:
         return None
     replicas, word = offers[0].replicas, offers[0].enforcement
     sharing = SharingMode.MPS if word == Enforcement.DAEMON else SharingMode.TIME_SLICING
     rename, resource = _naming(ResourceName(offers[0].resource), mig_resource_name(instances[0].profile))
     return Mig(
-        tuple(one.profile for one in instances),
+        tuple(instance.profile for instance in instances),
         replicas,
         sharing if replicas > 1 else SharingMode.NONE,
         rename=rename if replicas > 1 else True,

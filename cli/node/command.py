@@ -108,5 +108,5 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
     except msgspec.MsgspecError as wrong:
         raise click.ClickException(f"the agent's answer is not understood ({wrong}): is it of this version?") from None
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
-    shown += [one for one in (SECTIONS[name](report) for name in sections or SECTIONS) if one is not None]
+    shown += [section for section in (SECTIONS[name](report) for name in sections or SECTIONS) if section is not None]
     show(*shown)

@@ -41,7 +41,7 @@ def _state(name: str) -> Text:
 def gpus(report: NodeReport) -> Table | None:
     if not report.node.gpus:
         return None
-    states = {one.uuid: one.state for one in report.health}
+    states = {unit.uuid: unit.state for unit in report.health}
     modes = device_modes(report.node, Layout(report.resources))
     table = _table("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
     for gpu in report.node.gpus:
@@ -83,10 +83,10 @@ def mig_layouts(report: NodeReport) -> Table | None:
     if not report.mig:
         return None
     table = _table("MIG layouts", "GPU", "wished", "state", "for", "why")
-    for one in report.mig:
-        style = "" if one.state is MigState.APPLIED else "yellow"
-        state = Text(one.state.value, style=style)
-        table.add_row(str(one.index), one.wish, state, _ago(report.now_s - one.since_s), one.sentence)
+    for gpu in report.mig:
+        style = "" if gpu.state is MigState.APPLIED else "yellow"
+        state = Text(gpu.state.value, style=style)
+        table.add_row(str(gpu.index), gpu.wish, state, _ago(report.now_s - gpu.since_s), gpu.sentence)
     return table
 
 
@@ -94,8 +94,8 @@ def resources(report: NodeReport) -> Table | None:
     if not report.resources and not report.problems:
         return None
     servers = {server.resource: server for server in report.servers}
-    bad = {one.uuid for one in report.health if one.state in {"Unhealthy", "Probation"}}
-    held = {one.device for one in report.holders}
+    bad = {unit.uuid for unit in report.health if unit.state in {"Unhealthy", "Probation"}}
+    held = {held_by.device for held_by in report.holders}
     table = _table("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
     for resource in report.resources:
         server = servers.get(resource.name)
@@ -114,9 +114,9 @@ def holders(report: NodeReport) -> Table | None:
         return None
     table = _table("Held", "pod", "container", "resource", "device")
     percents: dict[tuple[Holder, str], int] = {}
-    for one in report.holders:
-        whole = one.holder.resource == PERCENT_RESOURCE
-        key = (one.holder, physical_id(one.device) if whole else one.device)
+    for held_by in report.holders:
+        whole = held_by.holder.resource == PERCENT_RESOURCE
+        key = (held_by.holder, physical_id(held_by.device) if whole else held_by.device)
         percents[key] = percents.get(key, 0) + 1
     for (holder, device), count in percents.items():
         shown = f"{count} % of {device}" if holder.resource == PERCENT_RESOURCE else device
@@ -128,9 +128,9 @@ def mps(report: NodeReport) -> Table | None:
     if not report.mps:
         return None
     table = _table("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
-    for one in report.mps:
-        age = _ago(report.now_s - one.since_s)
-        table.add_row(one.name, one.device, one.phase.value, age, str(one.restarts), one.reason)
+    for daemon in report.mps:
+        age = _ago(report.now_s - daemon.since_s)
+        table.add_row(daemon.name, daemon.device, daemon.phase.value, age, str(daemon.restarts), daemon.reason)
     return table
 
 

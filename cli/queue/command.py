@@ -162,14 +162,14 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
     async def work() -> None:
         async with source(where) as asked:
             chosen = await _chosen(asked, name, local)
-            problems = {one["name"]: one["problems"] for one in await asked.queues()}
+            problems = {each["name"]: each["problems"] for each in await asked.queues()}
             queues = []
-            for one in chosen:
-                items = await asked.pending(one, limit)
+            for each in chosen:
+                items = await asked.pending(each, limit)
                 if items is None:
-                    raise click.ClickException(f"--queue: found {one!r}, expected a ClusterQueue's name")
+                    raise click.ClickException(f"--queue: found {each!r}, expected a ClusterQueue's name")
                 found = [item for item in items if local is None or item["localQueue"] == local]
-                queues.append({"clusterQueue": one, "problems": problems.get(one, []), "pending": found})
+                queues.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
             body = {"source": asked.name, "clusterQueues": queues}
             if output == "json":
                 printed(body)
@@ -185,7 +185,7 @@ async def _chosen(asked: Source, name: str | None, local: str | None) -> list[st
         return [str((await _local(asked.client, local))["spec"].get("clusterQueue", ""))]
     if name is not None:
         return [name]
-    return [str(one["name"]) for one in await asked.queues()]
+    return [str(each["name"]) for each in await asked.queues()]
 
 
 async def _local(client: Client, local: str) -> Json:

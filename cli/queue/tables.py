@@ -22,8 +22,8 @@ def table(title: str, *columns: str) -> Table:
 
 def with_quotas(queues: Iterable[Json], objects: Iterable[Json]) -> list[Json]:
     """Queues as the controller tells them, with the quota their objects give."""
-    found = {one["metadata"]["name"]: one for one in objects}
-    return [{**one, "quota": _quota(found.get(one["name"], {}))} for one in queues]
+    found = {each["metadata"]["name"]: each for each in objects}
+    return [{**queue, "quota": _quota(found.get(queue["name"], {}))} for queue in queues]
 
 
 def _quota(cluster_queue: Json) -> list[Json]:
@@ -38,11 +38,11 @@ def _quota(cluster_queue: Json) -> list[Json]:
 def local_queues(objects: Iterable[Json]) -> list[Json]:
     """By what their status says."""
     found = []
-    for one in objects:
-        spec, status = one.get("spec") or {}, one.get("status") or {}
+    for each in objects:
+        spec, status = each.get("spec") or {}, each.get("status") or {}
         found.append(
             {
-                "name": f"{one['metadata']['namespace']}/{one['metadata']['name']}",
+                "name": f"{each['metadata']['namespace']}/{each['metadata']['name']}",
                 "clusterQueue": spec.get("clusterQueue", ""),
                 "stopPolicy": spec.get("stopPolicy") or "None",
                 "pending": status.get("pendingWorkloads", 0),
@@ -50,24 +50,24 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
                 "admitted": status.get("admittedWorkloads", 0),
             }
         )
-    return sorted(found, key=lambda one: str(one["name"]))
+    return sorted(found, key=lambda each: str(each["name"]))
 
 
 def show_queues(body: Json) -> None:
     made = table("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *_AMOUNTS)
-    for one in body["clusterQueues"]:
-        first = (one["name"], one["cohort"] or "-", _state(one), _waiting(one), str(one["admitted"]))
-        rows = _rows(one)
+    for queue in body["clusterQueues"]:
+        first = (queue["name"], queue["cohort"] or "-", _state(queue), _waiting(queue), str(queue["admitted"]))
+        rows = _rows(queue)
         for number, row in enumerate(rows or [("-",) * 6]):
             made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
     locals_ = table("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running")
-    for one in body["localQueues"]:
-        state = "stopped" if one["stopPolicy"] != "None" else "open"
-        locals_.add_row(one["name"], one["clusterQueue"], state, str(one["pending"]), str(one["admitted"]))
+    for local in body["localQueues"]:
+        state = "stopped" if local["stopPolicy"] != "None" else "open"
+        locals_.add_row(local["name"], local["clusterQueue"], state, str(local["pending"]), str(local["admitted"]))
     problems = [
-        Text(f"{one['name']}: {problem['message']}", style="yellow")
-        for one in body["clusterQueues"]
-        for problem in one["problems"]
+        Text(f"{queue['name']}: {problem['message']}", style="yellow")
+        for queue in body["clusterQueues"]
+        for problem in queue["problems"]
     ]
     show(made if body["clusterQueues"] else Text("There is no ClusterQueue."), *problems)
     show(locals_ if body["localQueues"] else None)
@@ -109,14 +109,14 @@ def show_pending(body: Json) -> None:
             continue
         shown = True
         made = table(f"ClusterQueue {queue['clusterQueue']}", "#", "workload", "LocalQueue", "priority", "reason", "")
-        for one in queue["pending"]:
+        for workload in queue["pending"]:
             made.add_row(
-                str(one["position"] + 1),
-                one["workload"],
-                f"{one['localQueue']} #{one['positionInLocalQueue'] + 1}",
-                str(one["priority"]),
-                one["reason"] or "-",
-                one["sentence"] or "Not tried since it came",
+                str(workload["position"] + 1),
+                workload["workload"],
+                f"{workload['localQueue']} #{workload['positionInLocalQueue'] + 1}",
+                str(workload["priority"]),
+                workload["reason"] or "-",
+                workload["sentence"] or "Not tried since it came",
             )
         show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
     if not shown:

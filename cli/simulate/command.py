@@ -131,7 +131,7 @@ def _documents(manifests: Iterable[Path], strangers: list[str] | None) -> Iterat
 def _files(path: Path) -> list[Path]:
     if str(path) == "-" or not path.is_dir():
         return [path]
-    found = sorted(one for one in path.rglob("*") if one.suffix in _SUFFIXES and one.is_file())
+    found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
     if not found:
         raise InputError(f"{path}: found no manifest, expected files ending in {', '.join(_SUFFIXES)}")
     return found

@@ -80,10 +80,12 @@ def fragmentation(result: Result) -> RenderableType | None:
     if not result.fragmentation:
         return None
     made = table("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
-    for one in result.fragmentation:
-        for when, spread in (("before", one.before), ("after", one.after)):
+    for sample in result.fragmentation:
+        for when, spread in (("before", sample.before), ("after", sample.after)):
             largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
-            made.add_row(one.flavor, when, f"{spread.free:g}", f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest)
+            made.add_row(
+                sample.flavor, when, f"{spread.free:g}", f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest
+            )
     return made
 
 
@@ -91,8 +93,8 @@ def waiting(result: Result) -> RenderableType | None:
     if not result.final.pending:
         return None
     made = table("Still waiting", "workload", "reason", "")
-    for one in result.final.pending:
-        made.add_row(one.workload, one.reason, one.message)
+    for workload in result.final.pending:
+        made.add_row(workload.workload, workload.reason, workload.message)
     return made
 
 

@@ -40,7 +40,7 @@ def to_domains(assignment: Json, path: str) -> None:
         typed = read(assignment, TopologyAssignment)
         most = MAX_VALUES // max(len(typed.levels), 1)
         # Counted before they are made: a slice makes its columns whole. A negative count is decode's to refuse.
-        if sum(max(one.domain_count, 0) for one in typed.slices) > most:
+        if sum(max(part.domain_count, 0) for part in typed.slices) > most:
             raise ConversionError(f"{path}.slices: expected at most {most} domains of {len(typed.levels)} levels")
         domains = list(decode(typed))
     except (DecodeError, TopologyEncodingError) as error:

@@ -98,7 +98,7 @@ def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
     # A certificate that ends with its authority is not renewed over and over.
     if ends_s - now_s < RENEW_S and min(now_s + SERVING_S, _until(kept.issuer.certificate)) > ends_s + DAY_S:
         return Step.RENEW
-    if any(_until(one) <= now_s for one in kept.retired):
+    if any(_until(certificate) <= now_s for certificate in kept.retired):
         return Step.FORGET
     return None
 
@@ -123,7 +123,7 @@ def _done(step: Step, kept: Kept | None, names: Sequence[str], now_s: float) -> 
         return Kept(issuer=kept.next, serving=new_serving(kept.next, names, now_s), retired=retired)
     if step is Step.RENEW:
         return replace(kept, serving=new_serving(kept.issuer, names, now_s))
-    return replace(kept, retired=tuple(one for one in kept.retired if _until(one) > now_s))
+    return replace(kept, retired=tuple(certificate for certificate in kept.retired if _until(certificate) > now_s))
 
 
 def new_authority(now_s: float) -> Pair:
@@ -169,7 +169,7 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
         found = x509.load_pem_x509_certificates(bundle)
     except ValueError:
         raise CertificateError("no certificates in PEM") from None
-    return tuple(one.public_bytes(serialization.Encoding.PEM) for one in found)
+    return tuple(certificate.public_bytes(serialization.Encoding.PEM) for certificate in found)
 
 
 def _serves(kept: Kept, names: Sequence[str]) -> bool:

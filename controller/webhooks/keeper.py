@@ -154,7 +154,7 @@ def read(data: dict[str, str]) -> Kept:
     issuer = _pair(data, "issuer")
     following = _pair(data, "next") if "next.crt" in data else None
     known = {issuer.certificate, following.certificate if following else b""}
-    retired = tuple(one for one in split(_data(data, "ca.crt")) if one not in known)
+    retired = tuple(certificate for certificate in split(_data(data, "ca.crt")) if certificate not in known)
     return Kept(issuer=issuer, serving=_pair(data, "tls"), next=following, retired=retired)
 
 

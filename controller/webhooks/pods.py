@@ -37,7 +37,9 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
     labels = child(metadata, "labels", _META)
     if not text(labels or {}, QUEUE_LABEL, f"{_META}.labels"):
         owners = _items(metadata, "ownerReferences", _META)
-        if not manage_without_queue_name or any(isinstance(one, dict) and one.get("controller") for one in owners):
+        if not manage_without_queue_name or any(
+            isinstance(owner, dict) and owner.get("controller") for owner in owners
+        ):
             return []
     spec = child(pod, "spec", ".request.object")
     if spec is None:
@@ -47,7 +49,7 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
         operations.append(_add("/metadata/labels", {MANAGED: "true"}))
     elif labels.get(MANAGED) != "true":
         operations.append(_add(f"/metadata/labels/{escaped(MANAGED)}", "true"))
-    operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda one: one == MANAGED)
+    operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda key: key == MANAGED)
     gate = {"name": GATE}
     return operations + _listed(
         spec,
@@ -55,7 +57,7 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
         "/spec",
         gate,
         ".request.object.spec",
-        is_there=lambda one: isinstance(one, dict) and one.get("name") == GATE,
+        is_there=lambda key: isinstance(key, dict) and key.get("name") == GATE,
     )
 
 
@@ -64,7 +66,7 @@ def _listed(
 ) -> list[Json]:
     """What puts ``value`` into a list that may be missing."""
     items = _items(parent, key, where)
-    if any(is_there(one) for one in items):
+    if any(is_there(item) for item in items):
         return []
     return [_add(f"{pointer}/{key}/-", value) if items else _add(f"{pointer}/{key}", [value])]
 

@@ -74,9 +74,9 @@ class Table:
     def add_openapi(self, version: str, kinds: Iterable[str], definitions: dict[str, Schema]) -> None:
         wanted = []
         for name, schema in definitions.items():
-            for one in schema.get("x-kubernetes-group-version-kind", ()):
-                if _version(one) == version and one["kind"] in kinds:
-                    self.kinds[f"{version} {one['kind']}"] = name
+            for named in schema.get("x-kubernetes-group-version-kind", ()):
+                if _version(named) == version and named["kind"] in kinds:
+                    self.kinds[f"{version} {named['kind']}"] = name
                     wanted.append(name)
         while wanted:
             name = wanted.pop()
@@ -121,6 +121,6 @@ def _referred(schema: Schema) -> str:
     if isinstance(more := schema.get("additionalProperties"), dict):
         inner = _referred(more)
         return inner and "{}" + inner
-    reference = schema.get("$ref") or next((one["$ref"] for one in schema.get("allOf", ())), "")
+    reference = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ())), "")
     name = str(reference).rpartition("/")[2]
     return "" if name.rpartition(".")[2] in _FREE else name

@@ -82,7 +82,7 @@ def _reduced(schema: Schema, wanted: list[str]) -> Schema:
 
     Names of further definitions are added to ``wanted``.
     """
-    reference = schema.get("$ref") or next((one["$ref"] for one in schema.get("allOf", ())), None)
+    reference = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ())), None)
     if reference is not None:
         name = str(reference).rpartition("/")[2]
         wanted.append(name)

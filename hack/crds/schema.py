@@ -65,7 +65,7 @@ def _struct(info: ms.StructType, shapes: Shapes) -> Schema:
     if info.cls is PodTemplateSpec:
         return pod_template()
     shape = shapes.get(info.cls, Shape())
-    properties = {one.encode_name: _schema(one.type, shapes) for one in info.fields}
+    properties = {each.encode_name: _schema(each.type, shapes) for each in info.fields}
     unknown = {*shape.required, *shape.without} - set(properties) - set(shape.fields)
     assert not unknown, f"{info.cls.__name__}: no fields {sorted(unknown)}"
     for name, more in shape.fields.items():
@@ -85,7 +85,7 @@ def _schema(info: ms.Type, shapes: Shapes) -> Schema:
         case ms.StructType(cls=cls):
             return {"type": "object"} if cls is ObjectMeta else _struct(info, shapes)
         case ms.UnionType(types=types):
-            (only,) = [one for one in types if not isinstance(one, ms.NoneType)]
+            (only,) = [each for each in types if not isinstance(each, ms.NoneType)]
             return _schema(only, shapes)
         case ms.Metadata(type=inner):
             return _schema(inner, shapes)

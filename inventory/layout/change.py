@@ -35,12 +35,12 @@ class Advance(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        return any(one.when_busy is WhenBusy.REFUSE for one in self.blocked)
+        return any(blocking.when_busy is WhenBusy.REFUSE for blocking in self.blocked)
 
     @property
     def withheld(self) -> tuple[GpuUuid, ...]:
         """GPUs that no new container is to get, so that their change can come."""
-        return () if self.refused else tuple(one.gpu for one in self.blocked)
+        return () if self.refused else tuple(blocking.gpu for blocking in self.blocked)
 
 
 def advance(
@@ -56,9 +56,9 @@ def advance(
         return Advance(kept)
     wanted = wanted_modes(node, kept, resolved.modes)
     blocked = in_the_way(node, spec, kept, wanted, resolved.when_busy, held)
-    if any(one.when_busy is WhenBusy.REFUSE for one in blocked):
+    if any(blocking.when_busy is WhenBusy.REFUSE for blocking in blocked):
         return Advance(kept, blocked)
-    waiting = {one.gpu for one in blocked}
+    waiting = {blocking.gpu for blocking in blocked}
     modes = {uuid: mode for uuid, mode in wanted.items() if uuid not in waiting}
     modes |= {uuid: kept[uuid] for uuid in waiting if uuid in kept}
     return Advance({gpu.uuid: modes[gpu.uuid] for gpu in node.gpus if gpu.uuid in modes}, blocked)

@@ -209,7 +209,7 @@ def client_limits(mode: Mps, memory_mib: int) -> tuple[MpsClient, ...]:
     if not mode.equal:
         return mode.clients
     count = len(mode.clients)
-    return tuple(MpsClient(memory_mib // count, max(1, 100 // count), one.resource) for one in mode.clients)
+    return tuple(MpsClient(memory_mib // count, max(1, 100 // count), client.resource) for client in mode.clients)
 
 
 class Resolved(Struct, frozen=True):

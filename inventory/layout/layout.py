@@ -347,14 +347,16 @@ def _in_mode(gpu: Gpu, mode: GpuMode, spec: LayoutSpec, problems: list[str]) -> 
         yield mode.resource or name, device
     elif isinstance(mode, TimeSliced):
         name = mode.resource or (shared_name(name) if mode.rename else name)
-        yield from ((name, one) for one in _replicas(device, (Share(SharingMode.TIME_SLICING),) * mode.replicas))
+        yield from (
+            (name, replica) for replica in _replicas(device, (Share(SharingMode.TIME_SLICING),) * mode.replicas)
+        )
     elif isinstance(mode, Mps):
         name = mode.resource or (shared_name(name) if mode.rename else name)
         shares = (Share(SharingMode.MPS, client.memory_mib, client.threads, alone=True) for client in mode.clients)
         for client, one in zip(mode.clients, _replicas(device, shares), strict=True):
             yield client.resource or name, one
     else:
-        yield from ((PERCENT_RESOURCE, one) for one in _percents(gpu, device, mode))
+        yield from ((PERCENT_RESOURCE, percent) for percent in _percents(gpu, device, mode))
 
 
 def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[LogicalDevice]:
@@ -384,4 +386,4 @@ def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
         if mode.rename and mode.resource is None:
             name = shared_name(name)
         share = Share(mode.sharing, alone=mode.sharing is SharingMode.MPS)
-        yield from ((name, one) for one in _replicas(device, (share,) * mode.replicas))
+        yield from ((name, replica) for replica in _replicas(device, (share,) * mode.replicas))

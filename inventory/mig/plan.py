@@ -146,7 +146,7 @@ def plan(
     assert best is not None, "keeping nothing is always possible: all fits on an empty GPU"
     kept, target = best
     spared = {match.instance.start for match in kept}
-    blocking = tuple(one for one in existing if one.in_use and one.start not in spared)
+    blocking = tuple(instance for instance in existing if instance.in_use and instance.start not in spared)
     if not blocking:
         return MigPlan(steps=steps_between(existing, target), target=target)
     stay = tuple(match.instance for match in kept)
@@ -206,9 +206,9 @@ def _cheapest(
 
 def _by_loss(existing: Sequence[Existing]) -> Iterator[tuple[tuple[int, int], list[tuple[Existing, ...]]]]:
     """All subsets that may stay, those of equal loss (in use, idle) together, the least loss first."""
-    order = sorted(existing, key=lambda one: one.start)
-    busy = [one for one in order if one.in_use]
-    idle = [one for one in order if not one.in_use]
+    order = sorted(existing, key=lambda instance: instance.start)
+    busy = [wish for wish in order if wish.in_use]
+    idle = [wish for wish in order if not wish.in_use]
     for lost_busy in range(len(busy) + 1):
         for lost_idle in range(len(idle) + 1):
             yield (
@@ -227,8 +227,8 @@ def _match(
     """Each kept instance as one of the wanted, with the fewest compute instances going; and the wanted left over."""
     matches: list[_Match] = []
     left: list[_Group] = []
-    for name in sorted({group.profile for group in groups} | {one.profile for one in kept}):
-        mine = [one for one in kept if one.profile == name]
+    for name in sorted({group.profile for group in groups} | {instance.profile for instance in kept}):
+        mine = [instance for instance in kept if instance.profile == name]
         kinds = Counter(group.sizes for group in groups if group.profile == name)
         if len(mine) > kinds.total():
             return None
@@ -248,7 +248,7 @@ def _assign(
         return 0, [], kinds
     if len(kinds) == 1:
         (only,) = kinds
-        recut = [match for one in instances if (match := _recut(whole, one, only)) is not None]
+        recut = [match for instance in instances if (match := _recut(whole, instance, only)) is not None]
         if len(recut) < len(instances):
             return None
         return sum(match.cost for match in recut), recut, Counter({only: kinds[only] - len(recut)})
@@ -271,7 +271,7 @@ def _recut(whole: int, instance: Existing, sizes: tuple[int, ...]) -> _Match | N
         return None
     needed = Counter(sizes)
     kept: list[Part] = []
-    for compute in sorted(instance.computes, key=lambda one: (not one.busy, one.part)):
+    for compute in sorted(instance.computes, key=lambda compute: (not compute.busy, compute.part)):
         if needed[compute.part.slices]:
             needed[compute.part.slices] -= 1
             kept.append(compute.part)
@@ -297,12 +297,12 @@ def _completed(
 ) -> tuple[Slot, ...] | None:
     """All slots, once those left over are placed beside what stays; None where they do not fit."""
     staying = [(match.instance.profile, match.instance.start, match.instance.size) for match in matches]
-    staying += [(one.profile, one.start, one.size) for one in surplus]
+    staying += [(surplu.profile, surplu.start, surplu.size) for surplu in surplus]
     starts = placer.place(Counter(group.profile for group in left), tuple(staying))
     if starts is None:
         return None
     slots = [Slot(m.instance.profile, m.instance.start, m.instance.size, m.parts) for m in matches]
-    slots += [one.slot for one in surplus]
+    slots += [surplu.slot for surplu in surplus]
     free = {name: list(places) for name, places in starts.items()}
     for group in left:
         profile = by_name[group.profile]
@@ -316,13 +316,13 @@ def _beside(
     by_name: dict[str, MigProfile], placer: Placer, existing: Sequence[Existing], groups: Sequence[_Group]
 ) -> MigPlan | None:
     """All that is wanted, beside whatever is in use: only idle instances go."""
-    busy = [one for one in existing if one.in_use]
-    idle = sorted((one for one in existing if not one.in_use), key=lambda one: one.start)
+    busy = [instance for instance in existing if instance.in_use]
+    idle = sorted((instance for instance in existing if not instance.in_use), key=lambda instance: instance.start)
     surplus_of = list(_surplus_sets(by_name, busy, groups))
     for lost in range(len(idle) + 1):
         for surplus in surplus_of:
             for kept in combinations(idle, len(idle) - lost):
-                matched = _match(by_name, [*(one for one in busy if one not in surplus), *kept], groups)
+                matched = _match(by_name, [*(instance for instance in busy if instance not in surplus), *kept], groups)
                 target = None if matched is None else _completed(by_name, placer, *matched, surplus)
                 if target is not None:
                     return MigPlan(steps=steps_between(existing, target), target=target, surplus=surplus)
@@ -337,7 +337,7 @@ def _surplus_sets(
         found = [
             some
             for some in combinations(busy, number)
-            if _match(by_name, [one for one in busy if one not in some], groups) is not None
+            if _match(by_name, [instance for instance in busy if instance not in some], groups) is not None
         ]
         if found:
             yield from found
@@ -347,15 +347,15 @@ def _surplus_sets(
 def steps_between(existing: Sequence[Existing], target: Sequence[Slot]) -> tuple[Step, ...]:
     """Away with what is not in ``target``, then what is missing: every step is possible once those before are done."""
     wanted = {slot.start: slot for slot in target}
-    there = {one.start: one for one in existing}
+    there = {instance.start: instance for instance in existing}
     away: list[Step] = []
-    for one in sorted(existing, key=lambda one: one.start):
-        slot = wanted.get(one.start)
-        stays = slot is not None and slot.profile == one.profile
+    for instance in sorted(existing, key=lambda instance: instance.start):
+        slot = wanted.get(instance.start)
+        stays = slot is not None and slot.profile == instance.profile
         parts = slot.parts if slot is not None and stays else ()
-        away += [DestroyCompute(one.start, each.part) for each in one.computes if each.part not in parts]
+        away += [DestroyCompute(instance.start, each.part) for each in instance.computes if each.part not in parts]
         if not stays:
-            away.append(DestroyInstance(one.start, one.profile))
+            away.append(DestroyInstance(instance.start, instance.profile))
     new: list[Step] = []
     for slot in sorted(target, key=lambda slot: slot.start):
         found = there.get(slot.start)
@@ -372,14 +372,14 @@ def endangered(existing: Sequence[Existing], steps: Sequence[Step]) -> tuple[Exi
     """Instances in use that these steps would take something away from."""
     hit = set()
     for step in steps:
-        for one in existing:
-            if isinstance(step, DestroyInstance) and step.start == one.start and one.in_use:
-                hit.add(one.start)
-            if isinstance(step, DestroyCompute) and step.start == one.start:
-                gone = [each for each in one.computes if each.part == step.part]
-                if one.busy or any(each.busy for each in gone):
-                    hit.add(one.start)
-    return tuple(one for one in existing if one.start in hit)
+        for instance in existing:
+            if isinstance(step, DestroyInstance) and step.start == instance.start and instance.in_use:
+                hit.add(instance.start)
+            if isinstance(step, DestroyCompute) and step.start == instance.start:
+                gone = [each for each in instance.computes if each.part == step.part]
+                if instance.busy or any(each.busy for each in gone):
+                    hit.add(instance.start)
+    return tuple(instance for instance in existing if instance.start in hit)
 
 
 def validate(profiles: Sequence[MigProfile], slots: Sequence[Slot]) -> None:

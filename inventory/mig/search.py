@@ -18,7 +18,7 @@ class Placer:
 
     def __init__(self, profiles: Sequence[MigProfile]) -> None:
         # The widest first: they have the fewest places.
-        self._profiles = sorted(profiles, key=lambda one: (-one.size, -one.slices, one.name))
+        self._profiles = sorted(profiles, key=lambda offered: (-offered.size, -offered.slices, offered.name))
         self._by_name = {profile.name: profile for profile in profiles}
         self._compute = max((profile.slices for profile in profiles), default=0)
         self._known: dict[tuple[tuple[int, ...], int], tuple[tuple[int, int], ...] | None] = {}

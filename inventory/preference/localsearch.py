@@ -25,7 +25,7 @@ def first_set(scores: array[int], available: int, required: int, size: int) -> i
         pass
     if required:
         return sets[0]
-    return reduce(partial(preferred, scores), (one for one in sets if one.bit_count() == size))
+    return reduce(partial(preferred, scores), (part for part in sets if part.bit_count() == size))
 
 
 def _bits(mask: int) -> list[int]:

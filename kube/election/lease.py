@@ -147,10 +147,10 @@ class Leadership:
 
     async def _campaign(self) -> None:
         while not self.leading:
-            for one in range(len(self._refs)):
-                await self._round(one)
+            for index in range(len(self._refs)):
+                await self._round(index)
                 # Those behind a lease that we lack are not touched: see the module.
-                if not self._candidates[one].held_for(self._clock.monotonic()):
+                if not self._candidates[index].held_for(self._clock.monotonic()):
                     break
             if not self.leading:
                 self._say()
@@ -160,7 +160,7 @@ class Leadership:
         """Renew until leadership is lost, and not a moment longer."""
         while self.leading:
             await self._pause()
-            rounds = [self._round(one) for one in range(len(self._refs))]
+            rounds = [self._round(index) for index in range(len(self._refs))]
             with suppress(UnavailableError):
                 await self._within(asyncio.gather(*rounds), self.held_for_s)
 
@@ -170,9 +170,9 @@ class Leadership:
 
     async def _release(self) -> None:
         async def let_go() -> None:
-            for one in reversed(range(len(self._refs))):
-                self._candidates[one].leave()
-                await self._round(one, begin=False)
+            for index in reversed(range(len(self._refs))):
+                self._candidates[index].leave()
+                await self._round(index, begin=False)
 
         # Shielded: a process that is being cancelled must still say goodbye.
         task = asyncio.ensure_future(let_go())

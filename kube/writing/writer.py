@@ -205,7 +205,7 @@ class Writer:
 
     def _supersede(self, lane: _Lane, slot: Hashable) -> None:
         """Settle what waits in ``lane`` with that slot; what is under way is not in ``waiting``."""
-        for pending in [one for one in lane.waiting if one.write.slot == slot]:
+        for pending in [write for write in lane.waiting if write.write.slot == slot]:
             lane.waiting.remove(pending)
             self._settle(pending, Superseded())
 
@@ -294,7 +294,7 @@ class Writer:
     def _failed(self, lane: _Lane, pending: _Pending, error: UnavailableError, outage: int) -> float | None:
         """Put the write back at the head of its lane, unless a newer one waits in its place."""
         slot = pending.write.slot
-        if slot is not None and any(one.write.slot == slot for one in lane.waiting):
+        if slot is not None and any(write.write.slot == slot for write in lane.waiting):
             self._settle(pending, Superseded())
         else:
             lane.waiting.appendleft(pending)

@@ -182,10 +182,10 @@ class Daemon:
 
     def _serve_waiting(self) -> None:
         """Connect who waits, in order of arrival, as long as they are of the server's user."""
-        for client in sorted(self._clients.values(), key=lambda one: one.number):
+        for client in sorted(self._clients.values(), key=lambda other: other.number):
             if client.server is not None:
                 continue
-            busy = [one for one in self._clients.values() if one.server is not None]
+            busy = [other for other in self._clients.values() if other.server is not None]
             if self._server is not None and self._server.uid != client.uid:
                 if busy:
                     return
@@ -203,7 +203,7 @@ class Daemon:
             return
         client.server = server
         threads = min(server.threads, client.threads or FULL)
-        limits = [one for one in (server.memory_mib, client.memory_mib) if one is not None]
+        limits = [limit_mib for limit_mib in (server.memory_mib, client.memory_mib) if limit_mib is not None]
         self.log(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
         _send(
             client.connection,
@@ -259,7 +259,7 @@ class Daemon:
             "get_server_status": self._server_status,
             "start_server": self._start,
             "shutdown_server": self._shutdown,
-            "get_client_list": lambda words: "\n".join(str(one.pid) for one in self._connected(words)),
+            "get_client_list": lambda words: "\n".join(str(client.pid) for client in self._connected(words)),
             "get_device_client_list": self._device_clients,
             "set_default_active_thread_percentage": self._set_default_threads,
             "get_default_active_thread_percentage": lambda _: f"{self._threads:.1f}",
@@ -299,7 +299,7 @@ class Daemon:
 
     def _shutdown(self, words: list[str]) -> str:
         self._named(words)
-        if any(one.server is not None for one in self._clients.values()) and "-f" not in words:
+        if any(other.server is not None for other in self._clients.values()) and "-f" not in words:
             raise Refusal("Server has clients")
         self._end_server()
         for client in list(self._clients.values()):
@@ -309,10 +309,10 @@ class Daemon:
 
     def _connected(self, words: list[str]) -> list[Client]:
         server = self._named(words)
-        return [one for one in self._clients.values() if one.server is server]
+        return [other for other in self._clients.values() if other.server is server]
 
     def _device_clients(self, _: list[str]) -> str:
-        pids = " ".join(str(one.pid) for one in self._clients.values() if one.server is not None)
+        pids = " ".join(str(other.pid) for other in self._clients.values() if other.server is not None)
         return f"{self._device} {pids}".strip()
 
     def _set_default_threads(self, words: list[str]) -> str:
@@ -345,9 +345,9 @@ class Daemon:
     def _ps(self, _: list[str]) -> str:
         rows = [f"{'PID':<9} {'ID':<4} {'SERVER':<9} {'DEVICE':<18} {'NAMESPACE':<12} COMMAND"]
         rows += [
-            f"{one.pid:<9} {one.number:<4} {one.server.pid:<9} {self._device[:17]:<18} {'-':<12} {_command(one.pid)}"
-            for one in self._clients.values()
-            if one.server is not None
+            f"{row.pid:<9} {row.number:<4} {row.server.pid:<9} {self._device[:17]:<18} {'-':<12} {_command(row.pid)}"
+            for row in self._clients.values()
+            if row.server is not None
         ]
         return "\n".join(rows)
 

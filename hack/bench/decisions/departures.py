@@ -30,8 +30,8 @@ class Cluster:
     def __init__(self, fans: Sequence[int] = FULL_FANS) -> None:
         self.engine = Engine(POLICIES["tessera"])
         self.workloads: dict[str, Workload] = {}
-        for one in topology():
-            self.engine.put(one, NOW_S)
+        for each in topology():
+            self.engine.put(each, NOW_S)
         hosts = nodes(self, fans)
         self.engine.put(decode({"metadata": {"name": "team"}}, Namespace), NOW_S)
         quota = {"name": GPU, "nominalQuota": str(GPUS * len(hosts))}
@@ -63,16 +63,16 @@ class Cluster:
             began_s = time.thread_time()
             decisions = self.engine.cycle(NOW_S)
             spent_s += time.thread_time() - began_s
-            for one in decisions.made:
-                known = self.workloads[one.key]
-                self._write(msgspec.structs.replace(known, status=one.status().status))
+            for decision in decisions.made:
+                known = self.workloads[decision.key]
+                self._write(msgspec.structs.replace(known, status=decision.status().status))
         return spent_s
 
     def leaving(self) -> list[Workload]:
         return [
-            one
-            for one in self.workloads.values()
-            if one.status.admission is not None and is_true(one.status.conditions, reasons.EVICTED)
+            workload
+            for workload in self.workloads.values()
+            if workload.status.admission is not None and is_true(workload.status.conditions, reasons.EVICTED)
         ]
 
     def leave(self, workload: Workload) -> float:

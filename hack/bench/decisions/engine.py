@@ -82,8 +82,8 @@ def drain(config: EngineConfig, queues: int, cohorts: int, each: int) -> Drain:
         arriving = [read_workload(raw) for raw in load(f"cq-{index}", each)]
         found.workloads += len(arriving)
         with found.arrivals.running():
-            for one in arriving:
-                engine.put(one, NOW_S)
+            for workload in arriving:
+                engine.put(workload, NOW_S)
     now_s, done = NOW_S, 0
     while done < found.workloads:
         running: list[Workload] = []
@@ -97,8 +97,8 @@ def drain(config: EngineConfig, queues: int, cohorts: int, each: int) -> Drain:
             raise RuntimeError(f"nothing runs and {found.workloads - done} workloads wait")
         ended = list(map(finished, running))
         with found.telling.running():
-            for one in ended:
-                engine.put(one, now_s)
+            for workload in ended:
+                engine.put(workload, now_s)
         done += len(ended)
         now_s += 1.0
     engine.validate()
@@ -108,13 +108,13 @@ def drain(config: EngineConfig, queues: int, cohorts: int, each: int) -> Drain:
 def _told(engine: Engine, decisions: Decisions, found: Drain, now_s: float) -> list[Workload]:
     """The statuses written and seen again; those that run now."""
     with found.telling.running():
-        written = [one.status() for one in decisions.made if isinstance(one, Admitted)]
-    found.evicted += sum(isinstance(one, Evicted) for one in decisions.made)
+        written = [decision.status() for decision in decisions.made if isinstance(decision, Admitted)]
+    found.evicted += sum(isinstance(decision, Evicted) for decision in decisions.made)
     found.admitted += len(written)
     seen = list(map(echoed, written))
     with found.telling.running():
-        for one in seen:
-            engine.put(one, now_s)
+        for decision in seen:
+            engine.put(decision, now_s)
     return seen
 
 
@@ -190,8 +190,8 @@ def _arriving(index: int, cpus: int, *, priority: int = 10) -> Workload:
 
 
 def _admit(engine: Engine, some: Iterable[Workload]) -> None:
-    for one in some:
-        engine.put(one, NOW_S)
+    for each in some:
+        engine.put(each, NOW_S)
     while not engine.settled(NOW_S):
         for decision in engine.cycle(NOW_S).made:
             if isinstance(decision, Admitted):
@@ -209,12 +209,12 @@ def _ask(engine: Engine, cpus: int, priority: int, expected: type, number: int) 
     start_s = time.thread_time()
     decisions = engine.cycle(NOW_S + 1)
     spent_s = time.thread_time() - start_s
-    found = [one for one in decisions.made if isinstance(one, expected)]
+    found = [decision for decision in decisions.made if isinstance(decision, expected)]
     if decisions.tried != 1 or len(found) != number:
         raise RuntimeError(f"expected {number} {expected.__name__}, found {decisions}")
-    for one in decisions.made:
-        if isinstance(one, Evicted):
-            engine.failed(one, NOW_S + 1, "a question")
+    for decision in decisions.made:
+        if isinstance(decision, Evicted):
+            engine.failed(decision, NOW_S + 1, "a question")
     engine.drop(Workload, "team", "asking", NOW_S + 1)
     _settle(engine)
     return spent_s

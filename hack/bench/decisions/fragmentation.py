@@ -103,7 +103,7 @@ class Fleet:
             )
             for host in self._by_preference()
         ]
-        return next((one for one in made if self.topologies.fits([(FLAVOR, one)])), None)
+        return next((decision for decision in made if self.topologies.fits([(FLAVOR, decision)])), None)
 
     def _by_preference(self) -> list[str]:
         prefers = self._prefers

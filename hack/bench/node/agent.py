@@ -235,8 +235,8 @@ async def _faults(bench: Bench) -> list[float]:
         await bench.kubelet.wait_for(lambda uuid=uuid: uuid not in endpoint.healthy, 10)  # type: ignore[misc]
         times.append(time.perf_counter() - start)
         if gpu == 7:  # noqa: PLR2004 - the last of them: all are bad now
-            for one in range(8):
-                await asyncio.to_thread(bench.agent.sim, gpu=one, reset=True)
+            for index in range(8):
+                await asyncio.to_thread(bench.agent.sim, gpu=index, reset=True)
             await bench.kubelet.wait_for(lambda: len(endpoint.healthy) == 8, 60)  # noqa: PLR2004
     return times
 

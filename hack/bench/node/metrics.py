@@ -72,7 +72,11 @@ async def _scrape(client: aiohttp.ClientSession, url: str, count: int) -> tuple[
 
 def _writers(text: str) -> list[Row]:
     """The same series through the library's gauges and writer, and through our own: CPU time of one exposition."""
-    families = [one for one in text_string_to_metric_families(text) if not one.name.startswith("process_")]
+    families = [
+        text_string_to_metric_family
+        for text_string_to_metric_family in text_string_to_metric_families(text)
+        if not text_string_to_metric_family.name.startswith("process_")
+    ]
     registry = CollectorRegistry()
     samples: list[tuple[str, str, float]] = []
     for family in families:

@@ -27,16 +27,16 @@ Placed = tuple[tuple[str, int], ...]
 def profiles_of(board: Product) -> tuple[MigProfile, ...]:
     return tuple(
         MigProfile(
-            name=one.name,
-            profile_id=one.id,
-            slices=one.slices,
-            size=one.size,
-            starts=one.starts,
-            max_count=one.count,
-            memory_mib=one.memory_mib,
-            multiprocessors=one.sms,
+            name=profile.name,
+            profile_id=profile.id,
+            slices=profile.slices,
+            size=profile.size,
+            starts=profile.starts,
+            max_count=profile.count,
+            memory_mib=profile.memory_mib,
+            multiprocessors=profile.sms,
         )
-        for one in board.mig
+        for profile in board.mig
     )
 
 

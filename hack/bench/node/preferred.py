@@ -122,7 +122,7 @@ def warm_and_cold(matrix: ScoreMatrix, size: int, seed: int) -> tuple[list[float
     n = len(matrix)
     table, _, _ = filled(matrix)
     asked = list(questions(n, size, seed))
-    return [timed(table, one) for one in asked], [timed(ScoreTable(matrix), one) for one in asked]
+    return [timed(table, question) for question in asked], [timed(ScoreTable(matrix), question) for question in asked]
 
 
 def show_products() -> None:
@@ -132,8 +132,8 @@ def show_products() -> None:
         print(f"{name}: filled in {took:.1f} ms, longest slice {longest:.1f} ms, {table.memory_bytes / 1024:.0f} KiB")
         for size in range(1, len(matrix) + 1):
             asked = list(questions(len(matrix), size, size))
-            warm = Timing.of([timed(table, one) for one in asked])
-            cold = Timing.of([timed(ScoreTable(matrix), one) for one in asked[: 320 // len(matrix)]])
+            warm = Timing.of([timed(table, question) for question in asked])
+            cold = Timing.of([timed(ScoreTable(matrix), question) for question in asked[: 320 // len(matrix)]])
             print(f"  size {size:2}  {warm} | {cold}")
 
 
@@ -160,7 +160,7 @@ def show_large() -> None:
         full = (1 << n) - 1
         for size in range(2, n // 2 + 1):
             cold = max(timed(ScoreTable(matrix), (full, 0, size)) for matrix in matrices) * 1e3
-            warm = max(timed(table, one) for one in questions(n, size, size, 10)) * 1e3
+            warm = max(timed(table, question) for question in questions(n, size, size, 10)) * 1e3
             ratio = ""
             if n == WORST_N and size in GPUALLOCATOR_16_GPUS_S:
                 published_ms = GPUALLOCATOR_16_GPUS_S[size] * 1e3

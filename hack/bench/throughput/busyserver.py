@@ -219,7 +219,7 @@ def _applied(before: Object, wanted: Object) -> Object:
     """By who says nothing but conditions, which are a map by type."""
     if wanted.keys() != {"conditions"}:
         raise KubeError("this server applies conditions only", status=415)
-    conditions = {one["type"]: one for one in (*before.get("conditions", ()), *wanted["conditions"])}
+    conditions = {condition["type"]: condition for condition in (*before.get("conditions", ()), *wanted["conditions"])}
     return before | {"conditions": list(conditions.values())}
 
 

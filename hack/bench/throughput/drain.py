@@ -136,7 +136,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 async def _measure(name: str, load: Shape, options: argparse.Namespace) -> Run:
     with tempfile.TemporaryDirectory(prefix="tessera-drain-") as folder, _cluster(name, Path(folder), load) as cluster:
         prepare(cluster, load, options.crds)
-        servers = [psutil.Process(cluster.state.processes[one].pid) for one in ("apiserver", "etcd")]
+        servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
         config = from_kubeconfig(cluster.kubeconfig)
         with _controller(name, cluster) as controller:
             agent = Client(config, user_agent=drainload.AGENT, timeout_s=30.0, connections=drainload.CONNECTIONS)
@@ -194,8 +194,8 @@ def _established(cluster: Cluster) -> bool:
     found = json.loads(cluster.kubectl("get", "crd", "-o", "json"))["items"]
     holds = [
         any(
-            one["type"] == "Established" and one["status"] == "True"
-            for one in (crd.get("status") or {}).get("conditions") or ()
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in (crd.get("status") or {}).get("conditions") or ()
         )
         for crd in found
     ]
@@ -307,7 +307,7 @@ def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
         print(f"Evictions, {name}: {', '.join(map(str, evictions))}; median {median(evictions):g}")
         if "null" in rounds[0]:
             ratios = [runs[name].load.wall_s / runs["null"].load.wall_s for runs in rounds]
-            told = ", ".join(f"{one:.2f}" for one in ratios)
+            told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
             print(f"Against the null controller, {name}: {told}; median {median(ratios):.2f} x")
 
 

@@ -53,7 +53,7 @@ class Status(Struct, frozen=True):
     admission: Admission | None = None
 
     def holds(self, kind: str) -> bool:
-        return any(one.type == kind and one.status == "True" for one in self.conditions)
+        return any(condition.type == kind and condition.status == "True" for condition in self.conditions)
 
 
 class _Workload(Struct, frozen=True):
@@ -249,7 +249,7 @@ class Load:
             "QuotaReserved": Condition("QuotaReserved", "False", "Pending", "The workload was evicted", now),
             "Admitted": Condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
         }
-        conditions = [lost.get(one.type, one) for one in entry.object.conditions]
+        conditions = [lost.get(condition.type, condition) for condition in entry.object.conditions]
         body = {
             "metadata": {"resourceVersion": entry.resource_version},
             "status": {"admission": None, "conditions": conditions},

@@ -30,7 +30,7 @@ from hack.bench.throughput.drain import KUEUE_POLICY
 from hack.bench.throughput.drainload import CONNECTIONS, Load, Result
 from hack.bench.throughput.drainshape import Shape, setting, shape
 
-KINDS = {one.kind: one for one in (CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES)}
+KINDS = {resource.kind: resource for resource in (CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES)}
 LIMIT_S = 3600.0
 CONTROLLERS_CONNECTIONS = 12
 

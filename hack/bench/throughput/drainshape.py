@@ -78,7 +78,7 @@ class Shape(NamedTuple):
             for number in range(kind.amount)
             for queue in self.queues
         ]
-        return sorted(found, key=lambda one: one.at_s)
+        return sorted(found, key=lambda each: each.at_s)
 
 
 def shape(factor: float, *, topology: bool = False, cohorts: int = COHORTS) -> Shape:

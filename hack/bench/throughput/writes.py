@@ -98,7 +98,7 @@ def _real(crds: Path) -> list[Row]:
 
     with Cluster.up("bench-writes", Spec(nodes=())) as cluster:
         prepare(cluster, shape(0.01), crds)
-        servers = [psutil.Process(cluster.state.processes[one].pid) for one in ("apiserver", "etcd")]
+        servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
         config = from_kubeconfig(cluster.kubeconfig)
 
         async def measure() -> list[Row]:
@@ -203,11 +203,11 @@ async def _first_statuses(config: ClusterConfig, servers: Sequence[psutil.Proces
         await _spent(config, None, [_create(f"first-{number}", **metadata) for number in range(2 * COUNT)])
         found = await client.list_all(WORKLOADS, Raw, Selection(namespace=NAMESPACE))
     read = reader(Workload)
-    made = [one for one in (read(bytes(raw)) for raw in found.items) if one.metadata.name.startswith("first-")]
+    made = [each for each in (read(bytes(raw)) for raw in found.items) if each.metadata.name.startswith("first-")]
     parts: dict[Verb, list[_Spent]] = {Verb.UPDATE: [], Verb.MERGE_PATCH: []}
     for at in range(0, len(made), _PART):
         verb = Verb.MERGE_PATCH if at // _PART % 2 else Verb.UPDATE
-        writes = [_first_status(verb, one) for one in made[at : at + _PART]]
+        writes = [_first_status(verb, each) for each in made[at : at + _PART]]
         parts[verb].append(await _spent(config, servers, writes))
     return [_row(f"Workload status, {verb.value}, first", spent) for verb, spent in parts.items()]
 

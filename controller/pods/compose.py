@@ -5,7 +5,7 @@ which controls it: it goes when the last of them has gone.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import compose, marks, names
@@ -14,8 +14,6 @@ from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
 from controller.jobframework.settings import JobSettings, Lookups
 from controller.pods.group import Group
-
-FRAMEWORK: Final = "pod"
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:

@@ -9,6 +9,7 @@ from controller.jobs.actions_shell import JobActions
 from controller.writing.workloadwrites import Stamped, Version
 from kube.reading.reflector import Key
 from kube.writing.writes import Write, Written
+from tests.controller.jobs.test_reconcile_shell import OtherKind
 
 KEY = Key("ns", "job")
 JOB = {"metadata": {"namespace": "ns", "name": "job", "uid": "u1"}}
@@ -43,6 +44,12 @@ async def test_a_view_older_than_our_write_is_behind_and_one_as_new_is_not() -> 
 
 async def test_another_job_of_the_name_has_nothing_to_wait_for() -> None:
     assert not (await started()).behind(BatchJob(), KEY, "u2", "1")
+
+
+async def test_a_job_of_another_kind_and_the_same_name_and_uid_is_another_job() -> None:
+    actions = await started()
+    assert not actions.behind(OtherKind(), KEY, "u1", "6")
+    assert actions.behind(BatchJob(), KEY, "u1", "6")
 
 
 async def test_a_job_that_went_is_forgotten() -> None:

@@ -1,0 +1,92 @@
+"""A second kind of job in the table: the shell runs it beside Jobs, also beside one of the same name."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.config.settings import ControllerConfig
+from controller.jobkinds.batchjob import BatchJob
+from controller.jobshell import watched
+from controller.jobshell.watched import resource_of
+from controller.watching.kinds import JOBS, WORKLOADS
+from kube.resources import EVENTS, Resource
+from kube.testing import eventually
+from tests.controller.process.stage import Stage, config, stage, stamp
+from tests.controller.process.test_jobs import job
+
+
+class OtherKind(BatchJob):
+    """Shaped as a Job, of another API group."""
+
+    framework = "example.dev/other"
+    group = "example.dev"
+    kind = "Other"
+    plural = "others"
+
+
+OTHERS = resource_of(OtherKind())
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> ControllerConfig:
+    monkeypatch.setattr(watched, "JOB_KINDS", (BatchJob(), OtherKind()))
+    given = config()
+    frameworks = (*given.integrations.frameworks, OtherKind.framework)
+    return msgspec.structs.replace(
+        given, integrations=msgspec.structs.replace(given.integrations, frameworks=frameworks)
+    )
+
+
+def other(scene: Stage, name: str) -> None:
+    job(scene, name)
+    body = scene.server.get(JOBS, name, namespace="team")
+    scene.server.delete(JOBS, name, namespace="team")
+    metadata = {"labels": body["metadata"]["labels"], "creationTimestamp": stamp()}
+    made = {"apiVersion": OTHERS.api_version, "kind": OTHERS.kind, "metadata": metadata, "spec": body["spec"]}
+    scene.server.create(OTHERS, name, made, namespace="team")
+
+
+def suspended(scene: Stage, resource: Resource, name: str) -> bool:
+    return bool(scene.server.get(resource, name, namespace="team")["spec"]["suspend"])
+
+
+def condition(scene: Stage, kind: str, type_: str) -> str:
+    """Of the Workload that an object of the kind owns."""
+    for one in scene.server.list_all(WORKLOADS):
+        if any(owner["kind"] == kind for owner in one["metadata"].get("ownerReferences", [])):
+            found: list[dict[str, Any]] = one.get("status", {}).get("conditions", [])
+            return next((f"{each['status']}/{each['reason']}" for each in found if each["type"] == type_), "")
+    return ""
+
+
+async def test_jobs_of_two_kinds_with_one_name_run_one_after_the_other(both: ControllerConfig) -> None:
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        other(scene, "a")
+        async with scene.controller(both, core_only=False):
+            await eventually(lambda: not suspended(scene, OTHERS, "a"))
+            job(scene, "a")
+            await eventually(lambda: condition(scene, "Job", "QuotaReserved") == "False/WaitingForQuota")
+            assert suspended(scene, JOBS, "a")
+            done = {"type": "Complete", "status": "True", "lastTransitionTime": stamp()}
+            scene.server.merge(OTHERS, "a", {"status": {"conditions": [done], "succeeded": 1}}, namespace="team")
+            await eventually(lambda: condition(scene, "Other", "Finished") == "True/Succeeded")
+            await eventually(lambda: not suspended(scene, JOBS, "a"))
+            wanted = {("Other", "Started"), ("Job", "Started")}
+            await eventually(
+                lambda: wanted <= {(e["regarding"]["kind"], e["reason"]) for e in scene.server.list_all(EVENTS)}
+            )
+
+
+async def test_a_job_that_is_gone_leaves_one_of_another_kind_and_the_same_name_alone(both: ControllerConfig) -> None:
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        other(scene, "a")
+        async with scene.controller(both, core_only=False):
+            job(scene, "a")
+            await eventually(lambda: not suspended(scene, OTHERS, "a") and not suspended(scene, JOBS, "a"))
+            scene.server.delete(OTHERS, "a", namespace="team")
+            await eventually(lambda: condition(scene, "Other", "Finished") == "True/OwnerNotFound")
+            assert condition(scene, "Job", "Finished") == ""
+            assert not suspended(scene, JOBS, "a")

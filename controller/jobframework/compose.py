@@ -10,7 +10,7 @@ from controller.jobframework import marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
 from controller.jobframework.raw import Json, PriorityClassMissingError, integer, labels, shown, text
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSet, Workload
@@ -67,7 +67,7 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
 
 
 def workload_body(
-    kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups, *, replaces: SeenWorkload | None = None
+    kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects, *, replaces: SeenWorkload | None = None
 ) -> Json:
     """The complete new Workload; ``replaces``: the slice of the elastic job that it is to take over from.
 
@@ -88,7 +88,7 @@ def workload_body(
     if replaces is not None:
         old = replaces.typed
         metadata["annotations"] |= {names.REPLACEMENT_FOR: old.key, names.SLICE_NAME: slice_name(old)}
-    return document(metadata, pod_sets(kind, job, settings), priority(kind, job, settings, lookups), job)
+    return document(metadata, pod_sets(kind, job, settings), priority(kind, job, settings, cluster), job)
 
 
 def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:
@@ -121,29 +121,29 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
     }
 
 
-def priority(kind: JobKind, job: Json, settings: JobSettings, lookups: Lookups) -> Json:
+def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
     """``priorityClassRef`` and ``priority``; empty where no class applies. Raises PriorityClassMissingError.
 
     In this order: the job's label, its pods' priorityClassName, the WorkloadPriorityClass ``default``, the cluster's
     default PriorityClass.
     """
     if label := marks.priority_class(job):
-        return workload_class(label, lookups)
+        return workload_class(label, cluster)
     if name := kind.pod_priority_class(job):
-        value = lookups.pod_priority(name)
+        value = cluster.pod_priority(name)
         if value is None:
             raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
         return pod_class(name, value)
-    return default_class(settings, lookups)
+    return default_class(settings, cluster)
 
 
-def default_class(settings: JobSettings, lookups: Lookups) -> Json:
+def default_class(settings: JobSettings, cluster: ClusterObjects) -> Json:
     """For jobs without a class: the WorkloadPriorityClass ``default``, else the cluster's default PriorityClass."""
     if settings.gates.on("WorkloadPriorityClassDefaulting"):
-        value = lookups.workload_priority(names.DEFAULT_PRIORITY_CLASS)
+        value = cluster.workload_priority(names.DEFAULT_PRIORITY_CLASS)
         if value is not None:
             return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": names.DEFAULT_PRIORITY_CLASS}, "priority": value}
-    default = lookups.global_default()
+    default = cluster.global_default()
     if default is not None:
         return pod_class(*default)
     return {}
@@ -153,22 +153,24 @@ def pod_class(name: str, value: int) -> Json:
     return {"priorityClassRef": {**_POD_CLASS, "name": name}, "priority": value}
 
 
-def workload_class(name: str, lookups: Lookups) -> Json:
+def workload_class(name: str, cluster: ClusterObjects) -> Json:
     """The class that the label names. Raises PriorityClassMissingError."""
-    value = lookups.workload_priority(name)
+    value = cluster.workload_priority(name)
     if value is None:
         where = f"metadata.labels[{names.PRIORITY_CLASS}]"
         raise PriorityClassMissingError(f"{where}: no WorkloadPriorityClass {shown(name)}")
     return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": name}, "priority": value}
 
 
-def spec_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, lookups: Lookups) -> Json:
+def spec_patch(
+    kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, cluster: ClusterObjects
+) -> Json:
     """Merge patch of ``spec`` that makes a workload without reservation ask for what the job asks for now."""
     asked = [one.as_json() for one in pod_sets(kind, job, settings)]
-    return {"podSets": asked, **mark_patch(job, workload, lookups)}
+    return {"podSets": asked, **mark_patch(job, workload, cluster)}
 
 
-def mark_patch(job: Json, workload: SeenWorkload, lookups: Lookups) -> Json:
+def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Json:
     """Merge patch of ``spec`` for labels of the job that have changed, as far as the workload's state allows.
 
     Raises JobError for a label that says nothing.
@@ -187,7 +189,7 @@ def mark_patch(job: Json, workload: SeenWorkload, lookups: Lookups) -> Json:
     differs = ref is None or not of_workloads or ref.name != label
     # A workload that holds quota may change from one WorkloadPriorityClass to another, and change no other class.
     if label and differs and (of_workloads or not reserved):
-        patch |= workload_class(label, lookups)
+        patch |= workload_class(label, cluster)
     return patch
 
 

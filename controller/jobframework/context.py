@@ -8,18 +8,18 @@ from controller.jobframework.kind import JobKind
 from controller.jobframework.marks import queue_name
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, text
-from controller.jobframework.settings import JobSettings, Lookups, Observed
+from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """A job that is there, seen with settings and lookups."""
+    """A job that is there, with settings and the objects of the cluster."""
 
     kind: JobKind
     job: Json
     seen: Observed
     settings: JobSettings
-    lookups: Lookups
+    cluster: ClusterObjects
 
     @cached_property
     def elastic(self) -> bool:

@@ -45,7 +45,7 @@ def _sized(context: Context, base: SeenWorkload, waiting: list[SeenWorkload]) ->
 
 def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], asked: dict[str, int]) -> list[Action]:
     if not waiting:
-        body = compose.workload_body(context.kind, context.job, context.settings, context.lookups, replaces=base)
+        body = compose.workload_body(context.kind, context.job, context.settings, context.cluster, replaces=base)
         if body["metadata"]["name"] == base.name:
             return []  # the job's generation has not been seen to change
         created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"

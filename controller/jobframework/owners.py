@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from controller.jobframework.marks import controller_of, queue_name
 from controller.jobframework.raw import Json, text
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 
 MAX_DEPTH = 10
 
@@ -19,7 +19,7 @@ def is_managed(job: Json, namespace_labels: Mapping[str, str], settings: JobSett
     return bool(queue_name(job)) or settings.manage_jobs_without_queue_name
 
 
-def managed_ancestor(job: Json, settings: JobSettings, lookups: Lookups) -> str | None:
+def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> str | None:
     """The uid of the topmost job above this one that is queued itself; None where there is none.
 
     An owner counts by its uid: a new object under an old name owns nothing. All are in the job's namespace, which the
@@ -32,10 +32,10 @@ def managed_ancestor(job: Json, settings: JobSettings, lookups: Lookups) -> str 
         reference = controller_of(current)
         if reference is None:
             return found
-        owner = lookups.owner(namespace, reference)
+        owner = cluster.owner(namespace, reference)
         if owner is None or text(owner, "metadata", "uid") != reference.uid:
             return found
-        is_job = lookups.is_job_kind(reference.api_version, reference.kind)
+        is_job = cluster.is_job_kind(reference.api_version, reference.kind)
         if is_job and (queue_name(owner) or settings.manage_jobs_without_queue_name):
             found = reference.uid
         current = owner

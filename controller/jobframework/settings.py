@@ -1,4 +1,4 @@
-"""The input of a reconciliation besides the job: settings, and lookups of other objects."""
+"""The input of a reconciliation besides the job: settings, and other objects of the cluster."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ class JobSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lookups:
-    """Reads from what the watches hold. None: there is no such object."""
+class ClusterObjects:
+    """Other objects, out of the watches' copies. None: there is no such object."""
 
     flavor: Callable[[str], ResourceFlavor | None]
     workload_priority: Callable[[str], int | None]

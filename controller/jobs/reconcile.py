@@ -28,7 +28,7 @@ from controller.jobframework.owners import NestingTooDeepError, is_managed, mana
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
 from controller.jobframework.raw import JobError, PriorityClassMissingError, labels, text
 from controller.jobframework.readiness import pods_ready_action
-from controller.jobframework.settings import JobSettings, Lookups, Observed
+from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 from controller.jobframework.steps import (
     delete,
     event,
@@ -47,11 +47,11 @@ _GONE = "The job does not exist any more"
 _RUN_TO_THE_END = ("Succeeded", "Failed")
 
 
-def reconcile(seen: Observed, settings: JobSettings, lookups: Lookups) -> tuple[Action, ...]:
+def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) -> tuple[Action, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     if seen.job is None:
         return tuple(finish_orphans(seen.workloads, _GONE))
-    context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, lookups=lookups)
+    context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:
         return tuple(_job(context))
     except JobError as error:
@@ -66,7 +66,7 @@ def _job(context: Context) -> list[Action]:
     if not is_managed(job, seen.namespace_labels, settings):
         return _unmanaged(context, own)
     try:
-        ancestor = managed_ancestor(job, settings, context.lookups)
+        ancestor = managed_ancestor(job, settings, context.cluster)
     except NestingTooDeepError as error:
         return [*_hold(context), refuse(error)]
     if ancestor is not None:
@@ -97,7 +97,7 @@ def _withdraw(workload: SeenWorkload) -> list[Action]:
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
     """A part of a larger job: that job's workload counts its pods, and both start together."""
     actions = _withdrawn(own)
-    if context.lookups.is_admitted(ancestor) or context.kind.is_suspended(context.job):
+    if context.cluster.is_admitted(ancestor) or context.kind.is_suspended(context.job):
         return actions
     stop = StopJob(patches=(context.kind.suspend(context.job),))
     return [*actions, stop, event("Suspended", "Suspended until the job that owns it is admitted")]
@@ -224,7 +224,7 @@ def _without_workload(context: Context) -> list[Action]:
     stopping = _stopping(context, None, "The job has no workload yet")
     if stopping or not context.kind.is_stopped(context.job):
         return stopping
-    body = compose.workload_body(context.kind, context.job, context.settings, context.lookups)
+    body = compose.workload_body(context.kind, context.job, context.settings, context.cluster)
     created = f"Created workload {body['metadata']['name']}"
     return [CreateWorkload(body=body), event("CreatedWorkload", created)]
 
@@ -241,7 +241,7 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
         return _evicted(context, workload, workload.eviction)
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
-        spec = compose.spec_patch(kind, job, workload, context.settings, context.lookups)
+        spec = compose.spec_patch(kind, job, workload, context.settings, context.cluster)
         updated = f"Updated workload {workload.name} to what the job asks for"
         return [update(workload, {"spec": spec}), event("UpdatedWorkload", updated)]
     stopping = _stopping(context, workload, f"The job does not match workload {workload.name} any more")
@@ -269,7 +269,7 @@ def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -
     """Labels of the job that have changed. A value that cannot be read is reported and ignored."""
     job, typed = context.job, workload.typed
     try:
-        spec = compose.mark_patch(job, workload, context.lookups)
+        spec = compose.mark_patch(job, workload, context.cluster)
     except JobError as error:
         return [refuse(error)]
     if context.moved_while_reserved(workload) and not prebuilt:
@@ -305,7 +305,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
     try:
-        given = infos(workload.typed, context.lookups.flavor, elastic=context.elastic)
+        given = infos(workload.typed, context.cluster.flavor, elastic=context.elastic)
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
         return [*not_startable(workload, f"The job cannot start: {conflict}")]

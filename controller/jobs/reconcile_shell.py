@@ -17,7 +17,7 @@ from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import reconcile
-from controller.jobshell.lookups import job_settings, lookups
+from controller.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.jobshell.watched import JobKinds, seen_workload
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import is_true
@@ -78,7 +78,7 @@ class JobController:
         self._kinds = kinds
         self._resources: dict[str, Resource] = {kind.framework: resource for resource, kind in kinds.items()}
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
-        self._lookups = lookups(feeds, kinds, self.is_admitted)
+        self._cluster = cluster_objects(feeds, kinds, self.is_admitted)
         self._has_pods = POD in config.integrations.frameworks
         self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
@@ -160,7 +160,7 @@ class JobController:
             return
         job: Json = entry.object
         seen = await self._observed(kind, job, uid)
-        for action in reconcile(seen, self._settings, self._lookups):
+        for action in reconcile(seen, self._settings, self._cluster):
             await self._actions.carry_out(kind, job, action)
 
     async def _observed(self, kind: JobKind, job: Json, uid: str) -> Observed:
@@ -199,7 +199,7 @@ class JobController:
         if not left or await self._exists(key, uid):
             return
         gone = Observed(kind=kind, job=None, workloads=left)
-        for action in reconcile(gone, self._settings, self._lookups):
+        for action in reconcile(gone, self._settings, self._cluster):
             job = {"metadata": {"namespace": key.namespace, "name": key.name}}
             await self._actions.carry_out(kind, job, action)
 

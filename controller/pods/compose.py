@@ -12,7 +12,7 @@ from controller.jobframework import compose, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.pods.group import Group
 
 
@@ -24,7 +24,7 @@ def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
 
 
 def workload_body(
-    group: Group, pods: Sequence[SeenPod], sets: Sequence[JobPodSet], settings: JobSettings, lookups: Lookups
+    group: Group, pods: Sequence[SeenPod], sets: Sequence[JobPodSet], settings: JobSettings, cluster: ClusterObjects
 ) -> Json:
     """The complete new Workload. Raises JobError."""
     oldest = min(pods, key=lambda one: one.age_key)
@@ -36,7 +36,7 @@ def workload_body(
         "labels": _labels(group, oldest, settings),
         "annotations": _annotations(group, oldest, settings),
     }
-    return compose.document(metadata, sets, priority(oldest, pods, settings, lookups), oldest.raw)
+    return compose.document(metadata, sets, priority(oldest, pods, settings, cluster), oldest.raw)
 
 
 def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:
@@ -53,31 +53,31 @@ def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:
     ]
 
 
-def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, lookups: Lookups) -> Json:
+def priority(oldest: SeenPod, pods: Sequence[SeenPod], settings: JobSettings, cluster: ClusterObjects) -> Json:
     """``priorityClassRef`` and ``priority``, by the order of ``compose.priority``.
 
     Of several priority classes of the pods the highest counts. Raises PriorityClassMissingError.
     """
     if label := marks.priority_class(oldest.raw):
-        return compose.workload_class(label, lookups)
+        return compose.workload_class(label, cluster)
     known: list[tuple[int, str]] = []
     for name in {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}:
-        value = lookups.pod_priority(name)
+        value = cluster.pod_priority(name)
         if value is None:
             raise PriorityClassMissingError(f"spec.priorityClassName: no PriorityClass {shown(name)}")
         known.append((value, name))
     if known:
         value, name = max(known)
         return compose.pod_class(name, value)
-    return compose.default_class(settings, lookups)
+    return compose.default_class(settings, cluster)
 
 
-def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, lookups: Lookups) -> Json:
+def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkload, cluster: ClusterObjects) -> Json:
     """Merge patch of ``spec``; empty where the workload says what the pods ask for, or may not change.
 
     ``sets`` is empty where it is not known yet what is asked for. Raises JobError.
     """
-    patch = compose.mark_patch(oldest.raw, workload, lookups)
+    patch = compose.mark_patch(oldest.raw, workload, cluster)
     if sets and not workload.is_reserved and not _asks_for(sets, workload):
         patch["podSets"] = [one.as_json() for one in sets]
     return patch

@@ -33,7 +33,7 @@ from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSe
 from controller.jobframework.podview import SeenPod
 from controller.jobframework.raw import JobError, shown
 from controller.jobframework.readiness import pods_ready
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import delete, event, finish, flavor_missing, not_startable, refuse, update
 from controller.objects.meta import find_condition, is_true
 from controller.placing.ungating import PodPlace
@@ -55,10 +55,8 @@ from controller.pods.group import Group, SeenPods
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
 from inventory.api.names import DEVICES
 
-_EXCESS = "ExcessPodDeleted"
 
-
-def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> tuple[PodAction, ...]:
+def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     try:
         pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda one: one.age_key))
@@ -69,7 +67,7 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, lookups: Lookups) -> t
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
         return tuple(PatchPod(name=pod.name, body=released(pod)) for pod in pods)
     try:
-        return tuple(_owned(seen, pods, settings, lookups))
+        return tuple(_owned(seen, pods, settings, cluster))
     except (JobError, NestingTooDeepError) as error:
         return (*_held_back(seen, pods), refuse(error))
 
@@ -91,18 +89,20 @@ def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
         return []
 
 
-def _owned(seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, lookups: Lookups) -> list[PodAction]:
+def _owned(
+    seen: SeenPods, pods: tuple[SeenPod, ...], settings: JobSettings, cluster: ClusterObjects
+) -> list[PodAction]:
     """Pods of a job that is queued as a whole belong to that job: they are released once it is admitted."""
-    ancestor = managed_ancestor(pods[0].raw, settings, lookups)
+    ancestor = managed_ancestor(pods[0].raw, settings, cluster)
     if ancestor is not None:
-        free = lookups.is_admitted(ancestor)
+        free = cluster.is_admitted(ancestor)
         return [PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over]
     if not queue_name(pods[0].raw) and not settings.manage_jobs_without_queue_name:
         raise JobError(
             f"metadata.labels[{names.QUEUE_NAME}]: expected the queue that the pod was created for, found none"
         )
     group = podgroup.group_of(pods, seen.pod_group)
-    return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, lookups=lookups).next()
+    return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class _Reconciliation:
     pods: tuple[SeenPod, ...]
     group: Group
     settings: JobSettings
-    lookups: Lookups
+    cluster: ClusterObjects
 
     @property
     def single(self) -> bool:
@@ -208,7 +208,7 @@ class _Reconciliation:
         holding = [pod for pod in self.counted if pod.has_finalizer]
         if not holding:
             raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")
-        body = podcompose.workload_body(self.group, holding, sets, self.settings, self.lookups)
+        body = podcompose.workload_body(self.group, holding, sets, self.settings, self.cluster)
         name = body["metadata"]["name"]
         return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
 
@@ -251,14 +251,12 @@ class _Reconciliation:
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
-        counts = None
-        if workload is not None:
-            counts = compose.counts_of(workload.typed.spec.pod_sets)
         if self.single:
             return []
+        counts = None if workload is None else compose.counts_of(workload.typed.spec.pod_sets)
         found = podgroup.excess(self.group, self.counted, counts)
         why = f"group {self.group.name} has all {self.group.total} pods that were asked for"
-        return [DeletePod(name=pod.name, uid=pod.uid, reason=_EXCESS, message=why) for pod in found]
+        return [DeletePod(name=pod.name, uid=pod.uid, reason="ExcessPodDeleted", message=why) for pod in found]
 
     def _synchronized(self, workload: SeenWorkload) -> list[PodAction]:
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
@@ -267,7 +265,7 @@ class _Reconciliation:
         # An ungated pod has what its start put in: only gated pods tell what is asked for, else the workload does.
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
-        spec = podcompose.spec_patch(self.pods[0], sets, workload, self.lookups)
+        spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
         holding = [pod for pod in self.pods if pod.has_finalizer]
         metadata = podcompose.metadata_patch(self.group, holding, workload, self.settings) if holding else {}
         if not spec and not metadata:
@@ -283,9 +281,8 @@ class _Reconciliation:
         return [finalizer_removed(pod) for pod in (spare if others else spare[:-1])]
 
     def _reclaimed(self, workload: SeenWorkload) -> list[PodAction]:
-        if self.single or self.group.serving or not workload.is_reserved:
-            return []
-        if not self.settings.gates.on("ReclaimablePods"):
+        on = self.settings.gates.on("ReclaimablePods")
+        if not on or self.single or self.group.serving or not workload.is_reserved:
             return []
         had = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
         limits = compose.counts_of(workload.typed.spec.pod_sets)
@@ -321,7 +318,7 @@ class _Reconciliation:
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
         devices = self._devices(workload)
         try:
-            given = infos_by_set(workload, self.lookups)
+            given = infos_by_set(workload, self.cluster)
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )
@@ -338,7 +335,7 @@ class _Reconciliation:
     def _devices(self, workload: SeenWorkload) -> DeviceDealer:
         live = [pod for pod in self.pods if pod.may_run]
         carried = [(pod.node_selector.get(HOSTNAME_LABEL, ""), pod.annotations.get(DEVICES, "")) for pod in live]
-        return DeviceDealer(self.lookups.device_plan, WorkloadKey(workload.typed.key), carried)
+        return DeviceDealer(self.cluster.device_plan, WorkloadKey(workload.typed.key), carried)
 
     def _ungated(
         self, pod: SeenPod, infos: Mapping[str, PodSetInfo], place: PodPlace, dealer: DeviceDealer

@@ -16,7 +16,7 @@ from controller.jobframework.marks import controller_of
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobshell.watched import seen_workload
 from controller.objects.decode import KUEUE
 from controller.objects.meta import OwnerReference, is_true
@@ -91,7 +91,7 @@ class PodController:
         raws: RawWorkloads,
         actions: PodActions,
         settings: JobSettings,
-        lookups: Lookups,
+        cluster: ClusterObjects,
         job_resources: Collection[Resource],
     ) -> None:
         self._client = client
@@ -100,7 +100,7 @@ class PodController:
         self._raws = raws
         self._actions = actions
         self._settings = settings
-        self._lookups = lookups
+        self._cluster = cluster
         self._job_resources = frozenset(job_resources)
         self.pod_groups: PodGroups | None = None
         self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
@@ -218,7 +218,7 @@ class PodController:
             return
         seen = self._observed(group, tuple(pods))
         if seen is not None:
-            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._lookups))
+            await self._carry_out(group, seen, reconcile_pods(seen, self._settings, self._cluster))
 
     def _observed(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenPods | None:
         """None while it is not known yet whether Volcano has a group of that name."""
@@ -265,7 +265,7 @@ class PodController:
             if workload is None or not _is_orphaned(workload, uids):
                 continue
             seen = SeenPods(pods=(), workload=workload)
-            actions = reconcile_pods(seen, self._settings, self._lookups)
+            actions = reconcile_pods(seen, self._settings, self._cluster)
             if actions and not await self._exists(group, workload):
                 await self._carry_out(group, seen, actions)
 

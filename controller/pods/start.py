@@ -12,7 +12,7 @@ import msgspec
 from controller.jobframework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
 from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
 from controller.jobframework.raw import JobError, Json, sequence, text
-from controller.jobframework.settings import Lookups
+from controller.jobframework.settings import ClusterObjects
 from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, ungated
 from controller.pods.roles import MAIN, index_label, offset, role
 from inventory.api.names import DEVICES
@@ -102,9 +102,9 @@ def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str
     return {key: value for key, value in selector.items() if key not in place}
 
 
-def infos_by_set(workload: SeenWorkload, lookups: Lookups) -> dict[str, PodSetInfo]:
+def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects) -> dict[str, PodSetInfo]:
     """Raises FlavorMissingError and StartConflictError."""
-    return {one.name: one for one in infos(workload.typed, lookups.flavor, elastic=False)}
+    return {one.name: one for one in infos(workload.typed, cluster.flavor, elastic=False)}
 
 
 def tied(pod: SeenPod) -> Json:

@@ -21,7 +21,7 @@ from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile_shell import JobController
-from controller.jobshell.lookups import job_settings, lookups
+from controller.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.jobshell.watched import job_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
@@ -206,7 +206,7 @@ class TermControllers:
             self._raws,
             PodActions(self._writer, self._workloads, self._events.publish, self._clock),
             job_settings(self._config, self._own_namespace),
-            lookups(self._feeds, self._job_kinds, is_admitted, self._device_plan),
+            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan),
             self._job_kinds,
         )
         groups = PodGroups(self._client, controller.pod_group, clock=self._clock, random=random.random)

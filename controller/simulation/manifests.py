@@ -14,7 +14,7 @@ import msgspec
 from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
 from controller.objects.meta import Condition, KubernetesObject, ObjectMeta, epoch_s
@@ -91,7 +91,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     base_s = _base_s(objects)
     objects = [_as_at_start(one, base_s) for one in objects]
     warnings += _without_effect(objects, config)
-    composer = Composer(_settings(config), _lookups(objects), base_s, _default_queues(objects), pod_groups)
+    composer = Composer(_settings(config), _cluster(objects), base_s, _default_queues(objects), pod_groups)
     submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
 
@@ -272,7 +272,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
     )
 
 
-def _lookups(objects: Iterable[KubernetesObject]) -> Lookups:
+def _cluster(objects: Iterable[KubernetesObject]) -> ClusterObjects:
     found = list(objects)
     flavors = {one.metadata.name: one for one in found if isinstance(one, ResourceFlavor)}
     workload_classes = {one.metadata.name: one.value for one in found if isinstance(one, WorkloadPriorityClass)}
@@ -285,7 +285,7 @@ def _lookups(objects: Iterable[KubernetesObject]) -> Lookups:
     def pod_priority(name: str) -> int | None:
         return pod_classes[name].value if name in pod_classes else system.get(name)
 
-    return Lookups(
+    return ClusterObjects(
         flavor=flavors.get,
         workload_priority=workload_classes.get,
         pod_priority=pod_priority,

@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.jobframework.podview import SeenPod, key_of
 from controller.jobframework.raw import JobError, Json, annotations
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
 from controller.simulation.documents import Document
@@ -40,7 +40,7 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
     return list(found.values())
 
 
-def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, lookups: Lookups) -> Json:
+def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:
     """The complete Workload. ``pods``: one, or all of a group, the oldest first. Raises JobError."""
     runtime = _longest(pods)
     seen = [SeenPod(_told(pod, age, runtime)) for age, pod in enumerate(pods)]
@@ -51,7 +51,7 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
     sets = podgroup.pod_sets(group, seen)
     if not sets:
         raise JobError(f"group {group.name} has {len(seen)} of {group.total} pods")
-    body = podcompose.workload_body(group, seen, sets, settings, lookups)
+    body = podcompose.workload_body(group, seen, sets, settings, cluster)
     body["metadata"]["name"] = group.name or seen[0].name
     del body["metadata"]["finalizers"], body["metadata"]["ownerReferences"]
     return body

@@ -16,7 +16,7 @@ from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.owners import is_managed
 from controller.jobframework.raw import JobError, labels, shown, strings
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
@@ -55,7 +55,7 @@ class Composer:
     def __init__(
         self,
         settings: JobSettings,
-        lookups: Lookups,
+        cluster: ClusterObjects,
         base_s: float,
         default_queues: frozenset[str] = frozenset(),
         pod_groups: PodGroups | None = None,
@@ -63,7 +63,7 @@ class Composer:
         self._pod_groups: PodGroups = pod_groups or {}
         self._default_queues = default_queues
         self._settings = settings
-        self._lookups = lookups
+        self._cluster = cluster
         self._base_s = base_s
 
     def submission(
@@ -99,8 +99,8 @@ class Composer:
             return None
         kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))
         if kind is None:
-            return workload_of(jobs, self._pod_groups, self._settings, self._lookups)
-        body = compose.workload_body(kind, jobs[0], self._settings, self._lookups)
+            return workload_of(jobs, self._pod_groups, self._settings, self._cluster)
+        body = compose.workload_body(kind, jobs[0], self._settings, self._cluster)
         body["metadata"]["name"] = given["metadata"]["name"]
         del body["metadata"]["finalizers"]
         return body

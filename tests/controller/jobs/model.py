@@ -26,7 +26,7 @@ from controller.jobframework.actions import (
 from controller.jobframework.kind import Patch
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json, merged
-from controller.jobframework.settings import JobSettings, Lookups, Observed
+from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.reconcile import reconcile
 from controller.objects.decode import decode
@@ -98,7 +98,7 @@ FLAVORS = {
 CLASSES = {"high": 1000, "low": 10}
 
 
-def lookups(**more: Any) -> Lookups:
+def cluster_objects(**more: Any) -> ClusterObjects:
     known: dict[str, Any] = {
         "flavor": FLAVORS.get,
         "workload_priority": CLASSES.get,
@@ -108,7 +108,7 @@ def lookups(**more: Any) -> Lookups:
         "is_job_kind": lambda _version, kind: kind in ("Job", "JobSet"),
         "is_admitted": lambda _uid: False,
     }
-    return Lookups(**{**known, **more})
+    return ClusterObjects(**{**known, **more})
 
 
 class World:
@@ -119,7 +119,7 @@ class World:
         self.workloads: dict[str, Json] = {}
         self.minor = minor
         self.settings = settings or JobSettings()
-        self.lookups = lookups()
+        self.cluster = cluster_objects()
         self.events: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.gated_pods = 0
@@ -137,7 +137,7 @@ class World:
         )
 
     def next_actions(self, job_: Json | None = None) -> tuple[Action, ...]:
-        return reconcile(self.observed(job_), self.settings, self.lookups)
+        return reconcile(self.observed(job_), self.settings, self.cluster)
 
     def step(self, *, crash_after: int | None = None, job_: Json | None = None) -> tuple[Action, ...]:
         """Reconcile once, from the job as it was (``job_``) if given; a crash leaves the later actions undone."""

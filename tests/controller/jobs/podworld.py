@@ -38,7 +38,7 @@ from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
-from tests.controller.jobs.model import ConflictError, InvalidError, lookups
+from tests.controller.jobs.model import ConflictError, InvalidError, cluster_objects
 
 LEVELS = ("rack", "kubernetes.io/hostname")
 
@@ -77,7 +77,7 @@ class PodWorld:
         self.pod_group: Json | None = None
         self.namespace_terminating = False
         self.settings = settings or JobSettings()
-        self.lookups = lookups()
+        self.cluster = cluster_objects()
         self.events: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self._clock = 0
@@ -97,7 +97,7 @@ class PodWorld:
         )
 
     def next_actions(self) -> tuple[PodAction, ...]:
-        return reconcile_pods(self.observed(), self.settings, self.lookups)
+        return reconcile_pods(self.observed(), self.settings, self.cluster)
 
     def step(self, *, crash_after: int | None = None) -> tuple[PodAction, ...]:
         actions = self.next_actions()

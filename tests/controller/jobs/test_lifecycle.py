@@ -19,7 +19,7 @@ from controller.jobframework.actions import (
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
 from inventory.api.names import FULL_PARALLELISM
-from tests.controller.jobs.model import UID, InvalidError, World, job, lookups
+from tests.controller.jobs.model import UID, InvalidError, World, cluster_objects, job
 from tests.controller.jobs.worlds import queued, relabel, running
 
 PARTIAL = {names.MIN_PARALLELISM: "2"}
@@ -419,7 +419,7 @@ def test_who_decides_the_priority(
         body["spec"]["template"]["spec"]["priorityClassName"] = pods
     world = World(body)
     values = {"high": 1000, "default": default}
-    world.lookups = lookups(workload_priority=values.get, global_default=lambda: cluster)
+    world.cluster = cluster_objects(workload_priority=values.get, global_default=lambda: cluster)
     world.settle()
     spec = world.workloads[world.only]["spec"]
     if expected is None:

@@ -10,7 +10,7 @@ from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, R
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import OwnerReference
-from tests.controller.jobs.model import UID, World, job, lookups
+from tests.controller.jobs.model import UID, World, cluster_objects, job
 
 
 def elastic(count: int = 3) -> World:
@@ -177,7 +177,7 @@ def family(*, parent: Json | None, admitted: bool = False, suspend: bool = False
         assert namespace == "default"
         return parent if reference.name == "parent" else None
 
-    world.lookups = lookups(owner=owner, is_admitted=lambda uid: admitted and uid == "p")
+    world.cluster = cluster_objects(owner=owner, is_admitted=lambda uid: admitted and uid == "p")
     return world.next_actions()
 
 

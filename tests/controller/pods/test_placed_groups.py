@@ -2,7 +2,7 @@
 
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
 from inventory.api.names import DEVICES
-from tests.controller.jobs.model import lookups
+from tests.controller.jobs.model import cluster_objects
 from tests.controller.jobs.podworld import PodWorld, group, member, pod
 
 
@@ -25,7 +25,7 @@ class TestPlacedGroup:
     def test_each_pod_is_told_its_planned_devices_and_a_replacement_those_that_are_left(self) -> None:
         world = PodWorld(*(member(f"p{i}", 3, labels={POD_INDEX: str(i)}) for i in range(3)))
         plan = {"n1": [("g1", "g2"), ("g3", "g4")], "n2": [("g5",)]}
-        world.lookups = lookups(device_plan=lambda _key, _set, node: plan[node])
+        world.cluster = cluster_objects(device_plan=lambda _key, _set, node: plan[node])
         world.settle()
         world.admit(hosts={"n1": 2, "n2": 1})
         world.settle()

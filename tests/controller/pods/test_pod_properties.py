@@ -16,7 +16,7 @@ from controller.jobframework.settings import JobSettings
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
 from controller.pods.roles import role
-from tests.controller.jobs.model import lookups
+from tests.controller.jobs.model import cluster_objects
 from tests.controller.jobs.podworld import PodWorld, member, pod
 from tests.controller.jobs.test_properties import JUNK, paths
 
@@ -60,7 +60,7 @@ def test_nothing_that_stands_in_a_pod_throws(path: tuple[Any, ...], junk: Any, *
         pods=(SeenPod(body if path and isinstance(body, dict) else {"junk": junk}), other),
         workload=SeenWorkload.of(copy.deepcopy(world.workload)),
     )
-    for action in reconcile_pods(seen, JobSettings(), lookups()):
+    for action in reconcile_pods(seen, JobSettings(), cluster_objects()):
         assert not isinstance(action, Refuse) or (action.sentence and "\n" not in action.sentence)
 
 

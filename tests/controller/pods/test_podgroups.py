@@ -8,7 +8,7 @@ from controller.jobframework.actions import Refuse
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, RETRIABLE, SERVING, SeenPod
 from controller.jobframework.settings import JobSettings
 from controller.pods.group import Group, excess
-from tests.controller.jobs.model import lookups
+from tests.controller.jobs.model import cluster_objects
 from tests.controller.jobs.podworld import PodWorld, group, member, pod, running_group
 
 
@@ -188,7 +188,7 @@ class TestGroup:
 
     def test_has_the_highest_priority_of_its_pods(self) -> None:
         world = PodWorld(member("a", 2, priorityClassName="silver"), member("b", 2, priorityClassName="gold"))
-        world.lookups = lookups(pod_priority={"silver": 5, "gold": 77}.get)
+        world.cluster = cluster_objects(pod_priority={"silver": 5, "gold": 77}.get)
         world.settle()
         assert world.workload["spec"]["priority"] == 77
 

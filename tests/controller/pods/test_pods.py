@@ -7,7 +7,7 @@ from controller.jobframework.podview import ADMISSION_GATE, MANAGED, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
-from tests.controller.jobs.model import lookups
+from tests.controller.jobs.model import cluster_objects
 from tests.controller.jobs.podworld import PodWorld, pod
 
 
@@ -123,7 +123,7 @@ class TestPodOnItsOwn:
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
         raw["metadata"]["ownerReferences"] = [owner]
         world = PodWorld(raw)
-        world.lookups = lookups(owner=lambda _ns, _ref: {"metadata": {"uid": "u"}})
+        world.cluster = cluster_objects(owner=lambda _ns, _ref: {"metadata": {"uid": "u"}})
         world.settle()
         assert len(world.workloads) == 1
 
@@ -134,7 +134,7 @@ class TestPodOnItsOwn:
         raw["metadata"]["ownerReferences"] = [owner]
         world = PodWorld(raw)
         job = {"metadata": {"uid": "u", "labels": {names.QUEUE_NAME: "q"}}}
-        world.lookups = lookups(owner=lambda _ns, _ref: job, is_admitted=lambda uid: admitted and uid == "u")
+        world.cluster = cluster_objects(owner=lambda _ns, _ref: job, is_admitted=lambda uid: admitted and uid == "u")
         world.settle()
         assert world.workloads == {}
         assert world.running() == ({"a"} if admitted else set())
@@ -146,7 +146,7 @@ class TestPodOnItsOwn:
         raw["metadata"]["ownerReferences"] = [owner]
         world = PodWorld(raw)
         job = {"metadata": {"uid": "u", "labels": {names.QUEUE_NAME: "q"}}}
-        world.lookups = lookups(owner=lambda _ns, _ref: job, is_admitted=lambda _uid: True)
+        world.cluster = cluster_objects(owner=lambda _ns, _ref: job, is_admitted=lambda _uid: True)
         world.settle()
         assert world.pods["a"]["spec"]["schedulingGates"] == [{"name": names.TOPOLOGY_GATE}]
         assert MANAGED not in world.pods["a"]["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""What the reconcilers of jobs and of pods look up, out of what the watches hold; and their settings."""
+"""Settings and other objects of the cluster, for the reconcilers of jobs and of pods."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from controller.config.settings import ControllerConfig
 from controller.jobframework.deviceplan import DevicePlan, no_plan
 from controller.jobframework.kind import api_version
 from controller.jobframework.raw import Json
-from controller.jobframework.settings import JobSettings, Lookups
+from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobshell.watched import JobKinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
@@ -26,10 +26,10 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
     )
 
 
-def lookups(
+def cluster_objects(
     feeds: Feeds, kinds: JobKinds, is_admitted: Callable[[str], bool], device_plan: DevicePlan = no_plan
-) -> Lookups:
-    """``kinds``: those that are queued here. ``is_admitted``: see ``Lookups``."""
+) -> ClusterObjects:
+    """``kinds``: those that are queued here. ``is_admitted``: see ``ClusterObjects``."""
     resources = {(api_version(kind), kind.kind): resource for resource, kind in kinds.items()}
 
     def value(resource: Resource) -> Callable[[str], Any]:
@@ -47,7 +47,7 @@ def lookups(
         return entry.object if entry is not None and entry.uid == reference.uid else None
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
-    return Lookups(
+    return ClusterObjects(
         flavor=flavors,
         workload_priority=lambda name: None if (found := classes(name)) is None else found.value,
         pod_priority=lambda name: None if (found := pods(name)) is None else found.value,

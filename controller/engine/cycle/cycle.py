@@ -145,7 +145,7 @@ class Cycle:
             self._skip(entry, Rule.NO_LONGER_FITS)
         elif (broken := self._backfill.broken_by(entry, self._now_s)) is not None:
             starts_in_s = max(0, broken.start_s - self._now_s)
-            entry.decide(Rule.HELD_BACK, f"{broken.key}, which is to start in {starts_in_s:.0f} s at latest")
+            entry.decide(Rule.HELD_BACK, f"{broken.key}, which is to start in {starts_in_s:.0f} s at the latest")
         else:
             self._take(entry)
 

@@ -1,7 +1,7 @@
-"""Preemption: who must go so that a pending workload fits, by which policy, in which order.
+"""Preemption: which workloads are evicted so that a pending one fits, by which policy, in which order.
 
-``Preemption.targets`` -> ``Search`` (what is contested, who asks) -> ``Classical`` or ``Fair`` -> ``Walker`` over the
-index of holders -> trials with ``Room`` -> ``Target``s.
+``Preemption.targets`` -> ``Search`` (what is contested, for which workload) -> ``Classical`` or ``Fair`` -> ``Walker``
+over the index of holders -> trials with ``Room`` -> ``Target``s.
 """
 
 from controller.engine.preemption.history import EvictionHistory

@@ -1,4 +1,4 @@
-"""Who uses more than is its own: those from whom quota can be reclaimed."""
+"""ClusterQueues and cohorts that use more than their own quota: from those it can be reclaimed."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ def within_quota(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
     return True
 
 
-def anybody_borrows(cohort: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
-    """Whether some child uses more of something than is its own: asked whenever something does not fit."""
+def any_borrows(cohort: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
+    """Whether some child uses more of something than its own quota. One look a flavor-resource: it is asked often."""
     for fr in frs:
         cell = cohort.cells.get(fr)
         if cell is not None and cell.borrowers:
@@ -25,8 +25,8 @@ def anybody_borrows(cohort: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
 
 
 def borrowers_below(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> Iterator[QuotaNode]:
-    """The ClusterQueues of a tree that use more of something than is their own."""
-    if anybody_borrows(node, frs):
+    """The ClusterQueues of a tree that use more of something than their own quota."""
+    if any_borrows(node, frs):
         for queue in node.queues.values():
             if not within_quota(queue, frs):
                 yield queue

@@ -1,7 +1,7 @@
-"""Walking those who may be made to go, best victim first, without looking at more of them than are taken.
+"""Candidates for preemption, best victim first, found without visiting more of them than are taken.
 
-``Search`` says what is contested and who asks, ``Limits`` whom a policy gives up, ``Walker`` goes through the holders
-of one ClusterQueue in the order
+``Search`` says what is contested and for which workload, ``Limits`` which priorities a policy gives up, ``Walker`` goes
+through the holders of one ClusterQueue in the order
 
     already evicted, [LocalQueue usage, highest first], lowest priority, [least lost time], newest, UID
 
@@ -20,7 +20,7 @@ import msgspec
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
-from controller.engine.preemption.index import Entry, HolderIndex, Kind, Rank, started_at_s
+from controller.engine.preemption.index import HolderIndex, HolderKind, Rank, RankEntry, started_at_s
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.objects.queues import ReclaimWithinCohortPolicy, WithinClusterQueuePolicy
 
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
 
 
 def limits_within(policy: WithinClusterQueuePolicy | None, incoming: Incoming) -> Limits | None:
-    """Whom ``withinClusterQueue`` gives up to the incoming workload; None: nobody."""
+    """The holders that ``withinClusterQueue`` gives up to the incoming workload; None: no holder."""
     if policy == "LowerPriority":
         return Limits(incoming.priority)
     if policy == "LowerOrNewerEqualPriority":
@@ -48,7 +48,7 @@ def limits_within(policy: WithinClusterQueuePolicy | None, incoming: Incoming) -
 
 
 def limits_reclaim(policy: ReclaimWithinCohortPolicy | None, incoming: Incoming) -> Limits | None:
-    """Whom ``reclaimWithinCohort`` gives up to the incoming workload; None: nobody."""
+    """The holders that ``reclaimWithinCohort`` gives up to the incoming workload; None: no holder."""
     if policy == "LowerPriority":
         return Limits(incoming.priority)
     return Limits(None) if policy == "Any" else None
@@ -57,11 +57,14 @@ def limits_reclaim(policy: ReclaimWithinCohortPolicy | None, incoming: Incoming)
 class Candidate(NamedTuple):
     order: Order
     holder: Holder
-    kind: Kind
+    kind: HolderKind
 
 
 class Search(msgspec.Struct, frozen=True, gc=False):
-    """One question: who would have to go so that ``incoming`` gets ``frs``. ``barred`` must not, in spite of policy."""
+    """One question: the victims that ``incoming`` needs to get ``frs``.
+
+    ``barred`` may not be evicted, whatever policy says; see ``EvictionHistory``.
+    """
 
     cluster: Cluster
     index: HolderIndex
@@ -71,10 +74,10 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     local_queue_usage: Callable[[LocalQueueKey], float]
     barred: Collection[WorkloadKey] = ()
     is_open: Callable[[ClusterQueueName], bool] = lambda _: True
-    """Whether a ClusterQueue is active: the workloads of one that is not are nobody's victims."""
+    """Whether a ClusterQueue is active: workloads of one that is not are no candidates."""
 
-    def anybody(self, queue: QueueState, limits: Limits) -> bool:
-        """Whether the queue has a holder within the limits, be it one that holds nothing now but its places."""
+    def has_candidates(self, queue: QueueState, limits: Limits) -> bool:
+        """Whether the queue has a holder within the limits."""
         for fr in self.frs:
             for ranks in self.index.ranks(queue.name, fr).values():
                 for rank in ranks:
@@ -83,7 +86,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         return False
 
     def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
-        """All that the queue's holders within the limits hold of what is contested; an upper bound of what can go."""
+        """What the queue's holders within the limits hold of what is contested: an upper bound of what can be freed."""
         totals: dict[FlavorResource, Amount] = {}
         for fr in self.frs:
             ranks = (rank for some in self.index.ranks(queue.name, fr).values() for rank in some)
@@ -105,7 +108,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         for _, group in groupby(merged, key=itemgetter(0)):
             yield [rank for _, rank in group]
 
-    def protected_until_s(self, entry: Entry, kind: Kind, queue: QueueState) -> float:
+    def protected_until_s(self, entry: RankEntry, kind: HolderKind, queue: QueueState) -> float:
         """The end of the holder's minimum runtime; minus infinity for one that has none."""
         minimum = self.cluster.config.extensions.minimum_runtime
         if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
@@ -125,7 +128,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
                         first_s = min(first_s, started_s + minimum_s)
         return first_s
 
-    def order(self, rank: Rank, kind: Kind, entry: Entry) -> Order:
+    def order(self, rank: Rank, kind: HolderKind, entry: RankEntry) -> Order:
         ran_s = max(0.0, self.now_s + entry.newest_s)
         lost = (kind.gpus * ran_s, kind.milli_cpus * ran_s)
         return (*rank.order, *lost, entry.newest_s, entry.uid, entry.key)
@@ -146,17 +149,17 @@ def _within(
 
 
 class _Cursor:
-    """Where a walk stands in one list of a rank. ``after(order)`` starts anew behind a place."""
+    """The next candidate in one list of a rank. ``after(order)`` starts anew behind that order."""
 
     __slots__ = ("_open", "_rest", "kind", "rank")
 
-    def __init__(self, rank: Rank, kind: Kind, start: Callable[[Order | None], Iterator[Entry]]) -> None:
+    def __init__(self, rank: Rank, kind: HolderKind, start: Callable[[Order | None], Iterator[RankEntry]]) -> None:
         self.rank = rank
         self.kind = kind
         self._open = start
         self._rest = start(None)
 
-    def next(self) -> Entry | None:
+    def next(self) -> RankEntry | None:
         return next(self._rest, None)
 
     def after(self, order: Order) -> None:
@@ -164,7 +167,11 @@ class _Cursor:
 
 
 class Walker:
-    """The candidates of one ClusterQueue, each once. Who holds what must not change meanwhile: trials change sums."""
+    """The candidates of one ClusterQueue, each once.
+
+    Invariants: the cluster's holders and the index stay as they are while it walks; trials may change sums only. Each
+    cursor of the current ranks is in ``_heap``, in ``_aside``, or exhausted. ``_ranks`` yields the later ranks.
+    """
 
     __slots__ = ("_aside", "_heap", "_limits", "_opened", "_ranks", "_search", "queue")
 
@@ -173,7 +180,7 @@ class Walker:
         self._search = search
         self._limits = limits
         self._ranks = search.ranks(queue, limits, evicted)
-        self._heap: list[tuple[Order, int, Entry, _Cursor]] = []
+        self._heap: list[tuple[Order, int, RankEntry, _Cursor]] = []
         self._aside: list[_Cursor] = []
         self._opened = 0
 
@@ -191,14 +198,14 @@ class Walker:
 
     def pop(self) -> Candidate | None:
         candidate = self.peek()
-        # A holder of two contested flavor-resources lies in a list of each, both at the same place.
+        # A holder of two contested flavor-resources is in a list of each, both with the same order.
         while self._heap and candidate is not None and self._heap[0][0] == candidate.order:
             cursor = heapq.heappop(self._heap)[3]
             self._push(cursor)
         return candidate
 
-    def pass_over(self, kind: Kind) -> None:
-        """Until ``resume``, leave out those of the current rank that are like this."""
+    def pass_over(self, kind: HolderKind) -> None:
+        """Until ``resume``, leave out those of this kind in the current rank."""
         stay = [item for item in self._heap if item[3].kind != kind]
         if len(stay) < len(self._heap):
             self._aside += [item[3] for item in self._heap if item[3].kind == kind]
@@ -206,7 +213,7 @@ class Walker:
             self._heap = stay
 
     def resume(self, taken: Candidate) -> None:
-        """Those passed over that come after ``taken`` are candidates again; the others have had their turn."""
+        """Those passed over that come after ``taken`` are candidates again; those before it stay out."""
         aside, self._aside = self._aside, []
         for cursor in aside:
             cursor.after(taken.order)
@@ -214,13 +221,13 @@ class Walker:
 
     def _push(self, cursor: _Cursor) -> None:
         while (entry := cursor.next()) is not None:
-            if self._may_go(entry, cursor.rank, cursor.kind):
+            if self._may_be_evicted(entry, cursor.rank, cursor.kind):
                 self._opened += 1
                 order = self._search.order(cursor.rank, cursor.kind, entry)
                 heapq.heappush(self._heap, (order, self._opened, entry, cursor))
                 return
 
-    def _may_go(self, entry: Entry, rank: Rank, kind: Kind) -> bool:
+    def _may_be_evicted(self, entry: RankEntry, rank: Rank, kind: HolderKind) -> bool:
         limits = self._limits
         if rank.priority == limits.below and (
             limits.newer_than_s is None or entry.holder.queued_at_s <= limits.newer_than_s
@@ -248,8 +255,8 @@ class Walker:
         for kind in rank.kinds:
             yield _Cursor(rank, kind, self._from_chunks(rank, kind))
 
-    def _sorted(self, keys: Iterable[WorkloadKey]) -> Mapping[Kind, list[Entry]]:
-        kinds: dict[Kind, list[Entry]] = {}
+    def _sorted(self, keys: Iterable[WorkloadKey]) -> Mapping[HolderKind, list[RankEntry]]:
+        kinds: dict[HolderKind, list[RankEntry]] = {}
         for key in keys:
             kind, entry = self._search.index.entry(self._search.cluster.holders[key])
             kinds.setdefault(kind, []).append(entry)
@@ -257,17 +264,17 @@ class Walker:
             entries.sort()
         return kinds
 
-    def _from_chunks(self, rank: Rank, kind: Kind) -> Callable[[Order | None], Iterator[Entry]]:
+    def _from_chunks(self, rank: Rank, kind: HolderKind) -> Callable[[Order | None], Iterator[RankEntry]]:
         search, chunks = self._search, rank.kinds[kind]
         minimum = search.cluster.config.extensions.minimum_runtime
         oldest_s = -math.inf
         if kind.runs_as is not None and minimum is not None:
-            # Nobody whose place is before this has run long enough: reservation never comes after admission.
+            # No entry before this has run long enough: admission never comes before reservation.
             minimum_s = minimum.of(kind.runs_as, queue_s=self.queue.policies.minimum_runtime_s)
             if minimum_s > 0:
                 oldest_s = math.nextafter(minimum_s - search.now_s, -math.inf)
 
-        def start(order: Order | None) -> Iterator[Entry]:
+        def start(order: Order | None) -> Iterator[RankEntry]:
             if order is not None:
                 return chunks.after(order, _key(search, rank, kind))
             return iter(chunks) if oldest_s == -math.inf else chunks.after(oldest_s, itemgetter(0))
@@ -275,9 +282,11 @@ class Walker:
         return start
 
 
-def _key(search: Search, rank: Rank, kind: Kind) -> Callable[[Entry], Order]:
+def _key(search: Search, rank: Rank, kind: HolderKind) -> Callable[[RankEntry], Order]:
     return lambda entry: search.order(rank, kind, entry)
 
 
-def _from_list(entries: list[Entry], key: Callable[[Entry], Order]) -> Callable[[Order | None], Iterator[Entry]]:
+def _from_list(
+    entries: list[RankEntry], key: Callable[[RankEntry], Order]
+) -> Callable[[Order | None], Iterator[RankEntry]]:
     return lambda order: iter(entries if order is None else [entry for entry in entries if key(entry) > order])

@@ -13,7 +13,11 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class Chunks(Generic[T]):
-    """Entries in ascending order; they must be unequal and comparable. Not to be changed while a cursor walks it."""
+    """Entries in ascending order; they must be unequal and comparable. Not to be changed while a cursor walks it.
+
+    Invariants: no chunk is empty or longer than ``CHUNK``; ``_lasts`` holds the last entry of each; ``_size`` is the
+    sum of their lengths.
+    """
 
     __slots__ = ("_chunks", "_lasts", "_size")
 

@@ -1,8 +1,8 @@
 """Classical preemption: by priority inside the ClusterQueue, by reclaiming what others of the tree have borrowed.
 
-Source: KEP-83, KEP-79 (hierarchical cohorts), KEP-1337 (borrowWithinCohort). Candidates come in three groups: those
-that the preemptor has an advantage over (its request fits into the quota of a subtree that they are not in), other
-ClusterQueues' else, its own ClusterQueue's; first the already evicted of all three, then the rest.
+Source: KEP-83, KEP-79 (hierarchical cohorts), KEP-1337 (borrowWithinCohort). Candidates come in three groups: those of
+other ClusterQueues that the preemptor has a hierarchical advantage over (its request fits into the quota of a subtree
+that they are not in), those of the remaining ones, its own ClusterQueue's. The already evicted of all three come first.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, Usage
-from controller.engine.preemption.borrowing import anybody_borrows, within_quota
+from controller.engine.preemption.borrowing import any_borrows, within_quota
 from controller.engine.preemption.candidates import (
     Candidate,
     Limits,
@@ -28,14 +28,14 @@ from controller.engine.quota.quotanode import QuotaNode
 
 
 class Source(NamedTuple):
-    """A ClusterQueue that holds more than its own. ``path``: it and its cohorts below the lowest common ancestor."""
+    """A ClusterQueue beyond its own quota. ``path``: it and its cohorts below the lowest common ancestor."""
 
     queue: QueueState
     path: tuple[QuotaNode, ...]
     advantage: bool
 
     def reclaimable(self, frs: tuple[FlavorResource, ...]) -> bool:
-        """Not once the queue, or a cohort it shares with the others below the ancestor, holds no more than its own."""
+        """Not once the queue, or a cohort on its path, uses no more than its own quota."""
         return not any(within_quota(node, frs) for node in self.path)
 
 
@@ -52,7 +52,9 @@ class Classical:
         self._sources = tuple(self._find_sources()) if self._reclaim is not None else ()
 
     def targets(self) -> tuple[Target, ...]:
-        if not self._sources and (self._own is None or not self._search.anybody(self._incoming.queue, self._own)):
+        if not self._sources and (
+            self._own is None or not self._search.has_candidates(self._incoming.queue, self._own)
+        ):
             return ()
         for borrowing in self._attempts():
             if self._could_fit(borrowing=borrowing):
@@ -69,17 +71,17 @@ class Classical:
 
     @property
     def _may_borrow(self) -> bool:
-        """Whether others may be evicted for a workload that borrows; a policy left out is not Never."""
+        """Whether borrowWithinCohort lets a workload that borrows evict others. An absent policy is not Never."""
         return self._policies.borrow_within_cohort != "Never"
 
     def _attempts(self) -> tuple[bool, ...]:
-        if not any(map(self._anybody, self._sources)) or (not self._may_borrow and not self._below_nominal()):
+        if not any(map(self._has_candidates, self._sources)) or (not self._may_borrow and not self._below_nominal()):
             return (True,)
-        if self._may_borrow or any(source.advantage and self._anybody(source) for source in self._sources):
+        if self._may_borrow or any(source.advantage and self._has_candidates(source) for source in self._sources):
             return (True, False)
         return (False, True)
 
-    def _anybody(self, source: Source) -> bool:
+    def _has_candidates(self, source: Source) -> bool:
         assert self._reclaim is not None
         return Walker(self._search, source.queue, self._reclaim).peek() is not None
 
@@ -90,16 +92,16 @@ class Classical:
     # -- candidates --------------------------------------------------------------------------------------------------
 
     def _find_sources(self) -> Iterator[Source]:
-        """Other ClusterQueues that hold more than their own, from the nearest cohort up to the root."""
-        asked: list[QuotaNode] = []
+        """Other ClusterQueues that use more than their own quota, from the nearest cohort up to the root."""
+        unchecked: list[QuotaNode] = []
         advantage, rest = False, self._room.usage
         below = self._incoming.queue.node
         while (parent := below.parent) is not None:
-            asked.append(below)
+            unchecked.append(below)
             for path in self._borrowing_below(parent, below, ()):
-                # Mostly nobody borrows: who has an advantage is reckoned once somebody does.
-                while asked:
-                    fits, rest = _fits_own(asked.pop(0), rest)
+                # Mostly no queue borrows: advantages are worked out for the first one that does.
+                while unchecked:
+                    fits, rest = _fits_own(unchecked.pop(0), rest)
                     advantage = advantage or fits
                 yield Source(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
             below = parent
@@ -108,7 +110,7 @@ class Classical:
         self, cohort: QuotaNode, without: QuotaNode, path: tuple[QuotaNode, ...]
     ) -> Iterator[tuple[QuotaNode, ...]]:
         frs = self._search.frs
-        if not anybody_borrows(cohort, frs):
+        if not any_borrows(cohort, frs):
             return
         for child in cohort.cohorts.values():
             if child is not without and not within_quota(child, frs):
@@ -119,7 +121,7 @@ class Classical:
             yield (child, *path)
 
     def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:
-        """Whom of this ClusterQueue the attempt may take."""
+        """The holders of this ClusterQueue that the attempt may evict."""
         if not borrowing or source.advantage or self._reclaim is None:
             return self._reclaim
         if not self._may_borrow:
@@ -139,7 +141,7 @@ class Classical:
         return PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING
 
     def _walk(self, *, borrowing: bool) -> Iterator[Target]:
-        """The candidates in order; a ClusterQueue is left alone from when it holds no more than its own."""
+        """The candidates in order; a ClusterQueue yields none once it uses no more than its own quota."""
         for evicted in (True, False) if self._search.index.evicted else (False,):
             for advantage in (True, False):
                 yield from self._walk_others(evicted=evicted, advantage=advantage, borrowing=borrowing)
@@ -161,7 +163,7 @@ class Classical:
         heapq.heapify(heap)
         while heap:
             _, place, candidate, source, walker = heap[0]
-            # Usage only falls while victims go: who holds no more than its own now will not come back.
+            # Usage only falls while victims are released: a queue within its quota stays within it.
             following = None
             if source.reclaimable(self._search.frs):
                 yield Target(candidate.holder, self._reason(source, candidate.holder.priority))
@@ -174,7 +176,7 @@ class Classical:
     # -- trying ------------------------------------------------------------------------------------------------------
 
     def _could_fit(self, *, borrowing: bool) -> bool:
-        """Whether the contested part would fit if all candidates went: a look at sums, before anybody is tried."""
+        """Whether the contested part would fit without any candidate: compares sums before a candidate is tried."""
         quota = self._search.cluster.quota
         with self._search.cluster.trial():
             for source in self._sources:

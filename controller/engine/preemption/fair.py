@@ -1,8 +1,8 @@
-"""Fair-sharing preemption: the ClusterQueue or cohort with the largest dominant resource share gives first.
+"""Fair-sharing preemption: the ClusterQueue or cohort with the largest dominant resource share is preempted first.
 
 Source: KEP-1714. The incoming workload counts as running while shares are compared. A ClusterQueue within its own quota
-takes back what others borrowed whatever the shares are; one beyond it only takes where the strategy finds that it stays
-the poorer of the two.
+reclaims what others borrowed whatever the shares are. One beyond its quota preempts only where the strategy finds that
+it keeps the smaller share of the two.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,11 @@ from controller.engine.quota.shares import below_common_ancestor, may_preempt
 
 
 class Fair:
-    """One search. ``targets()`` leaves the cluster as it found it."""
+    """One search. ``targets()`` leaves the cluster as it found it.
+
+    ``_shares`` remembers shares while candidates are released: ``_take`` tells it of each change of usage. Usage that a
+    nested trial changes and takes back must not be asked of it.
+    """
 
     def __init__(self, search: Search, room: Room, config: FairSharing) -> None:
         self._search = search
@@ -38,7 +42,7 @@ class Fair:
 
     def targets(self) -> tuple[Target, ...]:
         borrowers = list(self._borrowers()) if self._reclaim is not None else []
-        if not borrowers and (self._own is None or not self._search.anybody(self._queue, self._own)):
+        if not borrowers and (self._own is None or not self._search.has_candidates(self._queue, self._own)):
             return ()
         if not self._could_fit(borrowers):
             return ()
@@ -65,7 +69,7 @@ class Fair:
         return Walker(self._search, self._cluster.queue(ClusterQueueName(node.name)), self._reclaim)
 
     def _could_fit(self, borrowers: list[QuotaNode]) -> bool:
-        """Whether the contested part would fit if all candidates went: a look at sums, before anybody is tried."""
+        """Whether the contested part would fit without any candidate: compares sums before a candidate is tried."""
         with self._cluster.trial():
             if self._reclaim is not None:
                 for node in borrowers:
@@ -78,7 +82,7 @@ class Fair:
     # -- strategies --------------------------------------------------------------------------------------------------
 
     def _first(self, walkers: Mapping[str, Walker], retry: dict[str, Candidate]) -> bool:
-        """Go by the first strategy; whether it fits then. ``retry`` gets each queue's first one that was spared."""
+        """By the first strategy; whether it fits then. ``retry`` gets each queue's first candidate that it refused."""
         within = self._cluster.config.gates.on("FairSharingPreemptWithinNominal") and all(
             self._node.usage(fr) <= self._node.quota(fr) for fr in self._search.frs
         )
@@ -91,14 +95,14 @@ class Fair:
                 own = node is self._node
                 reason = PreemptionReason.IN_CLUSTER_QUEUE if own else PreemptionReason.IN_COHORT_RECLAMATION
             else:
-                candidate = self._poorer(node, walker, retry)
+                candidate = self._allowed(node, walker, retry)
                 reason = PreemptionReason.IN_COHORT_FAIR_SHARING
             if candidate is not None and self._take(candidate, reason):
                 return True
         return False
 
-    def _poorer(self, node: QuotaNode, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
-        """The first candidate of the queue that the first strategy gives up."""
+    def _allowed(self, node: QuotaNode, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
+        """The first candidate of the queue that the first strategy allows."""
         ours, theirs = below_common_ancestor(self._node, node)
         with_incoming, before = self._shares.of(ours), self._shares.of(theirs)
         while (candidate := walker.pop()) is not None:
@@ -109,12 +113,12 @@ class Fair:
                 walker.resume(candidate)
                 return candidate
             retry.setdefault(node.name, candidate)
-            # The answer depends on what a candidate holds and on nothing else of it.
+            # The answer depends on nothing but what a candidate holds.
             walker.pass_over(candidate.kind)
         return None
 
     def _second(self, retry: Mapping[str, Candidate]) -> bool:
-        """Go on by the second strategy, with at most one more from each ClusterQueue; whether it fits then."""
+        """By the second strategy, with at most one candidate more of each ClusterQueue; whether it fits then."""
         left = dict(retry)
         tournament = Tournament(self._shares, self._node, {name: partial(left.get, name) for name in retry})
         for node in tournament:
@@ -129,7 +133,7 @@ class Fair:
         return False
 
     def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
-        """The candidate goes; whether the request fits then."""
+        """Release the candidate; whether the request fits then."""
         self._cluster.release(candidate.holder)
         self._shares.changed(self._cluster.quota.cluster_queue(candidate.holder.cluster_queue))
         self._targets.append(Target(candidate.holder, reason))

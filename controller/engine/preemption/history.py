@@ -1,18 +1,18 @@
-"""Who evicted whom: so that no two workloads, and no circle of them, evict each other while nothing changed outside.
+"""Past evictions: no two workloads, and no circle of them, evict each other while nothing has changed from outside.
 
 The rules, on top of every policy and only where ``noEvictionCycles`` is on:
 
-1. Whoever evicted a workload, itself or through others (A evicted B, B evicted C), may not be evicted by it.
+1. A workload may not evict one that evicted it, directly or through others (A evicted B, B evicted C).
 2. A workload does not evict the same one twice.
 
 Both hold until something changes from outside: a change of quotas, weights or policies anywhere in the tree ends both;
 a workload that is new, has finished, is gone or changed its spec ends the first for evictions between its ClusterQueue
 and another, the second in its whole tree. Evictions, requeues and admissions are no changes from outside.
 
-Why every run settles: without outside changes an ordered pair of workloads is used at most once, so n workloads evict
-at most n * (n - 1) / 2 times (of two opposite pairs one at most is ever used), whatever weights, priorities and limits
-are. Comparing shares cannot promise that: zero weights, shares of different cohorts and whole workloads of different
-sizes all let two sides find each other the richer in turn.
+Every run settles: without outside changes an ordered pair of workloads is used at most once, so n workloads evict at
+most n * (n - 1) / 2 times (of two opposite pairs one at most is ever used), whatever weights, priorities and limits
+are. Comparing shares cannot promise that: with zero weights, shares of different cohorts, or whole workloads of
+different sizes, each of two sides can find that the other has the larger share.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _SWEEP_ABOVE: Final = 1024
 
 
 class _Stamp(NamedTuple):
-    """What was valid when the eviction happened: by the numbers that changes from outside move on."""
+    """The counters of outside changes when the eviction happened: it counts while they are the same."""
 
     preemptor_queue: ClusterQueueName
     victim_queue: ClusterQueueName
@@ -36,7 +36,11 @@ class _Stamp(NamedTuple):
 
 
 class EvictionHistory:
-    """Kept in memory: a restart is a change from outside."""
+    """Kept in memory: a restart is a change from outside.
+
+    Invariants: ``_evicted`` (by preemptor) and ``_evicted_by`` (by victim) hold the same edges with the same stamps,
+    and no empty entry; ``_size`` is their number. Edges that have become invalid stay until forgotten or swept.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -51,7 +55,7 @@ class EvictionHistory:
         return self._size
 
     def evicted(self, incoming: Incoming, targets: Iterable[Target]) -> None:
-        """These are told to go for that one now. Those that had been told before were somebody else's."""
+        """These are evicted for that one now. Targets evicted before are other preemptors' victims."""
         for target in targets:
             if target.holder.evicted:
                 continue
@@ -65,7 +69,7 @@ class EvictionHistory:
             self._sweep()
 
     def taken_back(self, preemptor: WorkloadKey, victim: WorkloadKey) -> None:
-        """The eviction did not come about: the victim was never told."""
+        """The eviction was not written: it never happened."""
         if victim in self._evicted.get(preemptor, {}):
             self._drop(self._evicted, preemptor, victim)
             self._drop(self._evicted_by, victim, preemptor)
@@ -127,7 +131,7 @@ class EvictionHistory:
         return f"tree/{queue if node is None else node.root().name}"
 
     def _sweep(self) -> None:
-        """What has become invalid is dropped whenever the memory has doubled: it stays as large as it must be."""
+        """Drop invalid edges, whenever their number has doubled since the last time."""
         stale = [
             (preemptor, victim)
             for preemptor, victims in self._evicted.items()
@@ -141,9 +145,9 @@ class EvictionHistory:
         self._sweep_at = max(_SWEEP_ABOVE, 2 * self._size)
 
     @staticmethod
-    def _drop(edges: dict[WorkloadKey, dict[WorkloadKey, _Stamp]], one: WorkloadKey, other: WorkloadKey) -> None:
-        found = edges.get(one)
+    def _drop(edges: dict[WorkloadKey, dict[WorkloadKey, _Stamp]], start: WorkloadKey, end: WorkloadKey) -> None:
+        found = edges.get(start)
         if found is not None:
-            found.pop(other, None)
+            found.pop(end, None)
             if not found:
-                del edges[one]
+                del edges[start]

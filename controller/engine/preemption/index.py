@@ -1,11 +1,11 @@
-"""Who holds quota, kept in the order in which they would be asked to go, so that a search touches few of them.
+"""The holders of quota in the order in which they are candidates, so that a search visits few of them.
 
-For each ClusterQueue and flavor-resource the holders lie in ranks (already evicted first, then by priority), inside a
-rank in kinds (those that only differ in their time), inside a kind newest first. What a rank holds in all is a sum that
-is kept: whether a request could fit at all costs one look a rank.
+For each ClusterQueue and flavor-resource the holders are in ranks (already evicted first, then by priority), inside a
+rank in kinds (those that differ in their time alone), inside a kind newest first. The sum of what a rank holds is kept:
+whether a request could fit at all costs one comparison a rank.
 
-Most questions end with that look. So who comes into a rank is not sorted into it before somebody walks it, and who has
-gone by then never was.
+Most questions end with that. So a holder is sorted into its rank when a search walks the rank for the first time since
+it came; one that has left by then is never sorted.
 """
 
 from bisect import insort
@@ -24,7 +24,7 @@ _FEW: Final = 64
 ANY_QUEUE: Final = LocalQueueKey("")
 
 
-class Entry(NamedTuple):
+class RankEntry(NamedTuple):
     """One holder in one rank; entries compare newest first, then by UID."""
 
     newest_s: float
@@ -34,8 +34,8 @@ class Entry(NamedTuple):
     holder: Holder
 
 
-class Kind(NamedTuple):
-    """What holders of one rank have in common when they lie in one list.
+class HolderKind(NamedTuple):
+    """What holders of one rank have in common when they are in one list.
 
     ``gpus`` and ``milli_cpus`` weigh lost time and are 0 where it is not asked for; ``runs_as`` is the priority class
     whose minimum runtime protects them, None where nothing does; ``usage`` is told apart under fair sharing alone,
@@ -48,7 +48,7 @@ class Kind(NamedTuple):
     usage: tuple[tuple[FlavorResource, Amount], ...] = ()
 
 
-_ALL_ALIKE: Final = Kind()
+_ALL_ALIKE: Final = HolderKind()
 
 _Timed = tuple[float, WorkloadKey]
 
@@ -56,22 +56,25 @@ _Timed = tuple[float, WorkloadKey]
 class Rank:
     """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority.
 
-    ``sorts`` says what kind a holder is of, and its entry.
+    ``sorts`` gives the kind of a holder and its entry. Invariants: each holder is either in ``_unsorted`` or in one
+    list of ``_kinds``; ``_by_queue_time``, once it is made, holds just those of ``_kinds``, and ``_starts`` those of
+    them that are protected. No list of ``_kinds`` or ``_starts`` is empty.
     """
 
     __slots__ = ("_by_queue_time", "_kinds", "_sorts", "_starts", "_unsorted", "order", "total")
 
-    def __init__(self, order: tuple[bool, int], sorts: Callable[[Holder], tuple[Kind, Entry]]) -> None:
+    def __init__(self, order: tuple[bool, int], sorts: Callable[[Holder], tuple[HolderKind, RankEntry]]) -> None:
         self.order = order
         """(not evicted, priority): what ranks are sorted by."""
         self.total: Amount = 0
         """What its holders hold of the flavor-resource."""
         self._sorts = sorts
         self._unsorted: dict[WorkloadKey, Holder] = {}
-        """Came since the rank was walked last."""
-        self._kinds: dict[Kind, Chunks[Entry]] = {}
+        """Holders that came since the rank was walked last."""
+        self._kinds: dict[HolderKind, Chunks[RankEntry]] = {}
         self._by_queue_time: Chunks[_Timed] | None = None
         self._starts: dict[str, Chunks[_Timed]] = {}
+        """By priority class, when those were admitted that a minimum runtime protects."""
 
     def __lt__(self, other: "Rank") -> bool:
         return self.order < other.order
@@ -97,8 +100,8 @@ class Rank:
             yield from (entry.holder for entry in entries)
 
     @property
-    def kinds(self) -> Mapping[Kind, Chunks[Entry]]:
-        """Everybody in the rank."""
+    def kinds(self) -> Mapping[HolderKind, Chunks[RankEntry]]:
+        """All holders of the rank, sorted now if they were not."""
         if self._unsorted:
             unsorted, self._unsorted = self._unsorted, {}
             for holder in unsorted.values():
@@ -106,10 +109,10 @@ class Rank:
         return self._kinds
 
     def queued_after(self, time_s: float) -> list[WorkloadKey] | None:
-        """Who queued later than that. None when these are so many that walking the rank is as good."""
+        """The holders that queued later than that. None when they are so many that walking the rank is as good."""
         kinds, times = self.kinds, self._by_queue_time
         if times is None:
-            # Few queues ask: the list is made when one does first, and kept from then on.
+            # Few policies need it: it is made at the first question, and kept up to date from then on.
             times = self._by_queue_time = Chunks()
             for entries in kinds.values():
                 for entry in entries:
@@ -125,7 +128,7 @@ class Rank:
         return None if starts is None else next((at_s for at_s, _ in starts.after(time_s, _time)), None)
 
     def runs_as(self) -> Iterator[str]:
-        """The priority classes of those whom a minimum runtime protects."""
+        """The priority classes of holders that a minimum runtime protects."""
         yield from self._started()
 
     def add(self, holder: Holder, amount: Amount) -> None:
@@ -139,7 +142,7 @@ class Rank:
         self.total -= amount
 
     def exchange(self, known: Holder, holder: Holder) -> None:
-        """The same workload, told anew, and nothing of its order has changed."""
+        """The same workload with another object, and nothing of its order has changed."""
         if known.info.key in self._unsorted:
             self._unsorted[known.info.key] = holder
         else:
@@ -147,10 +150,9 @@ class Rank:
             self._kinds[kind].exchange(self._sorts(known)[1], entry)
 
     def _started(self) -> Mapping[str, Chunks[_Timed]]:
-        """By priority class, when those were admitted whom a minimum runtime protects."""
         return self._starts if self.kinds else {}
 
-    def _insert(self, kind: Kind, entry: Entry) -> None:
+    def _insert(self, kind: HolderKind, entry: RankEntry) -> None:
         entries = self._kinds.get(kind)
         if entries is None:
             entries = self._kinds[kind] = Chunks()
@@ -160,7 +162,7 @@ class Rank:
         if kind.runs_as is not None and (started_s := started_at_s(entry.holder)) is not None:
             self._starts.setdefault(kind.runs_as, Chunks()).add((started_s, entry.key))
 
-    def _take_out(self, kind: Kind, entry: Entry) -> None:
+    def _take_out(self, kind: HolderKind, entry: RankEntry) -> None:
         entries = self._kinds[kind]
         entries.remove(entry)
         if not entries:
@@ -179,7 +181,11 @@ _RankKey = tuple[ClusterQueueName, FlavorResource, LocalQueueKey, tuple[bool, in
 
 
 class HolderIndex:
-    """Observes a ``Cluster``: told of every holder that comes or goes, undone trials included."""
+    """Observes a ``Cluster``: told of every holder that comes or goes, undone trials included.
+
+    Invariants, which ``validate`` checks: ``_ranks`` and ``_rank_of`` hold the same ranks, none of them empty, and
+    ``_ranks`` keeps each list sorted; a holder is in one rank for each flavor-resource that it uses.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         self._by_local_queue = config.admission_fair_sharing is not None and config.gates.on("AdmissionFairSharing")
@@ -191,7 +197,7 @@ class HolderIndex:
         self._rank_of: dict[_RankKey, Rank] = {}
         """The same ranks once more, found in one step."""
         self.evicted = 0
-        """How many holders have been told to go: mostly none, and then nobody need look for them."""
+        """The number of evicted holders: mostly none, and then no search walks for them."""
 
     def added(self, holder: Holder) -> None:
         self.evicted += holder.evicted
@@ -214,7 +220,7 @@ class HolderIndex:
                 self._drop_rank(key)
 
     def changed(self, known: Holder, holder: Holder) -> None:
-        """Mostly the echo of a decision: who keeps its place is exchanged in it."""
+        """Mostly the echo of a decision: a holder whose order stays is exchanged in place."""
         order, place = _order(holder), self._list_of(holder)
         stays = _order(known) == order and self._list_of(known) == place and self._sorts_alike(known, holder)
         if not stays:
@@ -228,13 +234,13 @@ class HolderIndex:
         """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
         return self._ranks.get((queue, fr), {})
 
-    def entry(self, holder: Holder) -> tuple[Kind, Entry]:
+    def entry(self, holder: Holder) -> tuple[HolderKind, RankEntry]:
         """How a holder is sorted within its rank."""
         return self._kind(holder), self._entry(holder)
 
     @property
     def size(self) -> int:
-        """How many places holders take in it."""
+        """The number of holders in all ranks: one that uses two flavor-resources counts twice."""
         return sum(map(len, self._all()))
 
     def validate(self, holders: Mapping[WorkloadKey, Holder]) -> None:
@@ -253,7 +259,7 @@ class HolderIndex:
         if kept != totals or self.size != places or self.evicted != evicted:
             raise DriftError(f"candidates are kept as {kept}, the holders make {totals}")
         if sorted(map(id, self._rank_of.values())) != sorted(map(id, self._all())):
-            raise DriftError("ranks are found that nobody walks, or walked that nobody finds")
+            raise DriftError("ranks are found that are not walked, or walked that are not found")
         for key, rank in self._rank_of.items():
             fr = key[1]
             for holder in rank.holders():
@@ -282,7 +288,7 @@ class HolderIndex:
                 yield from ranks
 
     def _sorts_alike(self, known: Holder, holder: Holder) -> bool:
-        """Whether one may stand where the other does in a list that is sorted."""
+        """Whether one may take the place of the other in a sorted list."""
         if known.queued_at_s != holder.queued_at_s:
             return False
         before, after = self._entry(known), self._entry(holder)
@@ -293,13 +299,13 @@ class HolderIndex:
             return False
         return kind.runs_as is None or started_at_s(known) == started_at_s(holder)
 
-    def _entry(self, holder: Holder) -> Entry:
+    def _entry(self, holder: Holder) -> RankEntry:
         since_s = started_at_s(holder) if self._least_lost else None
         info = holder.info
         at_s = holder.reserved_at_s if since_s is None else since_s
-        return tuple.__new__(Entry, (-at_s, info.workload.metadata.uid, info.key, holder))
+        return tuple.__new__(RankEntry, (-at_s, info.workload.metadata.uid, info.key, holder))
 
-    def _kind(self, holder: Holder) -> Kind:
+    def _kind(self, holder: Holder) -> HolderKind:
         if self._all_alike:
             return _ALL_ALIKE
         started = started_at_s(holder) is not None
@@ -309,14 +315,14 @@ class HolderIndex:
             reference = holder.info.workload.spec.priority_class_ref
             runs_as = "" if reference is None else reference.name
         usage = tuple(sorted(holder.usage.items())) if self._by_usage else ()
-        return Kind(gpus, milli_cpus, runs_as, usage)
+        return HolderKind(gpus, milli_cpus, runs_as, usage)
 
     def _list_of(self, holder: Holder) -> LocalQueueKey:
         return holder.local_queue if self._by_local_queue else ANY_QUEUE
 
 
 def started_at_s(holder: Holder) -> float | None:
-    """When it was admitted; None while it only holds quota, when there is nothing yet that could be lost."""
+    """When it was admitted; None while it only holds quota, when it has nothing to lose yet."""
     if not holder.admitted:
         return None
     condition = find_condition(holder.info.workload.status.conditions, "Admitted")

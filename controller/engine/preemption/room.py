@@ -1,4 +1,4 @@
-"""Whether a request has room, asked again and again while victims go and come back."""
+"""Whether a request has room: asked again and again while victims are released and charged back."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -55,7 +55,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
         pod_set = specified.get(choice.name)
         if pod_set is None or not choice.choices or choice.delayed_topology:
             continue
-        for name in dict.fromkeys(one.flavor for one in choice.choices.values()):
+        for name in dict.fromkeys(chosen.flavor for chosen in choice.choices.values()):
             flavor = cluster.flavors.get(name)
             if flavor is None or not cluster.placement.needs(pod_set, flavor, implied=implied):
                 continue

@@ -20,7 +20,9 @@ class Preemption:
     """One for a cluster, as long as it lives. Questions change nothing but what ``next_due_s`` says.
 
     ``local_queue_usage`` is the decayed usage of a LocalQueue, asked for only where admission fair sharing is on.
-    ``is_open``: whether a ClusterQueue is active; the workloads of one that is not are nobody's victims.
+    ``is_open``: whether a ClusterQueue is active; workloads of one that is not are no candidates.
+
+    The cluster keeps ``index`` current, in trials as well; the engine alone writes ``history``.
     """
 
     def __init__(
@@ -37,28 +39,29 @@ class Preemption:
             self.index.added(holder)
         cluster.observers.append(self.index)
         self.history = EvictionHistory(cluster)
-        """Told of evictions and of changes from outside by whoever makes or sees them."""
+        """The engine tells it of evictions that it decides, and of changes from outside."""
         self.oracle = Oracle(self)
         self._due: dict[ClusterQueueName, float] = {}
+        """When a minimum runtime ends that may make a search of this ClusterQueue's find victims, the soonest."""
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
-        """Who would have to go so that the assignment fits; empty when nobody's going makes it fit."""
+        """The victims that make the assignment fit; empty where none do."""
         frs = tuple(sorted(assignment.preempting()))
         return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
 
     def next_due_s(self) -> float | None:
-        """When somebody for whom nobody could go is to be tried again, because a minimum runtime ends then."""
+        """When a search that found no victims is to be repeated, because a minimum runtime ends then."""
         return min(self._due.values(), default=None)
 
     def due(self, now_s: float) -> tuple[ClusterQueueName, ...]:
-        """The ClusterQueues whose workloads are to be tried again now; told once."""
+        """The ClusterQueues whose workloads are to be tried again now; each end of a runtime is reported once."""
         found = tuple(sorted(name for name, due_s in self._due.items() if due_s <= now_s))
         for name in found:
             del self._due[name]
         return found
 
     def _note_protection(self, search: Search) -> None:
-        """Nobody can go now: remember when the next candidate has run for its minimum, for nothing else may happen."""
+        """No victims now: remember when the next candidate has run for its minimum, as no event may come before."""
         incoming = search.incoming
         policies, node = incoming.queue.policies, incoming.queue.node
         own = limits_within(policies.within_cluster_queue, incoming)
@@ -81,14 +84,14 @@ class Preemption:
         self.index.validate(self._cluster.holders)
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
-        """Who would have to go if this flavor-resource were all that is asked for, wherever its pods may run."""
+        """The victims if this flavor-resource were all that is asked for, wherever its pods may run."""
         room = Room(incoming.queue.node, {fr: amount})
         return self.targets_in(incoming, (fr,), room, now_s)
 
     def borrow_level_without(
         self, targets: tuple[Target, ...], incoming: Incoming, fr: FlavorResource, amount: Amount
     ) -> int:
-        """The height of the smallest subtree whose own quota holds the request once the targets are gone."""
+        """The height of the smallest subtree whose own quota holds the request without the targets."""
         if not targets:
             return incoming.queue.node.borrow_level(fr, amount).height
         with self._cluster.trial():
@@ -111,12 +114,12 @@ class Preemption:
 
 
 class Oracle:
-    """What the flavor assigner asks before it settles on a flavor (fact 10 of the corpus)."""
+    """What the flavor assigner asks before it settles on a flavor (Kueue: PreemptionOracle.SimulatePreemption)."""
 
     def __init__(self, preemption: Preemption) -> None:
         self._preemption = preemption
         self.now_s = 0.0
-        """The time of the scheduling cycle: whoever runs cycles sets it first."""
+        """The time of the scheduling cycle; the engine sets it before each."""
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
         """What preemption could do for this flavor-resource alone, and the borrow level it would leave."""

@@ -1,4 +1,4 @@
-"""Whose turn it is to give: from the root down, always to the child with the largest dominant resource share."""
+"""The ClusterQueue to preempt next: from the root down, always the child with the largest dominant resource share."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from controller.engine.quota.shares import Share, share
 
 
 class Shares:
-    """Shares of nodes, computed once until something changes below them."""
+    """Shares of quota nodes, remembered until usage changes below them: ``changed`` must be called then."""
 
     def __init__(self) -> None:
         self._known: dict[QuotaNode, Share] = {}
@@ -20,16 +20,17 @@ class Shares:
         return known
 
     def changed(self, queue: QuotaNode) -> None:
-        """The usage of this ClusterQueue did."""
+        """The usage of this ClusterQueue has changed, and so have the shares on its way to the root."""
         for node in queue.path():
             self._known.pop(node, None)
 
 
 class Tournament:
-    """ClusterQueues in the order in which they give; each turn is decided when it comes.
+    """ClusterQueues in the order in which they are preempted; each is chosen when it is asked for.
 
-    Out for good are queues without candidates, and queues and cohorts that borrow nothing, but for the preemptor's own.
-    Between equal shares a cohort goes before a queue; of two queues the one with the better next victim.
+    Queues without candidates are out for good (``_out``, which only grows), and so are queues and cohorts that borrow
+    nothing, but for the preemptor's own. Between equal shares a cohort comes before a queue; of two queues the one with
+    the better next victim.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Tournament:
                 yield node
 
     def _descend(self, cohort: QuotaNode) -> QuotaNode | None:
-        """The queue whose turn it is; None when a cohort was found to have none left and is out now."""
+        """The queue to preempt; None when a cohort was found to have none left and is out now."""
         queue, cohort_below = self._queue_of(cohort), self._cohort_of(cohort)
         if cohort_below is not None and (
             queue is None or self._shares.of(cohort_below).rank >= self._shares.of(queue).rank

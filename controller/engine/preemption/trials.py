@@ -1,4 +1,4 @@
-"""Making room on trial, and taking back more than was needed."""
+"""Taking back victims that were not needed."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from controller.engine.cluster.incoming import Target
 
 
 def fill_back(cluster: Cluster, targets: list[Target], fits: Callable[[], bool]) -> None:
-    """Give back the victims that turn out not to be needed, from the last but one to the first.
+    """Charge victims back that turn out not to be needed, from the last but one to the first.
 
-    The last one made it fit, so it stays. Kueue deletes by putting the last in the gap, which moves only those looked
-    at before: the same victims, in another order.
+    The last one made it fit, so it stays. Kueue (fillBackWorkloads) fills the gap with the last target, which moves
+    only targets checked before: the same victims, in another order.
     """
     for place in range(len(targets) - 2, -1, -1):
         cluster.charge(targets[place].holder)

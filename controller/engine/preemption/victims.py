@@ -1,7 +1,8 @@
 """The victims chosen so far in one scheduling cycle, for the entries that come after.
 
 A preemptor's usage is charged while its victims still hold theirs, so every later fit check takes all victims away
-again (fact 6 of the corpus); and nobody is evicted for two (fact 8).
+again. No workload is evicted for two: as in Kueue's scheduler, an entry whose targets overlap with those chosen before
+is skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,7 @@ class Victims:
             self._holders[target.holder.key] = target.holder
 
     def overlap(self, targets: Iterable[Target]) -> bool:
-        """Whether somebody has been chosen already."""
+        """Whether one of them has been chosen already."""
         return any(target.holder.key in self._holders for target in targets)
 
     def and_also(self, targets: Iterable[Target]) -> tuple[Holder, ...]:
@@ -48,7 +49,7 @@ def fits_without(
     usage: Usage,
     places: Iterable[tuple[FlavorName, TopologyUsage]] = (),
 ) -> bool:
-    """Whether the usage fits, and the places are free, once these holders are gone. Changes nothing."""
+    """Whether the usage fits, and the places are free, without these holders. Changes nothing."""
     with cluster.trial():
         for holder in gone:
             if cluster.holders.get(holder.key) is not None:

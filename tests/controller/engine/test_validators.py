@@ -168,7 +168,7 @@ def miscounted(engine: Engine) -> None:
     next(iter(engine.state.preemption.index._rank_of.values())).total += 1
 
 
-def rank_that_nobody_walks(engine: Engine) -> None:
+def rank_that_is_not_walked(engine: Engine) -> None:
     engine.state.preemption.index._rank_of.popitem()
 
 
@@ -181,7 +181,7 @@ def stale_holder(engine: Engine) -> None:
     ("plant", "said"),
     [
         (miscounted, "candidates are kept as"),
-        (rank_that_nobody_walks, "nobody walks, or walked that nobody finds"),
+        (rank_that_is_not_walked, "are not walked, or walked that are not found"),
         (stale_holder, "holds nothing there"),
     ],
 )

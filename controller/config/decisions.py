@@ -26,7 +26,7 @@ from controller.objects.quantity import Quantity
 from yamlfile import Place
 
 HALF_LIFE_S: Final = 168 * 3600.0
-"""A week. Kueue's default of 0 s keeps no history, so that the feature that was asked for does nothing."""
+"""A week. Kueue's default of 0 s keeps no history, so that the feature has no effect."""
 SAMPLING_INTERVAL_S: Final = 300.0
 READY_TIMEOUT_S: Final = 1800.0
 _GIB: Final = 1 << 30

@@ -38,7 +38,7 @@ _INT32: Final = 2**31 - 1
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One key. ``default`` and ``meaning`` are text for people; ``without_effect`` says why, empty when it has one.
+    """One key. ``default`` and ``meaning`` are shown to users; ``without_effect``: why it has none, else empty.
 
     ``instead`` is set for keys that v1beta1 alone has: what v1beta2 says in their place.
     """
@@ -89,7 +89,7 @@ _DECISIONS: Final = (
         "fairSharing.preemptionStrategies[]",
         one_of(PreemptionStrategy),
         "both, in this order",
-        "when one queue's workload may go for another's: the first, the second, or both in order",
+        "when one queue's workload may be preempted for another's: the first, the second, or both in order",
     ),
     _key(
         "admissionFairSharing.usageHalfLifeTime",
@@ -180,7 +180,7 @@ _CLAIMS: Final = (
     ),
 )
 
-_BY_QUEUE: Final = "which pods are managed is said by their queue label and managedJobsNamespaceSelector"
+_BY_QUEUE: Final = "the queue label and managedJobsNamespaceSelector say which pods are managed"
 _JOBS: Final = (
     _key(
         "integrations.frameworks[]",
@@ -355,13 +355,13 @@ OWN: Final = (
         "tessera.victimOrder",
         one_of(VictimOrder),
         "tessera: leastLost, kueue: newest",
-        "who goes first among victims of equal rank: the newest, or the one that loses the least GPU-time",
+        "the first of victims of equal rank: the newest, or the one that loses the least GPU-time",
     ),
     _key(
         "tessera.keepLinkedGpus",
         BOOL,
         _BY_POLICY,
-        "of nodes that hold a pod, the one where it leaves most GPUs usable for the requests of late",
+        "of nodes that hold a pod, the one where it leaves most GPUs usable for requests like the recent ones",
     ),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(
@@ -377,7 +377,9 @@ OWN: Final = (
         "1",
         "how many containers share one `.shared` device",
     ),
-    _key("tessera.pendingCondition.after", duration(), "5s", "how long a workload waits before that is written on it"),
+    _key(
+        "tessera.pendingCondition.after", duration(), "5s", "time until a pending workload's condition gives the reason"
+    ),
     _key(
         "tessera.pendingCondition.atMostEvery",
         duration(least_s=1),
@@ -388,13 +390,11 @@ OWN: Final = (
         "tessera.gpuFailures.policy",
         one_of(OnGpuFailure),
         "notify",
-        "what becomes of a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
+        "what happens to a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
     ),
-    _key(
-        "tessera.gpuFailures.budget", _COUNT, "10", "pods evicted and gangs requeued for that, in any window, at most"
-    ),
+    _key("tessera.gpuFailures.budget", _COUNT, "10", "most pods evicted and gangs requeued for that in any window"),
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
-    _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload that paid for one failure is spared"),
+    _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
     _key(
         "tessera.batchEvents",
         duration(),

@@ -26,7 +26,7 @@ def parse(text: str, file: str = "config") -> ControllerConfig:
     newest = _check_version(root)
     block = root.node.entries.get("tessera")
     if block is not None and block.kind is Kind.NULL:
-        # Kueue's policy or ours? An empty block leaves it open, and the two differ in who gets evicted.
+        # An empty block does not say which policy holds, and the two evict different workloads.
         raise ConfigError(f"{file}:{block.line}", "tessera", "nothing", "a section, e.g. {policy: tessera}")
     found = read(root, KEYS, newest=newest)
     policy = found.get("tessera.policy", Policy.TESSERA if "tessera" in found else Policy.KUEUE)

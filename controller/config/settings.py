@@ -45,7 +45,7 @@ MANAGED_FRAMEWORKS: Final = frozenset({POD, *(kind.framework for kind in JOB_KIN
 
 
 class Policy(StrEnum):
-    """Whose behaviour: Kueue's to the letter, or with every feature beyond it."""
+    """The behaviour: exactly Kueue's, or with all features beyond it."""
 
     KUEUE = "kueue"
     TESSERA = "tessera"
@@ -208,7 +208,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     batch_events_s: float = 0.02
     """How long events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5
-    """How long preemptions are held back while many decisions are carried out; 0 not at all."""
+    """How long preemptions are held back while many decisions are written; 0 not at all."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property
@@ -217,7 +217,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
         return self.metrics.local_queues and self.engine.gates.on("LocalQueueMetrics")
 
     def namespace_selector(self, own_namespace: str) -> LabelSelector:
-        """Which namespaces' jobs are managed: what the file says, else all but kube-system and the controller's own."""
+        """Namespaces whose jobs are managed: as the file says, else all but kube-system and the controller's own."""
         if self.managed_namespaces is not None:
             return self.managed_namespaces
         return all_but("kube-system", self.namespace or own_namespace)

@@ -135,7 +135,7 @@ def _requirement(place: Place) -> LabelSelectorRequirement:
 
 
 def opaque(_: Place) -> None:
-    """Something known whose content nobody here reads."""
+    """A value of a known key whose content is not read here."""
 
 
 Read = Callable[[Place], Any]

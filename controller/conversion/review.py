@@ -57,7 +57,7 @@ def _converted(objects: Any, wanted: str) -> list[Json]:
 
 
 def _named(given: Any, path: str) -> str:
-    """Kind, namespace and name for the message; the place in the request where they are not to be had."""
+    """Kind, namespace and name for the message; its index in the request where it has none."""
     metadata = given.get("metadata") if isinstance(given, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return path

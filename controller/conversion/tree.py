@@ -73,7 +73,7 @@ def drop(parent: Json | None, *keys: str) -> None:
 
 
 def rename(parent: Json | None, old: str, new: str) -> None:
-    """``old`` becomes ``new``. A ``new`` that was there already is no field of the version it came in: it goes."""
+    """``old`` becomes ``new``. A ``new`` that is there already is no field of the object's version: it is dropped."""
     if parent is None:
         return
     parent.pop(new, None)

@@ -1,4 +1,4 @@
 """What the API server calls on every replica: conversion, and the suspension of Jobs where it cannot do that itself.
 
-docs/webhooks.md says what runs where and what happens when nobody answers.
+docs/webhooks.md says what runs where and what happens when no replica answers.
 """

@@ -39,7 +39,7 @@ SKEW_S: Final = HOUR_S
 
 
 class CertificateError(ValueError):
-    """What is kept is no certificate or no key, or they do not belong together: one line, never with the key."""
+    """The Secret has no certificate or no key, or they do not belong together: one line, never with the key."""
 
 
 class Step(Enum):
@@ -78,7 +78,7 @@ class Kept:
 
 
 def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
-    """The next step for what is kept, None if all is well. ``names``: what the serving certificate must answer to."""
+    """The next step for the certificates, None if none is due. ``names``: of the serving certificate."""
     if kept is None:
         return Step.START
     left_s = _until(kept.issuer.certificate) - now_s
@@ -89,7 +89,7 @@ def due(kept: Kept | None, names: Sequence[str], now_s: float) -> Step | None:
         return Step.ANNOUNCE
     if kept.next is not None:
         announced_s = _since(kept.next.certificate) + SKEW_S
-        # An authority about to end is succeeded at once: a certificate not yet trusted is better than an expired one.
+        # An authority that is about to expire is replaced at once: better not trusted everywhere yet than expired.
         if next_left_s <= 0 or now_s >= announced_s + ANNOUNCED_S or left_s <= ANNOUNCED_S:
             return Step.SUCCEED if next_left_s > 0 else Step.ANNOUNCE
     if not _serves(kept, names):

@@ -1,4 +1,4 @@
-"""Who the API server calls, and whom it trusts: the patches for CRDs and webhook configurations.
+"""The address that the API server calls and the authority it trusts: patches for CRDs and webhook configurations.
 
 The decisions are pure functions over what was read; ``inject`` reads and writes.
 """
@@ -33,14 +33,14 @@ PLAIN: Final = (
     "topologies",
     "workloadpriorityclasses",
 )
-"""Plurals that the API server converts itself (strategy None): nobody needs to answer for these."""
+"""Plurals that the API server converts itself (strategy None), without a webhook."""
 
 _INJECTORS: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations that have cert-manager write a caBundle over ours."""
+"""Annotations by which cert-manager would overwrite our caBundle."""
 
 
 class ForeignConversionError(Exception):
-    """Another system converts this kind, and it may not be taken over: one sentence for people."""
+    """Another system converts this kind, and it may not be taken over: one sentence."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class UrlTarget:
 Target = ServiceTarget | UrlTarget
 
 PLACEHOLDER: Final = ServiceTarget("tessera-system", "tessera-webhook")
-"""What the CRDs of the chart name before a controller has said better: Helm does not template them."""
+"""The address in the chart's CRDs before a controller has written its own: Helm does not template CRDs."""
 
 
 def crd_patch(crd: Json, target: Target, trusted: bytes, *, take_over: bool) -> Json | None:
-    """The merge patch (RFC 7386) for ``spec.conversion``, bound to the version that was read; None if all is well.
+    """The merge patch (RFC 7386) for ``spec.conversion``, bound to the version that was read; None for no change.
 
     ForeignConversionError where another system converts the kind and ``take_over`` is false.
     """
@@ -104,13 +104,13 @@ def _conversion_patch(found: Json, name: str, target: Target, trusted: bytes) ->
     current = (found.get("webhook") or {}).get("clientConfig") or {}
     if found["strategy"] == "Webhook" and current == wanted:
         return None
-    # A merge patch keeps what it does not name: the other way to say where is taken out.
+    # A merge patch keeps fields that it does not name: the other form of address is removed.
     absent = {key: None for key in ("service", "url") if key not in wanted}
     return {"strategy": "Webhook", "webhook": {"clientConfig": wanted | absent, "conversionReviewVersions": ["v1"]}}
 
 
 def _other(conversion: Json, target: Target) -> str | None:
-    """Whoever converts now, if it is neither we nor the chart's placeholder."""
+    """The service that converts now, if it is neither ours nor the chart's placeholder."""
     if conversion["strategy"] != "Webhook":
         return None
     config = (conversion.get("webhook") or {}).get("clientConfig") or {}
@@ -123,7 +123,7 @@ def _other(conversion: Json, target: Target) -> str | None:
 
 
 def webhook_patch(configuration: Json, target: Target, trusted: bytes) -> Json | None:
-    """The merge patch that gives our webhooks their caBundle (and a URL target its address); None if all is well."""
+    """The merge patch that gives our webhooks their caBundle (and a URL target its address); None for no change."""
     bundle = b64encode(trusted).decode()
     hooks = []
     for hook in configuration.get("webhooks") or ():
@@ -143,9 +143,9 @@ def _without_service(config: Json) -> Json:
 async def inject(
     client: Client, target: Target, trusted: bytes, *, take_over: bool, configurations: tuple[str, ...] = ()
 ) -> list[str]:
-    """Write what differs; the sentences of kinds left to another system. Kinds not installed are passed over.
+    """Write what differs; sentences about kinds that are left to another system. Kinds not installed are skipped.
 
-    Raises KubeError; ConflictError where somebody wrote at the same time: call again.
+    Raises KubeError; ConflictError where another client wrote at the same time: call again.
     """
     refused: list[str] = []
     for plural in (*CONVERTED, *PLAIN):

@@ -1,8 +1,8 @@
 """The mutating webhook for Jobs, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
 
-It does what the chart's policies do: a Job that goes to a queue is created suspended, and a Job without a queue goes to
-the LocalQueue ``default`` where its namespace has one. Namespaces and children of other jobs are sorted out by the
-webhook's configuration before anything comes here.
+It does what the chart's policies do: a Job with a queue is created suspended, and a Job without a queue gets the
+LocalQueue ``default`` where its namespace has one. The webhook's configuration leaves out other namespaces and children
+of other jobs.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def answer(
 
 
 def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_queue_name: bool) -> list[Json]:
-    """The JSON patch (RFC 6902) that suspends ``job`` if it goes to a queue. Raises ConversionError for no Job."""
+    """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no Job."""
     metadata = child(job, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", ".request.object.metadata")
     operations: list[Json] = []
@@ -49,7 +49,7 @@ def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_qu
         elif not manage_without_queue_name:
             return []
     spec = child(job, "spec", ".request.object")
-    # Without a spec it is no Job: the API server says so better than we could.
+    # Without a spec it is no Job: the API server refuses it.
     if spec is not None and spec.get("suspend") is not True:
         operations.append({"op": "add", "path": "/spec/suspend", "value": True})
     return operations

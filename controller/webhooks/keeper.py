@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
 
 _ATTEMPTS = 5
-"""Lost races in one round. Each loss means that somebody else made progress."""
+"""Lost races in one round. Each loss means that another replica made progress."""
 
 
 class Secret(Struct, frozen=True):
@@ -79,7 +79,7 @@ class OwnCertificates:
         try:
             found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
         except NotFoundError:
-            # Deleted while we serve: what the API server trusts is put back rather than replaced.
+            # Deleted while we serve: the authority that the API server trusts is restored, not replaced.
             wanted = advanced(self._last, self._names, self._clock.wall())
             await self._client.create(SECRETS, self._body(wanted, ""), Secret, namespace=self._secret.namespace)
             log.info("created Secret %s with the webhook's certificates", self._secret)
@@ -113,7 +113,7 @@ class OwnCertificates:
 
 
 class GivenCertificates:
-    """Certificates that somebody else keeps in ``secret`` (cert-manager, for one): tls.crt, tls.key and ca.crt."""
+    """Certificates that another system (such as cert-manager) keeps in ``secret``: tls.crt, tls.key and ca.crt."""
 
     def __init__(self, client: Client, secret: SecretName) -> None:
         self._client = client

@@ -1,8 +1,8 @@
 """The mutating webhook for pods, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
 
-It does what the chart's policy does: a pod that goes to a queue is created behind the queue's gate, with the label by
-which the controller follows it and the finalizer by which no end is missed. Which pods come here is sorted out by the
-webhook's configuration.
+It does what the chart's policy does: a pod with a queue is created with the scheduling gate, with the label by which
+the controller watches it, and with the finalizer by which the controller misses no end. The webhook's configuration
+selects the pods.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def answer(body: bytes, *, manage_without_queue_name: bool = False) -> bytes:
 def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
     """The JSON patch (RFC 6902) that marks ``pod``; empty for one of no queue. Raises ConversionError for no pod.
 
-    Without a queue, only pods that nothing controls are managed: what controls the others is to be queued itself.
+    Without a queue, only pods without an owner are managed: the owner of the others is to be queued itself.
     """
     metadata = child(pod, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", _META)
@@ -43,7 +43,7 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
             return []
     spec = child(pod, "spec", ".request.object")
     if spec is None:
-        return []  # no pod: the API server says so better than we could
+        return []  # no pod: the API server refuses it
     operations: list[Json] = []
     if labels is None:
         operations.append(_add("/metadata/labels", {MANAGED: "true"}))

@@ -21,7 +21,7 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 _SMALL_BYTES: Final = 4 * 1024 * 1024
 """Larger bodies are read and answered one at a time."""
 _READ_S: Final = 20.0
-"""Whoever sends slower is cut off: callers are not authenticated, and must not hold a place."""
+"""A slower sender is cut off: callers are not authenticated, and must not hold a connection."""
 
 Answer = Callable[[bytes], bytes]
 
@@ -112,7 +112,7 @@ async def _answer(request: web.Request, answer: Answer) -> web.Response:
             body = await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
-    # In a thread: a list of many thousand objects must not hold up the controller's loop.
+    # In a thread: a list of many thousand objects must not block the controller's loop.
     return web.Response(body=await asyncio.to_thread(answer, body), content_type="application/json")
 
 

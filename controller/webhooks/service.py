@@ -1,4 +1,4 @@
-"""The webhook on one replica: certificates read, server up, caBundles written; looked at again every minute."""
+"""The webhook on one replica: reads certificates, serves, writes caBundles, and checks all of it every minute."""
 
 import logging
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from kube.errors import ConflictError, KubeError
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
-AGAIN_S: Final = 5.0
-"""While another system's conversion stays: who begins to lead may take it over at once."""
 """Far below the hour for which a new authority is only announced: by then every caBundle holds it."""
+AGAIN_S: Final = 5.0
+"""While another system converts: a replica that begins to lead may take over soon after."""
 
 
 class Certificates(Protocol):
@@ -28,7 +28,7 @@ class Certificates(Protocol):
 
 
 class WebhookService:
-    """``run`` until cancelled. Nothing it meets ends it but a port that is taken (OSError)."""
+    """``run`` until cancelled. Only a port that is taken (OSError) ends it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class WebhookService:
         may_take_over: Callable[[], bool] = lambda: True,
         configurations: tuple[str, ...] = (),
     ) -> None:
-        """``may_take_over``: whether Kueue's CRDs may be turned to us; false while a live Kueue holds its lease.
+        """``may_take_over``: whether Kueue's CRDs may name our Service; false while a live Kueue holds its lease.
 
         ``configurations``: names of our MutatingWebhookConfigurations, if they are installed.
         """
@@ -62,7 +62,7 @@ class WebhookService:
 
     @property
     def ready(self) -> bool:
-        """Whether it serves and the API server has been told to call and to trust it."""
+        """Whether it serves, and the API server's configuration names and trusts it."""
         return self._server.serving and self._injected
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class WebhookService:
             configurations=self._configurations,
         )
         for sentence in refused:
-            # Not in the first round: whether the other system lives is known only once somebody leads.
+            # Not in the first round: whether the other system is live is known only once a replica leads.
             if sentence in self._refused and sentence not in self._told:
                 log.warning("%s", sentence)
                 self._told.add(sentence)
@@ -113,5 +113,5 @@ class WebhookService:
 
 
 def service_names(namespace: str, service: str) -> tuple[str, ...]:
-    """What the certificate of a Service must answer to."""
+    """The names that the certificate of a Service must have."""
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}", f"{service}.{namespace}.svc.cluster.local")

@@ -18,14 +18,13 @@ import aiohttp
 import click
 import msgspec
 
-from cli.console import patience
+from cli.console import Json, patience
 from kube.client import Client, describe
 from kube.config import ClusterConfig, TokenSource
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
 from kube.kubeconfig import from_kubeconfig
 from kube.resources import PODS
 
-Json = dict[str, Any]
 P = ParamSpec("P")
 
 SERVICE = "tessera-system/tessera-controller"

@@ -5,9 +5,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import click
 from rich.console import Console, RenderableType
+
+Json = dict[str, Any]
 
 _NO_TERMINAL = 10_000
 """Columns where there is no terminal to fit into: no line is folded, so each row stays one line."""

@@ -9,16 +9,17 @@ import click
 from inventory import __version__
 
 COMMANDS: Final = {
-    "advise": "cli.advise.command:advise",
-    "doctor": "cli.doctor.command:doctor",
-    "explain": "cli.explain.command:explain",
-    "layout": "cli.layout.command:layout",
-    "node": "cli.node.command:node",
-    "queue": "cli.queue.command:queue",
-    "release-nvml": "cli.node.command:release_nvml",
-    "sim": "cli.sim:sim",
-    "simulate": "cli.simulate.command:simulate_command",
+    "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU."),
+    "doctor": ("cli.doctor.command:doctor", "What keeps GPUs from being served on this node."),
+    "explain": ("cli.explain.command:explain", "Why a workload waits, in numbers."),
+    "layout": ("cli.layout.command:layout", "How GPUs are cut and shared: plan a layout, apply it."),
+    "node": ("cli.node.command:node", "What this node's agent knows: GPUs, holders, health."),
+    "queue": ("cli.queue.command:queue", "What queues have and who waits; stop and resume them."),
+    "release-nvml": ("cli.node.command:release_nvml", "Let the agent close its NVML session for a while."),
+    "sim": ("cli.sim:sim", "Let simulated GPUs fail, recover, come and go."),
+    "simulate": ("cli.simulate.command:simulate_command", "Who would run when, from files alone."),
 }
+"""Where each command is, and the line of the help that begins its own."""
 
 
 class Commands(click.Group):
@@ -30,9 +31,14 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         found = getattr(importlib.import_module(module), name)
         return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list in the help. Click would import every command for its line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from cli.cluster import Json, Where, named_config
+from cli.cluster import Where, named_config
+from cli.console import Json
 from controller.config.load import default, load, parse
 from controller.config.settings import ControllerConfig
 from controller.engine.engine import Engine

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from cli.cluster import Json, Where, cluster_options, run
+from cli.cluster import Where, cluster_options, run
+from cli.console import Json
 from cli.explain import tables
 from cli.local import output_option
 from cli.offline import Offline

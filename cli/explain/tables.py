@@ -5,7 +5,7 @@ import datetime as dt
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.cluster import Json
+from cli.console import Json
 from cli.console import show as print_parts
 from cli.queue.tables import table
 from inventory.api.deviceplan import written

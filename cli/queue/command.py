@@ -7,7 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from cli.cluster import Controller, Json, UnreachableError, Where, cluster_options, is_kind_missing, run
+from cli.cluster import Controller, UnreachableError, Where, cluster_options, is_kind_missing, run
+from cli.console import Json
 from cli.local import Whole, output_option
 from cli.offline import Offline
 from cli.queue import tables

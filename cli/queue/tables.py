@@ -6,8 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from cli.cluster import Json
-from cli.console import show
+from cli.console import Json, show
 
 _AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
 

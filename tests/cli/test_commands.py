@@ -2,12 +2,15 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
 import click.testing
 import pytest
 
+from cli import main
 from cli.main import tessera
 from cli.sim import sim
 from tests.cli.lines import understood
@@ -108,3 +111,21 @@ def test_a_list_of_commands_says_whole_sentences(name: str) -> None:
     told = shown.partition("Commands:")[2]
     assert told
     assert "..." not in told
+
+
+def test_the_list_of_commands_has_the_first_line_of_each() -> None:
+    context = click.Context(tessera)
+    for name, (_, line) in main.COMMANDS.items():
+        command = tessera.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(200) == line
+
+
+@pytest.mark.parametrize("words", ["['--help']", "['simulate', '--help']", "['node', '--help']"])
+def test_what_asks_no_api_server_does_not_load_its_client(words: str) -> None:
+    code = (
+        f"import sys; from cli.main import tessera; tessera({words}, standalone_mode=False)\n"
+        "print(sorted(sys.modules.keys() & {'aiohttp', 'kubernetes'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

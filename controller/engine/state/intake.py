@@ -227,7 +227,7 @@ def shape_of(workload: Workload, priority: int) -> str:
     shape = _digest(workload, pod_sets, priority)
     if all(one.topology_request is None for one in pod_sets):
         return shape
-    # Always with a shape of its own: a family that is named like its kin would put all of them to sleep with itself.
+    # Always a part of its own: an untimed shape named as its quota shape would park all of that with itself.
     return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority))
 
 

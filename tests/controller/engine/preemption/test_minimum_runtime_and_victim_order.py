@@ -26,7 +26,7 @@ def asked(lab: Lab) -> set[str]:
 
 
 @pytest.mark.parametrize(("minimum_s", "victims"), [(599.0, {"w"}), (600.0, {"w"}), (601.0, set())])
-def test_nobody_goes_before_the_minimum_runtime(minimum_s: float, victims: set[str]) -> None:
+def test_no_workload_is_a_victim_before_its_minimum_runtime(minimum_s: float, victims: set[str]) -> None:
     assert asked(running(MinimumRuntime(default_s=minimum_s))) == victims
 
 
@@ -52,12 +52,12 @@ def test_an_annotation_that_changes_counts_from_then_on() -> None:
     assert asked(lab) == {"w"}
 
 
-def test_who_has_not_started_or_has_been_told_to_go_has_no_runtime_to_protect() -> None:
+def test_a_workload_that_has_not_started_or_is_evicted_is_not_protected() -> None:
     assert asked(running(MinimumRuntime(default_s=1e6), admitted=False)) == {"w"}
     assert asked(running(MinimumRuntime(default_s=1e6), evicted=True)) == {"w"}
 
 
-def test_those_behind_the_protected_are_found() -> None:
+def test_candidates_behind_protected_ones_are_found() -> None:
     lab = Lab.with_(minimum_runtime=MinimumRuntime(default_s=100.0))
     lab.queue("a", 2000, preemption=LOWER)
     for at in range(2000):
@@ -65,7 +65,7 @@ def test_those_behind_the_protected_are_found() -> None:
     assert set(lab.ask("a", 2, priority=1)) == {"w0100", "w0101"}
 
 
-def test_it_is_told_when_the_first_protection_ends() -> None:
+def test_the_end_of_the_first_protection_is_known() -> None:
     lab = Lab.with_(minimum_runtime=MinimumRuntime(default_s=100.0))
     lab.queue("a", 2, preemption=LOWER)
     lab.hold("w0", "a", 1, ran_s=10.0)
@@ -81,7 +81,7 @@ def test_it_is_told_when_the_first_protection_ends() -> None:
     assert lab.preemption.next_due_s() is None
 
 
-def test_it_is_told_for_those_in_other_queues_too() -> None:
+def test_the_end_of_protection_is_known_in_other_queues_too() -> None:
     lab = Lab.with_(minimum_runtime=MinimumRuntime())
     lab.queue("a", 2, "all", preemption={"reclaimWithinCohort": "Any"})
     lab.queue("b", 2, "all", minimum_runtime="1m")
@@ -107,7 +107,7 @@ def test_the_least_lost_gpu_time_goes_first_among_equals(fair: FairSharing | Non
     assert victims(VictimOrder.LEAST_LOST, 1, priority_of_small=1) == {"large-new"}
 
 
-def test_who_has_not_started_loses_nothing() -> None:
+def test_a_workload_that_has_not_started_loses_nothing() -> None:
     lab = Lab.with_(victim_order=VictimOrder.LEAST_LOST)
     lab.queue("a", 9, preemption=LOWER)
     lab.hold("reserved", "a", 8, ran_s=9999.0, admitted=False)

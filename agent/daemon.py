@@ -1,7 +1,7 @@
 """The node agent: what it learns goes into one ``Picture``; its changes go out to kubelet, API server and disk.
 
 Start: the checkpoint of this boot is served at once, then NVML is asked and the difference mended. Each task below runs
-for ever; one that ends takes the process down, so that its supervisor starts it anew.
+for ever; one that ends takes the process down, so that its supervisor restarts it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ LISTED_WITHIN_S = 2.0
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
-    """The process must execute itself anew: the driver library it has loaded is not the driver's any more."""
+    """The process must execute itself again: the driver library it has loaded is not the driver's any more."""
 
 
 class Agent:
@@ -157,7 +157,7 @@ class Agent:
     # Life
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop``. Raises OSError where it cannot start, Restart where the process must start anew."""
+        """Serve until ``stop``. Raises OSError where it cannot start, and Restart."""
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         await self.access.begin()
@@ -266,19 +266,22 @@ class Agent:
             self.sampler.nudge()
 
     async def _hear_holders(self) -> None:
-        """What waits for the kubelet's word is not listed meanwhile: that is to be a moment."""
+        """GPUs whose holders are unknown are not listed meanwhile: the wait is kept short."""
         await self._ask_holders()
         self._serve()
 
     async def _ask_holders(self) -> None:
-        """Before a GPU is shared or cut: is a container on it? The kubelet knows, and nobody else does."""
+        """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows."""
         if not self.picture.awaits_holders:
             return
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 await self.holders.refresh()
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
-            log.warning("kubelet does not say who holds what: taken for nobody", extra={"error": type(silent).__name__})
+            log.warning(
+                "kubelet does not report who holds devices: assuming none are held",
+                extra={"error": type(silent).__name__},
+            )
         self.picture.held(self.holders.holders)
 
     def health(self, event: Event) -> None:
@@ -306,10 +309,10 @@ class Agent:
     def released(self, seconds: float) -> None:
         self.metrics.driver_up(up=False)
         self.sampler.forget()
-        log.info("NVML let go", extra={"for_s": round(seconds, 1)})
+        log.info("NVML released", extra={"for_s": round(seconds, 1)})
 
     def driver_swapped(self, old: Versions, new: Versions) -> None:
-        log.warning("the driver was changed: starting anew", extra={"old": old.driver, "new": new.driver})
+        log.warning("the driver was changed: restarting", extra={"old": old.driver, "new": new.driver})
         self._restart.set()
 
     def _sampled(self, read: int, failed: int, duration_s: float) -> None:

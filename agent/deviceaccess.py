@@ -21,7 +21,7 @@ FILES = "device-files"
 class DeviceAccess:
     """Of one node. Writes CDI specs; keeps ``picture.access`` and what the picture withholds for want of files.
 
-    ``adopting`` is held by whoever brings files and then gives the picture an access: a spec on disk is never older
+    ``adopting`` is held from bringing files to giving the picture an access: a spec on disk is never older
     than the access that names it. ``files`` is written under it alone.
     """
 

@@ -182,7 +182,7 @@ class _Process:
             await self._take_up(agent, reporter)
 
     async def _take_up(self, agent: Agent, reporter: Reporter) -> None:
-        """Read everything anew; a bad file leaves the old settings in use."""
+        """Read everything again; a bad file leaves the old settings in use."""
         try:
             path = self._path()
             if self._names.undecided is not None:

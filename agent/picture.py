@@ -38,8 +38,13 @@ class Choices(Struct, frozen=True):
 class Picture:
     """One node's state. ``views()`` is what the device plugin servers answer from.
 
-    ``modes`` are the GPU modes in force: those that a layout named, as far as the containers that run let it have its
-    way. ``advance`` says who is in the way of the rest.
+    ``modes`` are the GPU modes in force: those that a layout named, as far as running containers allow. ``advance``
+    says which containers block the rest.
+
+    Used on the event loop alone. ``layout``, ``wanted``, ``advance``, ``modes`` and the choosers are written by
+    ``_replan`` alone and always together: they belong to the present ``node``, ``choices`` and holders. ``node`` and
+    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
+    that writer said before. GPUs in ``_unsettled``, none once holders are known, are in no resource.
     """
 
     def __init__(
@@ -86,11 +91,11 @@ class Picture:
 
     @property
     def awaits_holders(self) -> bool:
-        """Whether a change of modes waits to hear who holds what: ``held`` was never called."""
+        """Whether a change of modes waits for the holders of devices: ``held`` was never called."""
         return bool(self._unsettled)
 
     def held(self, holders: Mapping[DeviceId, Holder]) -> bool:
-        """Who holds what. True where a change that waited for it has come, or is held up otherwise than before."""
+        """The holder of each device. True where that lets a waiting change come, or blocks it in another way."""
         known = self._held is not None
         # An answer that was asked for before any GPU was known says nothing of them.
         if (known and holders == self._held) or not self.node.gpus:
@@ -103,7 +108,7 @@ class Picture:
         return (self.layout, self.advance, self._unsettled) != before
 
     def withhold(self, who: str, reasons: Mapping[str, str]) -> bool:
-        """No new container gets these GPUs or MIG instances (by UUID, with one line why) until ``who`` says otherwise.
+        """No new container gets these GPUs or MIG instances (by UUID, with one line why) until ``who`` replaces them.
 
         True where that changes anything.
         """
@@ -120,7 +125,8 @@ class Picture:
     def withheld(self) -> dict[str, str]:
         """By UUID: why no new container gets it, health aside."""
         found = {
-            str(gpu): "its layout is to change: it waits for the containers on it" for gpu in self.advance.withheld
+            str(gpu): "its layout is about to change; it waits for the containers on it to end"
+            for gpu in self.advance.withheld
         }
         for reasons in self._withheld.values():
             found.update(reasons)
@@ -196,7 +202,7 @@ class Picture:
                 for uuid, mode in (self.modes if self._unsettled else self.advance.modes).items()
                 if self.node.gpu(uuid) is not None
             }
-        # A GPU of which it is not known who holds it is not in the plan at all: unlisted for a moment, never shared.
+        # A GPU whose holders are unknown is not in the plan at all: unlisted for a moment, never shared.
         sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
         self.layout = plan(sure, self.choices.layout, self.modes)
         self._choosers = {r.name: Chooser(r.devices, self.links) for r in self.layout.resources}
@@ -206,7 +212,7 @@ class Picture:
         return frozenset(uuid for uuid in {*after, *self.modes} if after.get(uuid) != self.modes.get(uuid))
 
     def _in_the_way(self, blocked: Blocked) -> str:
-        """Who holds what must go before the GPU's mode can change."""
+        """The pods that must end before the GPU's mode can change."""
         gpu = self.node.gpu(blocked.gpu)
         held = self._held or {}
         wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value

@@ -1,6 +1,6 @@
 """Preferring devices without holding anybody up: the shell around ``inventory.preference.preference``.
 
-Where somebody planned which devices the next container is to have, a ``Planner`` says so, and the links do not decide.
+Where the controller planned which devices the next container gets, a ``Planner`` says so, and the links do not decide.
 
 A search on links that are not tabulated yet (13 to 16 GPUs, arbitrary links) takes up to some hundred milliseconds. It
 runs in slices between the loop's other work, not on a thread: Python's threads take turns of 5 ms, and an Allocate that
@@ -69,7 +69,7 @@ class Preferrer:
             return ()
         free, pinned = [DeviceId(device) for device in available], [DeviceId(device) for device in required]
         if self._planner is not None:
-            # The kubelet may not know yet who is unhealthy: what is planned must be what Allocate will grant.
+            # The kubelet may not know yet which devices are Unhealthy: the choice must be one that Allocate will grant.
             usable = [device for device in free if device not in view.unhealthy]
             advice = await self._planner.advise(view.resource.name, usable, pinned, size)
             if advice.devices:
@@ -109,6 +109,6 @@ class Preferrer:
 
 
 def _without(free: list[DeviceId], avoid: frozenset[DeviceId], size: int) -> list[DeviceId]:
-    """``free`` without those that somebody else waits for, where enough are left."""
+    """``free`` without those that are planned for other pods, where enough are left."""
     rest = [device for device in free if device not in avoid] if avoid else free
     return rest if len(rest) >= size else free

@@ -119,5 +119,5 @@ def _mount(host: str, inside: str) -> Mapping[str, Any]:
 
 
 def chosen_hooks(known: Collection[str], disabled: Collection[str]) -> tuple[str, ...]:
-    """Those of HOOKS that a program knows and nobody switched off; ``all`` among ``disabled`` is every one."""
+    """Those of HOOKS that a program knows and that are not disabled; ``all`` among ``disabled`` is every one."""
     return () if ALL_HOOKS in disabled else tuple(hook for hook in HOOKS if hook in known and hook not in disabled)

@@ -58,7 +58,11 @@ class _Slot:
 class PluginManager:
     """Servers below ``folder`` (the kubelet's ``device-plugins``), registered at ``kubelet_socket``.
 
-    ``kubelet_socket`` None: serve, register with nobody. ``clock`` is monotonic seconds.
+    ``kubelet_socket`` None: serve without registering. ``clock`` is monotonic seconds.
+
+    ``_desired`` is written by ``apply`` alone, ``_slots`` and ``_kubelet`` by ``mend`` and ``close``, which are never
+    run at once; all on one event loop. A server answers from the view last given to ``apply``; a slot whose resource is
+    no longer desired is retired by the next ``mend``. A slot is registered while its kubelet is ``_kubelet``.
     """
 
     def __init__(
@@ -154,7 +158,7 @@ class PluginManager:
                 await self._register(name, slot, kubelet)
 
     async def close(self) -> None:
-        """End all streams, remove all sockets. Cancel ``run`` before, or it serves them anew."""
+        """End all streams, remove all sockets. Cancel ``run`` before, or it serves them again."""
         slots, self._slots = self._slots, {}
         for slot in slots.values():
             self._end(slot.server)
@@ -164,7 +168,7 @@ class PluginManager:
         """Stop a server, in a task of its own that ``close`` waits for.
 
         Awaited directly, gRPC's stop swallows a cancellation now and then (it uses ``asyncio.wait_for``, before Python
-        3.12), and whoever cancelled ``run`` would wait for ever. ``asyncio.wait`` on the task never does.
+        3.12), and the caller that cancelled ``run`` would wait for ever. ``asyncio.wait`` on the task never does.
         """
         task = asyncio.create_task(server.stop())
         self._ending.add(task)
@@ -191,7 +195,7 @@ class PluginManager:
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 
     def _check_heard(self, name: ResourceName, slot: _Slot) -> None:
-        """Kubelet drops a plugin whose stream ended and never calls again by itself: then it is registered anew."""
+        """Kubelet drops a plugin whose stream ended and never calls again by itself: then it is registered again."""
         if slot.server.streams or not self._is_registered(slot):
             slot.heard_at = self._clock()
         elif self._clock() - slot.heard_at > UNHEARD_S:
@@ -256,7 +260,7 @@ class PluginManager:
 
 
 def sweep(folder: Path) -> int:
-    """Remove sockets that an agent left behind and nobody serves; returns how many. Live ones of another agent stay."""
+    """Remove sockets of agents that no longer run; returns how many. Live ones of another agent stay."""
     import socket
 
     removed = 0

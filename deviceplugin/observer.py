@@ -6,7 +6,7 @@ from inventory.ids import ResourceName
 
 
 class Observer(Protocol):
-    """Implemented by the agent's metrics; ``SilentObserver`` where nobody listens."""
+    """Implemented by the agent's metrics; ``SilentObserver`` for none."""
 
     def registered(self, resource: ResourceName, error: str | None) -> None:
         """A registration with the kubelet succeeded (``error`` is None) or failed."""

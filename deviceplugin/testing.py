@@ -149,7 +149,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
                 await self._tell()
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
             pass  # cancelled: its channel was closed
-        # By name, as the kubelet does it: whoever is registered under it by now goes, and its devices stay listed as
+        # By name, as the kubelet does it: the plugin registered under it by now goes, and its devices stay listed as
         # Unhealthy.
         gone = self.endpoints.get(name, endpoint)
         gone.devices = dict.fromkeys(gone.devices, "Unhealthy")

@@ -34,7 +34,7 @@ class Found(Struct, frozen=True):
 
 
 class Chosen(Struct, frozen=True):
-    """What a node goes by: ``layout``, None for none, unless ``problem`` says to keep what was."""
+    """The layout that holds on a node: ``layout``, None for none. With a ``problem`` the last one stays."""
 
     layout: Layout | None = None
     problem: str = ""

@@ -58,7 +58,7 @@ class HealthView(Struct, frozen=True):
 
 
 class HolderView(Protocol):
-    """Who holds a device: a container."""
+    """The container that holds a device."""
 
     @property
     def namespace(self) -> str: ...
@@ -87,7 +87,7 @@ def build(
 ) -> GpuNode:
     """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
-    ``health`` is by UUID of a GPU or MIG instance; who is not in it has no health to tell and counts as healthy.
+    ``health`` is by UUID of a GPU or MIG instance; a device that is not in it counts as healthy.
     Owner and time of observation are the writer's to add.
     """
     views = health or {}

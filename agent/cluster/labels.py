@@ -57,7 +57,8 @@ _MIG_KEY = re.compile(
 
 
 ANSWERS = ("nvidia.com/mig.config.state",)
-"""Ours to write while we answer, and never to remove from another who does: server-side apply takes ours away."""
+"""Labels that the agent applies while it answers. They are never removed by a patch, since another manager may write
+them: server-side apply takes away what is ours."""
 
 
 def is_published(key: str) -> bool:
@@ -69,8 +70,8 @@ def is_published(key: str) -> bool:
 def label_value(text: str) -> str:
     """``text`` as a label value: what is not allowed is dropped, runs of blanks become ``-``; 63 characters at most.
 
-    A value must start and end with a letter or digit, or be empty. In that order, as the peer has it: a character
-    between two blanks goes without leaving two dashes.
+    A value must start and end with a letter or digit, or be empty. In this order, as GPU feature discovery does it: a
+    character between two blanks is dropped without leaving two dashes.
     """
     kept = "-".join(re.sub(r"[^A-Za-z0-9._ -]", "", text).split())
     return re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", kept[:_MAX_VALUE])
@@ -248,7 +249,7 @@ def _resources(
 
 
 def _invalid(product: str) -> dict[str, str]:
-    """The single strategy cannot hold: what the peer writes then."""
+    """The labels that NVIDIA's GPU feature discovery writes where the single strategy cannot hold."""
     return {
         "gpu.product": _product(product, "MIG", "INVALID"),
         "gpu.count": "0",
@@ -261,7 +262,7 @@ def _invalid(product: str) -> dict[str, str]:
 def _whole(model: Sequence[Gpu], offers: Mapping[str, _Offer]) -> dict[str, str]:
     """Whole GPUs; those in MIG mode count too, but one that is not speaks for all."""
     plain = [gpu for gpu in model if not gpu.mig_enabled] or list(model)
-    # A GPU cut into instances is itself offered to nobody: 0 replicas.
+    # A GPU cut into instances is not offered itself: 0 replicas.
     offer = _commonest([offers.get(gpu.uuid, _Offer(replicas=0 if gpu.mig_enabled else 1)) for gpu in plain])
     return {
         "gpu.product": _product(plain[0].product, *(("SHARED",) if offer.marked else ())),

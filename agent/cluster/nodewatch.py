@@ -1,6 +1,6 @@
 """What the API server says about how this node is to be: its Node's labels, and the GpuLayouts.
 
-    watch of one Node, watch of GpuLayouts -> NodeWatch -> ``changed()``; whoever listens reads what it wants
+    watch of one Node, watch of GpuLayouts -> NodeWatch -> ``changed()``; the listener reads ``labels`` and ``chosen``
 
 Without an API server it is silent for ever, and what was last known holds.
 """
@@ -87,7 +87,7 @@ class NodeWatch:
             case Removed(key=key):
                 self._layouts.pop(key.name, None)
             case Undecodable(key=key, why=why):
-                # Which nodes it selects cannot be told: each keeps what it has.
+                # The nodes that it selects are unknown: each keeps the layout it has.
                 self._layouts[key.name] = Found(key.name, {}, None, f"GpuLayout {key.name}: {why}")
             case Synced():
                 self._layouts_known = True

@@ -3,8 +3,8 @@
     publish_labels(), publish_gpunode(), event()  ->  latest state  ->  API server
 
 Everything handed in returns at once; ``run`` does the writing, waits out outages and sends the newest state only. The
-three do not hold each other up. Labels are applied with the Node's uid, so that a Node that is gone is never made
-anew; what no longer holds is removed even where another manager co-owns it, once: if it comes back, an Event names
+three do not hold each other up. Labels are applied with the Node's uid, so that a Node that is gone is never created
+again; what no longer holds is removed even where another manager co-owns it, once: if it comes back, an Event names
 who else writes it, and we leave it alone.
 """
 
@@ -35,7 +35,7 @@ FIELD_MANAGER = "tessera-agent"
 GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
 RESYNC_S = 300.0
-"""How often what others may have undone is looked at."""
+"""How often labels and GpuNode are compared with the server: another client may have undone them."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -166,7 +166,7 @@ class _LabelWriter:
         self._seen = seen
         self._applied: Mapping[str, str] = {}
         self._removed: set[str] = set()
-        """Labels that we took away from another manager. Seen again, they are that manager's affair."""
+        """Labels that were removed although another manager co-owns them. Seen again, they are left to that manager."""
         self._told: set[str] = set()
 
     async def write(self, wanted: Mapping[str, str]) -> None:
@@ -201,7 +201,7 @@ class _LabelWriter:
         try:
             await self._client.json_patch(NODES, self._name, steps, Metadata, field_manager=FIELD_MANAGER)
         except InvalidError as error:
-            # Somebody changed it this very moment: the next pass sees what it is then.
+            # Another client changed it this very moment: the next pass reads the new value.
             log.info("label %s was not removed: %s", key, error)
             return
         self._removed.add(key)
@@ -216,7 +216,7 @@ class _LabelWriter:
         self._event(
             reason="LabelContested",
             action="PublishLabels",
-            note=f"Label {found} against the agent, by {', '.join(others) or 'another client'}; {what}",
+            note=f"Label {found}, written by {', '.join(others) or 'another client'}, conflicts with the agent; {what}",
             type_="Warning",
         )
 

@@ -38,7 +38,7 @@ _WITHOUT_EFFECT = frozenset({"fail_on_init_error"})
 
 
 class Changes(Struct, frozen=True):
-    """``restart_needed`` names the settings that keep their old value until the agent starts anew."""
+    """``restart_needed`` names the settings that keep their old value until the agent restarts."""
 
     concerns: frozenset[Concern] = frozenset()
     restart_needed: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The parts of a config file that are more than one value: what is advertised, who shares it, what XIDs mean.
+"""The parts of a config file that are more than one value: what is advertised, how it is shared, what XIDs mean.
 
 Grammar and rules of ``resources`` and ``sharing`` are NVIDIA's (device plugin, config API v1). What its plugin parses
 and then ignores (``resources``, ``rename``, ``devices``) works here.

@@ -1,1 +1,4 @@
-"""NVML in, plain data out; and the monitor that follows the GPUs. Nothing outside of here imports ``pynvml``."""
+"""NVML in, plain data out; and the monitor that follows the GPUs.
+
+Of the other rooms only telemetry's readers import ``pynvml``: functions that run on a GPU's own thread.
+"""

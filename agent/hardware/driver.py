@@ -44,14 +44,18 @@ class Discovery(Struct, frozen=True):
 
 
 class Sighting(Struct, frozen=True):
-    """A probe's findings; ``reset`` says that the GPU has come to life anew (see ``resets``)."""
+    """A probe's findings; ``reset`` says that handles show a reset (see ``resets.Renewals``)."""
 
     probe: Probe
     reset: bool
 
 
 class _Slot:
-    """One GPU index of NVML: its thread, and the handle and GPU last found there."""
+    """One GPU index of NVML: its thread, and the handle and GPU last found there.
+
+    Written on the event loop alone, after a call has returned: threads get the ``handle`` and ``gpu`` of their call.
+    Either may be None: a GPU known from before has no handle until it can be read.
+    """
 
     def __init__(self, index: int, on_event: Callable[["_Slot", XidEvent], None]) -> None:
         self.index = index
@@ -72,7 +76,8 @@ class Driver:
     """NVML in this process, one session at a time. ``on_xid`` is called on the event loop.
 
     Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
-    being joined by another hanging thread each time.
+    being joined by another hanging thread each time. ``_pool`` has a slot for each index that ever was and only grows;
+    ``_slots``, a prefix of it, those of this session, none between sessions. All state is the event loop's.
     """
 
     def __init__(self, node_name: NodeName, sys_root: Path, on_xid: Callable[[GpuUuid, XidEvent], None]) -> None:
@@ -86,7 +91,7 @@ class Driver:
         self._naming: set[asyncio.Task[None]] = set()
         """Events whose GPU is being asked for."""
         self._indexed = asyncio.Event()
-        """Not set while a discovery finds out who is at which index."""
+        """Not set while a discovery finds out which GPU is at which index."""
         self._indexed.set()
         self.versions = Versions("", (0, 0))
         self.session = 0
@@ -131,7 +136,7 @@ class Driver:
         seen = {slot.gpu.uuid for slot, failed in outcomes if slot.gpu and not failed}
         for slot, failed in outcomes:
             if failed and slot.gpu is not None:
-                # Indexes move when a GPU is removed: who was read at another index is not here.
+                # Indexes move when a GPU is removed: a GPU that was read at another index is not here.
                 slot.gpu = None if slot.gpu.uuid in seen else structs.replace(slot.gpu, readable=False)
         by_index = {gpu.index: gpu for gpu in known if gpu.uuid not in seen}
         gpus = []
@@ -164,7 +169,7 @@ class Driver:
         """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
         slot = self._find(uuid)
         if slot is None:
-            # Another one went, and this one may be on its way to another index.
+            # Another GPU was removed, and this one may be about to get another index.
             await self._indexed.wait()
             slot = self._find(uuid)
         if slot is None or slot.gpu is None:
@@ -200,7 +205,7 @@ class Driver:
         return await slot.changes.call(lambda: function(handle), timeout_s)
 
     def hurry(self, seconds: float) -> None:
-        """Whoever looks at the GPUs in the next so many seconds waits for little, see ``GpuWorker.hurry``."""
+        """Calls of the next so many seconds wait less for the thread, see ``GpuWorker.hurry``."""
         for slot in self._slots:
             slot.worker.hurry(seconds)
 
@@ -209,7 +214,7 @@ class Driver:
         return await self._main.call(function, timeout_s)
 
     async def close(self) -> None:
-        """End the session: nobody waits in NVML any more, then it is shut down. Bounded, whatever hangs."""
+        """End the session: threads stop waiting in NVML, then it is shut down. Bounded, whatever hangs."""
         slots, self._slots = self._slots, []
         for task in tuple(self._naming):
             task.cancel()
@@ -226,7 +231,7 @@ class Driver:
             log.debug("NVML was not shut down: %s", failed)
 
     def _heard(self, slot: _Slot, event: XidEvent) -> None:
-        """An event that came to ``slot``'s thread; whose it is says the event."""
+        """An event that came to ``slot``'s thread; the event itself names its GPU."""
         if event.device is not None:
             there = address(event.device)
             named = next(
@@ -243,7 +248,7 @@ class Driver:
             self._on_xid(slot.gpu.uuid, structs.replace(event, device=None))
 
     async def _name(self, slot: _Slot, event: XidEvent) -> None:
-        """Tell an event whose handle is none of ours, by the UUID behind it; without one it is his who heard it."""
+        """Tell an event with an unknown handle by its UUID; without one it counts for the GPU whose thread got it."""
         try:
             uuid = text(await slot.changes.call(lambda: must(pynvml.nvmlDeviceGetUUID, event.device)))
         except NvmlError as failed:

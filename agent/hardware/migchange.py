@@ -25,7 +25,7 @@ MAX_INSTANCES = 16
 
 
 class InUseError(CallFailed):
-    """Something runs on what was to go, or holds it."""
+    """A process or pod uses what was to be removed."""
 
 
 class NoRoomError(CallFailed):

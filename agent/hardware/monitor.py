@@ -1,7 +1,7 @@
 """Follows the hardware: opens NVML, finds the GPUs, probes them, hears their XIDs, and tells a listener.
 
-Whatever fails here is somebody's health, never an exception: a driver that is absent, goes away, hangs or comes back as
-another version; a GPU that is lost, reset, removed or added; MIG instances that appear and vanish.
+A failure here becomes a device's health, never an exception: a driver that is absent, goes away, hangs or comes back
+as another version; a GPU that is lost, reset, removed or added; MIG instances that appear and vanish.
 """
 
 import asyncio
@@ -57,10 +57,10 @@ class Listener(Protocol):
         """There is no driver, or no longer; called once each time it goes."""
 
     def released(self, seconds: float) -> None:
-        """NVML is let go of for so long, as was asked."""
+        """The NVML session is closed for so long, as was asked."""
 
     def driver_swapped(self, old: Versions, new: Versions) -> None:
-        """The driver was upgraded under us. A loaded library cannot be swapped: the process must start anew."""
+        """The driver was upgraded while it was in use. A loaded library cannot be swapped: the process must restart."""
 
 
 class GpuMonitor:
@@ -93,7 +93,7 @@ class GpuMonitor:
         """Set while the GPUs of a session are known."""
         self.session_open = False
         self.discoveries = 0
-        """Begun so far: one that is told of later than it began may be of a node that has changed since."""
+        """How many discoveries have begun. Only one that began after a change is sure to show it."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -108,7 +108,7 @@ class GpuMonitor:
             except NvmlError as failed:
                 self._gone(failed)
                 if isinstance(failed, CallTimedOut):
-                    # No session, so no probe that could say it of each GPU.
+                    # Without a session no probe runs that could tell it of each GPU.
                     for gpu in self._known:
                         self._listener.health(Unreadable(gpu.uuid, f"the driver hangs: {failed}"))
             self.session_open = False
@@ -151,16 +151,16 @@ class GpuMonitor:
         return await self._driver.on_gpu(uuid, function, timeout_s)
 
     def hurry(self, seconds: float) -> None:
-        """MIG is being changed by us, step by step: the next discoveries are quick, and come when they are asked for.
+        """The agent is changing MIG, step by step: the next discoveries are quick, and come when they are asked for.
 
-        Half of a change is nothing to look for: what a probe sees of it is left until so many seconds after.
+        A half-made change starts no discovery by itself: what a probe sees of it is ignored for so many seconds.
         """
         self._changing_until_s = asyncio.get_running_loop().time() + seconds
         if self._driver is not None:
             self._driver.hurry(seconds)
 
     async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
-        """Call NVML while no session of ours is open: for what our own session would hold up. Raises NvmlError.
+        """Call NVML while the agent has no session open: for what its own session would block. Raises NvmlError.
 
         Kubelet is served from memory meanwhile; afterwards the session is taken up again.
         """
@@ -190,7 +190,7 @@ class GpuMonitor:
         self._versions = versions
 
     def _release_s(self) -> float:
-        """How long NVML is still to be left alone."""
+        """How long NVML is still released."""
         return max(0.0, self._free_until_s - asyncio.get_running_loop().time())
 
     def _gone(self, failed: NvmlError) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 EVENT_WAIT_MS = 1000
 HURRIED_WAIT_MS = 50
-"""A call waits for the wait for events before it to end: for whom that is too long, see ``hurry``."""
+"""A call waits until the wait for events before it has ended; ``GpuWorker.hurry`` makes that wait shorter."""
 CALL_TIMEOUT_S = 5.0
 QUEUE_LENGTH = 8
 MAX_LATE_EVENTS = 64
@@ -51,6 +51,9 @@ class XidEvent(Struct, frozen=True):
 
 class GpuWorker:
     """Runs NVML calls of one GPU (or of the driver as a whole) one after another, off the event loop.
+
+    ``_events`` and ``_watched`` are written by the thread alone; the loop reads them, and may see a value that is one
+    call old. ``_hurried_until_s`` is written by the loop alone. Futures are completed on the loop, never on the thread.
 
     ``on_event`` is called on the event loop for each XID of the handle given to ``watch``.
     """
@@ -96,11 +99,11 @@ class GpuWorker:
         await self.call(self._release, timeout_s)
 
     def hurry(self, seconds: float) -> None:
-        """Calls of the next so many seconds are to wait for little: it is looked for events more often meanwhile."""
+        """Calls of the next so many seconds wait at most 50 ms for the thread: it waits for events in shorter turns."""
         self._hurried_until_s = time.monotonic() + seconds
 
     def close(self) -> None:
-        """Let the thread end after what it is doing; nobody waits for it."""
+        """Let the thread end after what it is doing, without waiting for it."""
         try:
             self._calls.put_nowait(None)
         except queue.Full:
@@ -150,7 +153,7 @@ class GpuWorker:
             if item is None:
                 self._release()
                 return
-            if not item[1].done():  # who asked has given up: the handles it meant may be gone
+            if not item[1].done():  # the caller has given up: the handles that it meant may be gone
                 self._answer(*item)
 
     def _answer(self, function: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
@@ -186,7 +189,7 @@ class GpuWorker:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The loop is closed: the agent is ending, nobody listens any more.
+            # The loop is closed: the agent is ending.
             log.debug("an NVML answer came after the end")
 
 

@@ -81,7 +81,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     def key(self) -> FaultKey:
         return FaultKey(
             kind=self.kind,
-            # A changed recovery action is the same fault told anew.
+            # A changed recovery action is another report of the same fault.
             code=self.code if self.kind is FaultKind.XID else 0,
             gi=-1 if self.gi is None else self.gi,
             ci=-1 if self.ci is None else self.ci,
@@ -111,7 +111,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     def cleared_by_reset(self) -> bool:
         if self.kind in (FaultKind.REMOVED, FaultKind.UNREADABLE):
             return False  # discovery says when that is over
-        # The driver's wish is read anew after a reset; part of observing one is that no wish is left.
+        # A reset is observed only once no recovery action is left: it has been read again by then.
         if self.kind is FaultKind.RECOVERY_ACTION:
             return True
         return self.kind is not FaultKind.PROBE and self.fault_class not in (FaultClass.REBOOT, FaultClass.REPLACE)

@@ -183,7 +183,7 @@ def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
 
 
 def nvlink(event: NvLinkSample, record: Record, settings: HealthSettings) -> Report | None:
-    """NVLinks that are down. One that ends at an NVSwitch has no other way to go; a direct one falls back to PCIe."""
+    """NVLinks that are down. A link to an NVSwitch has no fallback; a direct link falls back to PCIe."""
     if not event.down:
         return None
     down = sorted(set(event.down))
@@ -198,7 +198,7 @@ def nvlink(event: NvLinkSample, record: Record, settings: HealthSettings) -> Rep
 
 
 def recovery_action(event: RecoveryAction) -> Report | None:
-    """The driver's own word on what the GPU needs. A value newer than this table is taken for a wish to reset."""
+    """The driver's own word on what the GPU needs. A value newer than this table counts as a reset."""
     if event.value == 0:
         return None
     fault_class, action = RECOVERY_ACTIONS.get(event.value, (FaultClass.RESET, "see the driver's documentation"))

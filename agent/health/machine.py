@@ -61,7 +61,11 @@ _NOTHING = _Why("Recovered", "nothing is wrong any more")
 
 
 class HealthCore:
-    """The health of all GPUs of one node. Not thread-safe; its owner calls it from one place."""
+    """The health of all GPUs of one node. Not thread-safe; its owner calls it from one place.
+
+    ``_records`` holds a record for each GPU that was discovered or that an XID named, until another board is in its
+    place. After each event the states of its GPU are again those that faults, probes and the clock give.
+    """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
         self.settings = settings or HealthSettings()
@@ -179,7 +183,6 @@ class HealthCore:
         if unit is None or not self.settings.enabled:
             return
         unit.failed_probes += 1
-        unit.clean_probes = 0
         # On probation the first failure is enough.
         limit = 1 if unit.state is HealthState.PROBATION else self.settings.failed_probes
         self._open(record, probe_failed(event, confirmed=unit.failed_probes >= limit), now_s)
@@ -299,7 +302,7 @@ class HealthCore:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def state(self, gpu: GpuUuid, mig: MigUuid | None = None) -> DeviceHealth:
-        """How a device stands. One that is not tracked is Unhealthy: nothing vouches for it."""
+        """A device's state and faults. A device that is not tracked is Unhealthy: nothing is known in its favour."""
         record = self._records.get(gpu)
         unit = record.unit(mig) if record is not None else None
         if record is None or unit is None:
@@ -382,5 +385,5 @@ def _judged(fault: Fault, settings: HealthSettings) -> FaultClass:
             return settings.row_remap_failure
         case FaultKind.ECC if not settings.ecc_uncorrected.opens:
             return FaultClass.NOTICE
-    # Links and ECC are judged anew with their next sample.
+    # Links and ECC are judged by the new settings with their next sample.
     return fault.fault_class

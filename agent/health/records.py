@@ -48,7 +48,12 @@ class Unit(Struct, kw_only=True):
 
 
 class Record(Struct, kw_only=True):
-    """One physical GPU. ``units`` always holds the GPU itself first."""
+    """One physical GPU. Written by the core alone (``machine`` and ``intake``).
+
+    ``units[0]`` is the GPU itself, each further unit a MIG device of the last discovery that could read it; no two have
+    the same ``mig``. ``open`` is by each fault's own key, at most MAX_FAULTS and one that stands for the rest.
+    A unit is Unhealthy exactly while a fault that blocks touches it, and has a probation clock exactly on Probation.
+    """
 
     uuid: GpuUuid
     pci_bus_id: str = ""
@@ -78,7 +83,7 @@ class Record(Struct, kw_only=True):
         return any(fault.kind in wanted for fault in self.open.values())
 
     def restart_probation(self, fault: Fault, now_s: float) -> None:
-        """Something new went wrong: whoever is on probation and touched by it starts that again."""
+        """Something new went wrong: units on probation that it touches start their probation again."""
         for unit in self.units:
             if unit.state is HealthState.PROBATION and fault.hits(unit.mig, unit.gi, unit.ci):
                 unit.restart_probation(now_s)
@@ -107,7 +112,7 @@ class Record(Struct, kw_only=True):
             unit = known.get(mig.uuid)
             if unit is None:
                 unit = Unit(mig=mig.uuid, since_s=now_s)
-                # An instance made on a GPU that is on probation must not be a way around it.
+                # An instance made on a GPU that is on probation is on probation too.
                 if self.units[0].state is HealthState.PROBATION:
                     unit.state = HealthState.PROBATION
                     unit.restart_probation(self.units[0].probation_since_s or now_s)

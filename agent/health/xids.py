@@ -64,7 +64,7 @@ OLDER = "NVIDIA XID catalogue for older GPUs"
 
 
 class XidRule(Struct, frozen=True):
-    """One row: ``name`` says what happened, ``action`` what a person should do, ``source`` who says so."""
+    """One row: ``name`` says what happened, ``action`` what a person should do, ``source`` its document."""
 
     xid: int
     name: str

@@ -116,7 +116,10 @@ def read_boot_id(proc_root: Path) -> str:
 
 
 class StateFiles:
-    """The files of ``folder``. ``known`` is asked for what to write; None while nothing is known."""
+    """The files of ``folder``. ``known`` is asked for what to write; None while nothing is known.
+
+    One save runs at a time, on a thread: ``layout`` is written by it alone, and ``close`` waits for the last one.
+    """
 
     def __init__(self, folder: Path, known: Callable[[], Known | None]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Who holds which device, from the kubelet's pod resources API (v1).
+"""The holder of each device, from the kubelet's pod resources API (v1).
 
 The kubelet allows all its clients together 100 calls a second: List is asked at most once a second, with backoff. The
 answer names pods and containers, no UIDs.
@@ -97,8 +97,8 @@ class PodResources:
 class HolderWatch:
     """Keeps the last known holders. ``changed`` is called after each answer that differs.
 
-    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, since nobody tells us
-    when a pod ends.
+    ``nudge`` asks soon (an Allocate just happened); without one it asks every ten seconds, since the kubelet
+    does not tell when a pod ends.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class HolderWatch:
         # Which devices are ours is asked after the answers: a discovery may have come in between.
         devices = self._devices()
         holders = holders_of(answer, devices)
-        # That nobody holds anything is news of devices that were not asked about before.
+        # An empty answer is news of devices that were not asked about before.
         same = (holders, allocatable, devices) == (self.holders, self.allocatable, self._asked_about)
         differs = not same or not self.reachable
         self.holders, self.allocatable, self.reachable = holders, allocatable, True

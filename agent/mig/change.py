@@ -36,8 +36,8 @@ from inventory.mig.plan import (
 log = logging.getLogger(__name__)
 
 CHANGE_DEADLINE_S = 120.0
-NOBODY_KNOWS = "the kubelet does not say who holds its instances"
-NOT_QUIET = "the MPS daemon of what is to go has not ended yet"
+HOLDERS_UNKNOWN = "the kubelet does not report who holds its instances"
+NOT_QUIET = "the MPS daemon of a device that is to be removed has not ended yet"
 MAX_ROUNDS = 3
 """Plans that are made anew because a pod came in between."""
 
@@ -50,14 +50,14 @@ class MigHardware(Protocol):
     async def take(self, step: Step) -> None: ...
 
     async def set_mode(self, *, enabled: bool) -> ModeChange:
-        """Set it, letting go of everything of ours that holds the GPU where that is in the way."""
+        """Set it; the agent's own NVML session is closed first where it is in the way."""
 
     def clients(self) -> Sequence[str]:
-        """Who else has the GPU open, one text each."""
+        """The other processes that have the GPU open, one text each."""
 
 
 class NodeServices(Protocol):
-    """What surrounds the GPU on its node."""
+    """What a change needs of the rest of the agent."""
 
     boot_id: str
 
@@ -73,11 +73,11 @@ class NodeServices(Protocol):
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
         """Whether no MPS daemon of ours serves the GPU, or a MIG device of it but ``keep`` (UUIDs); waits a while.
 
-        After ``withhold``: those that nobody holds are ending by then, and give the GPU its compute mode back.
+        After ``withhold``: daemons whose devices no pod holds are ending by then, and restore the GPU's compute mode.
         """
 
     def tell(self, note: str) -> None:
-        """Something for the node's other users to know: log and Event."""
+        """Tell the node's users: log and Event."""
 
 
 class GpuChange:
@@ -96,11 +96,11 @@ class GpuChange:
         return await self._within(self._bring(wish))
 
     async def undo(self) -> Outcome:
-        """Back to what was before a change that was interrupted and that nobody wishes any more."""
+        """Undo a change that was interrupted and is no longer wanted."""
         entry = self._journal.read(self._gpu)
         if entry is None or entry.done or entry.boot_id != self._services.boot_id:
             return self._end(MigState.APPLIED, "")
-        return await self._within(self._back(entry, "nobody wishes that layout any more", state=MigState.APPLIED))
+        return await self._within(self._back(entry, "that layout is no longer wanted", state=MigState.APPLIED))
 
     async def _within(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
         self._changed = False
@@ -117,7 +117,7 @@ class GpuChange:
             outcome = await self._round(wish)
             if outcome is not None:
                 return outcome
-        return self._end(MigState.WAITING, "pods take what is to go as fast as it is planned")
+        return self._end(MigState.WAITING, "new pods keep taking the instances that are to be removed")
 
     async def _round(self, wish: Wish) -> Outcome | None:
         """One plan and its execution; None where a pod came in between."""
@@ -167,7 +167,7 @@ class GpuChange:
             if done is None or done.state is not MigState.APPLIED:
                 return done
             going = frozenset(uuid for one in found.blocking for uuid in mig.devices(one))
-            text = f"{text}, beside the layout, which is there"
+            text = f"{text}, and the layout's own instances exist beside it"
         return structs.replace(self._end(MigState.WAITING, f"{text}: {waits}", pods), going=going)
 
     def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:
@@ -188,12 +188,12 @@ class GpuChange:
         return tuple(dict.fromkeys(pods)), "; ".join(words)
 
     async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
-        """Withhold, look again, journal, do, read back. None where a pod took what was to go."""
+        """Withhold, look again, journal, do, read back. None where a pod took an instance that was to be removed."""
         if not found.steps:
             return await self._finish(mig, found.target, wish)
         going = self._going(mig, found.steps)
         if going and not known:
-            return self._end(MigState.WAITING, NOBODY_KNOWS)
+            return self._end(MigState.WAITING, HOLDERS_UNKNOWN)
         keep = frozenset(mig.uuids.values()) - going
         await self._services.withhold(self._gpu, keep)
         if going:
@@ -202,7 +202,7 @@ class GpuChange:
             holders = await self._services.holders()
             again = await self._nvml.read()
             if holders is None:
-                return self._end(MigState.WAITING, NOBODY_KNOWS)
+                return self._end(MigState.WAITING, HOLDERS_UNKNOWN)
             if endangered(again.held(frozenset(holders)), found.steps):
                 return None
         entry = self._opened(mig, found.target, wish)
@@ -211,7 +211,9 @@ class GpuChange:
             await self._steps(found.steps)
         except InUseError as busy:
             state = MigState.REFUSED if wish.when_busy is WhenBusy.REFUSE else MigState.WAITING
-            return await self._back(entry, f"something runs on what was to go ({busy})", state=state)
+            return await self._back(
+                entry, f"a process runs on an instance that was to be removed ({busy})", state=state
+            )
         except NvmlError as failed:
             return await self._back(entry, str(failed))
         now = await self._nvml.read()
@@ -275,7 +277,7 @@ class GpuChange:
         if endangered(existing, steps):
             return self._end(MigState.FAILED, f"{why}; the former layout is not restored: what was made is in use")
         if going and holders is None:
-            return self._end(MigState.FAILED, f"{why}; the former layout is not restored yet: {NOBODY_KNOWS}")
+            return self._end(MigState.FAILED, f"{why}; the former layout is not restored yet: {HOLDERS_UNKNOWN}")
         await self._services.withhold(self._gpu, frozenset(mig.uuids.values()) - going)
         try:
             await self._steps(steps)
@@ -292,14 +294,14 @@ class GpuChange:
             await asyncio.to_thread(self._journal.write, done)
         else:
             await asyncio.to_thread(self._journal.forget, self._gpu)
-        return self._end(state, f"{why}; the former layout is back")
+        return self._end(state, f"{why}; the former layout was restored")
 
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
         """MIG mode on or off; None once it is so."""
         entry = self._journal.read(self._gpu)
         restored = on and entry is not None and entry.done and entry.boot_id != self._services.boot_id
         if not restored:
-            # A GPU that was cut when the machine went down is nobody's when it comes up, whatever the kubelet knows.
+            # After a reboot no process is on a GPU that had instances, whatever the kubelet still remembers.
             refused = await self._free(wish)
             if refused is not None:
                 return refused
@@ -320,11 +322,11 @@ class GpuChange:
         return self._end(MigState.WAITING, sentence)
 
     async def _free(self, wish: Wish) -> Outcome | None:
-        """None where nobody has the whole GPU; after that nobody new gets it."""
+        """None where no pod and no process has the whole GPU; no new container gets it from then on."""
         await self._services.withhold(self._gpu, frozenset())
         holders = await self._services.holders()
         if holders is None:
-            return self._end(MigState.WAITING, "the kubelet does not say who holds it")
+            return self._end(MigState.WAITING, "the kubelet does not report who holds it")
         pods = tuple(sorted(holders.get(self._gpu, ())))
         if pods:
             text = f"it is in use by {', '.join(pods)}"
@@ -336,7 +338,7 @@ class GpuChange:
             return self._end(MigState.WAITING, NOT_QUIET)
         running = [f"process {process.pid}" for process in (await self._nvml.read()).processes]
         if running:
-            # No pod's: a person's, or a server's that takes its time. Not an answer to give for good.
+            # Not a pod's process: a person's, or a server's that is ending. It is waited for, not refused.
             return self._end(MigState.WAITING, f"it is in use by {', '.join(running)}")
         return None
 

@@ -1,7 +1,7 @@
 """The node's label ``nvidia.com/mig.config``: which of mig-parted's configurations is wished, and the answer to it.
 
-A GPU that a layout names is the layout's: where the label wishes it otherwise the label is answered ``failed``, and a
-line says which GPU it is. Everything else of the configuration is carried out all the same.
+A layout takes precedence over the label: where the two differ about a GPU the label is answered ``failed``, and a line
+says which GPU it is. The rest of the configuration is carried out.
 """
 
 import logging
@@ -78,7 +78,7 @@ class PartedChoice:
                 del self._wishes[gpu.uuid]
                 if not _same(wish, mode):
                     problems.append(
-                        f"{LABEL}: {self.label} wishes GPU {gpu.index} otherwise than its layout, which holds"
+                        f"{LABEL}: {self.label} conflicts with the layout of GPU {gpu.index}, which takes precedence"
                     )
         self._problems = tuple(problems)
         return dict(self._wishes)

@@ -35,7 +35,7 @@ class Evictor:
         self._changed = asyncio.Event()
 
     def want(self, pods: frozenset[str]) -> None:
-        """Have these gone (``namespace/name``); replaces what was wanted before."""
+        """Evict these pods (``namespace/name``) and no others from now on."""
         if pods != self._wanted:
             self._wanted = pods
             self._done_s = {pod: at_s for pod, at_s in self._done_s.items() if pod in pods}

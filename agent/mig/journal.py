@@ -39,7 +39,10 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The entries below ``state_dir``."""
+    """The entries below ``state_dir``, one a GPU, written by that GPU's change alone.
+
+    No step is taken before an entry that is not ``done`` is on disk. A ``done`` entry stays, for the next reboot.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / FOLDER

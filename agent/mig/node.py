@@ -33,7 +33,7 @@ from inventory.mig.parts import split
 log = logging.getLogger(__name__)
 
 WHO = "mig"
-RELEASED = "it is let go to be reset"
+RELEASED = "it is released for a reset"
 GOING = "its MIG layout is being changed"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
@@ -110,7 +110,7 @@ class MigNode:
         return tuple(sorted(self.reconciler.statuses.values(), key=lambda one: one.index))
 
     def wishes_changed(self, *, again: bool = False) -> None:
-        """Modes or instances may be others; ``again``: somebody asked anew for what is wished."""
+        """Modes or instances may have changed; ``again``: it was asked for again."""
         self.reconciler.want(self._wishes(), again=again)
         self._show()
 
@@ -128,7 +128,7 @@ class MigNode:
         self.wishes_changed(again=True)
 
     async def release(self, index: int, seconds: float, *, forced: bool) -> str:
-        """Let go of NVML so that a GPU can be reset, and of the GPU: no new pod gets it meanwhile. What to tell.
+        """Release NVML and the GPU for a reset: no new pod gets it meanwhile. The sentence to tell.
 
         Raises ValueError where there is no such GPU, or (unless ``forced``) pods are on it.
         """
@@ -146,11 +146,11 @@ class MigNode:
             raise
         if refused is not None:
             self._take_back(gpu.uuid)
-            raise ValueError(f"{refused} (--force lets go all the same)")
+            raise ValueError(f"{refused} (--force releases it all the same)")
         clients = open_by(self._process_root, f"/dev/nvidia{gpu.minor}", but=os.getpid())
         others = f"; it is open by {', '.join(clients)}" if clients else ""
-        note = f"GPU {index} is let go for {seconds:g} s, to be reset: no new pod gets it{others}"
-        log.warning("GPU let go", extra={"gpu": index, "for_s": seconds, "clients": ",".join(clients)})
+        note = f"GPU {index} is released for {seconds:g} s for a reset: no new pod gets it{others}"
+        log.warning("GPU released", extra={"gpu": index, "for_s": seconds, "clients": ",".join(clients)})
         self._say(note)
         asyncio.get_running_loop().call_later(seconds, self._take_back, gpu.uuid)
         self._monitor.release(seconds)
@@ -159,7 +159,7 @@ class MigNode:
     async def _refusal(self, gpu: Gpu) -> str | None:
         holders = await self.holders()
         if holders is None:
-            return "the kubelet does not say who holds its devices"
+            return "the kubelet does not report who holds its devices"
         devices = (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))
         pods = sorted({pod for device in devices for pod in holders.get(device, ())})
         return f"GPU {gpu.index} is in use by {', '.join(pods)}" if pods else None
@@ -176,7 +176,7 @@ class MigNode:
             tasks.create_task(self._follow_file())
 
     async def _follow_file(self) -> None:
-        """A ConfigMap's files are swapped, and nobody is told."""
+        """Poll mig-parted's file: a ConfigMap's files are swapped without a signal."""
         while True:
             await asyncio.sleep(until_poll(FILE_POLL_S))
             if self.parted.reread():
@@ -209,12 +209,12 @@ class MigNode:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
-        """All pods that hold any device named by a UUID, whoever advertised it."""
+        """All pods that hold a device named by a UUID, of any device plugin."""
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
-            log.info("kubelet does not say who holds what", extra={"error": type(silent).__name__})
+            log.info("kubelet does not report who holds devices", extra={"error": type(silent).__name__})
             return None
         found: dict[str, list[str]] = {}
         for pod in answer.pod_resources:
@@ -302,7 +302,7 @@ class MigNode:
         return reasons
 
     def _withhold_interrupted(self) -> None:
-        """What an earlier life was about to take away, or had just made, is nobody's until it is known again."""
+        """No new container gets what an interrupted change was about to remove, or had just made."""
         for gpu in self._picture.node.gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:

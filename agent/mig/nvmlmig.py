@@ -19,7 +19,7 @@ MAX_CLIENTS = 8
 
 
 class NvmlMig:
-    """One GPU. ``may_close``: our NVML session may be dropped for a change of mode."""
+    """One GPU. ``may_close``: the agent's NVML session may be closed for a change of mode."""
 
     def __init__(self, monitor: GpuMonitor, gpu: Gpu, proc_root: Path, *, may_close: bool) -> None:
         self._monitor = monitor

@@ -30,7 +30,7 @@ class MigState(StrEnum):
 class Outcome(Struct, frozen=True):
     """One try's end. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others now.
 
-    ``going`` (UUIDs) are to go once they are free: nobody new is to get them meanwhile.
+    ``going`` (UUIDs) are removed once they are free: no new container gets them meanwhile.
     """
 
     state: MigState

@@ -119,7 +119,7 @@ def _filter(place: Place) -> BoardFilter:
         raise place.error(_BOARD)
     device, *more = (_number(part) for part in place.node.text.split(":"))
     if device is None or len(more) > 1 or None in more:
-        # As mig-parted: an entry for a board that nobody has, not a broken file.
+        # As mig-parted: an entry for a board that does not exist, not a broken file.
         place.warn(f"found {place.node.describe()}, expected {_BOARD}: no GPU is meant")
         return BoardFilter(None)
     return BoardFilter(device, *more)

@@ -1,7 +1,7 @@
 """Brings every GPU's MIG to what is wished of it and keeps it there: one try after another, each GPU by itself.
 
-A refused wish is not tried again until somebody asks again (``again``, or another wish): refusing is not waiting. One
-that waits is tried when the holders change and every few seconds; one that failed, after a while.
+A refused wish is tried again only when it is asked for again (``again``, or another wish). One that waits is tried when
+the holders change and every few seconds; one that failed, after a while.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class MigReconciler:
         self.statuses: dict[GpuUuid, MigStatus] = {}
 
     def want(self, wishes: Mapping[GpuUuid, Wish], *, again: bool = False) -> None:
-        """What is wished from now on; ``again``: somebody asked anew, so that what was refused is tried once more."""
+        """What is wished from now on; ``again``: it was asked for again, so what was refused is tried once more."""
         for gpu in [gpu for gpu in self.statuses if again or self._wishes.get(gpu) != wishes.get(gpu)]:
             del self.statuses[gpu]
         self._wishes = dict(wishes)
@@ -80,7 +80,7 @@ class MigReconciler:
         self._poked.set()
 
     async def run(self) -> None:
-        """Keep until cancelled. A GPU whose change takes long, or hangs, holds up nobody else's."""
+        """Reconcile until cancelled. A change that takes long, or hangs, delays no other GPU's."""
         try:
             while True:
                 self._poked.clear()
@@ -96,7 +96,7 @@ class MigReconciler:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _rest(self) -> None:
-        """Until something is to be done. Raises what a try raised: no outcome, so a mistake of our own."""
+        """Wait until something is to be done. Raises what a try raised: tries end in outcomes, so that is a defect."""
         impatient = any(status.state in (MigState.WAITING, MigState.FAILED) for status in self.statuses.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_POLL_S if impatient else None):
@@ -157,7 +157,7 @@ class MigReconciler:
         if not gpu.readable:
             return False
         if wish is None:
-            # Left by an earlier life in the middle of a change, and wished by nobody any more.
+            # An earlier process was interrupted in the middle of this change, and it is no longer wanted.
             return gpu.uuid not in self._undone and self._interrupted(gpu.uuid)
         if status is None:
             return True
@@ -181,7 +181,7 @@ class MigReconciler:
         return await change.bring(wish)
 
     def _note(self, gpu: Gpu, wish: Wish | None, outcome: Outcome) -> None:
-        """Remember how it stands. What was tried for a wish that is another by now says nothing about that one."""
+        """Record the outcome, unless the wish has changed since: then it says nothing about the new wish."""
         if wish is None or wish != self._wishes.get(gpu.uuid):
             return
         old = self.statuses.get(gpu.uuid)

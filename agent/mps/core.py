@@ -114,7 +114,12 @@ class _Daemon:
 
 
 class DaemonCore:
-    """All daemons of a node. ``probe_interval_s`` is how often a Ready one is asked."""
+    """All daemons of a node. ``probe_interval_s`` is how often a Ready one is asked.
+
+    A daemon's ``work`` is what was asked for and not answered yet: one at most. While ``then`` is set the answer of
+    that work no longer counts, and ``then`` comes next. ``applied`` is None while there is no process to rely on.
+    ``reason`` is empty exactly while the daemon is Ready. ``validate`` holds these.
+    """
 
     def __init__(self, probe_interval_s: float = 10.0) -> None:
         self.probe_interval_s = probe_interval_s
@@ -219,7 +224,7 @@ class DaemonCore:
         elif work is Work.STOP:
             self._stopped(daemon, now_s)
         elif work is not Work.KILL:
-            # After a failed limit nobody knows what limits there are: as good as no daemon.
+            # After a failed limit the limits are unknown: as good as no daemon.
             self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
@@ -232,7 +237,7 @@ class DaemonCore:
         return self._next(now_s)
 
     def reset(self, gpu: str, now_s: float) -> tuple[Do, ...]:
-        """The GPU came to life anew: a server that was there before has lost its context."""
+        """The GPU was reset: a server that ran before has lost its context."""
         for daemon in self._daemons.values():
             if daemon.spec.gpu == gpu and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
                 self._fall(daemon, "the GPU was reset", now_s)
@@ -254,7 +259,7 @@ class DaemonCore:
             assert daemon.phase is not Phase.WAITING or daemon.applied is None, "waiting beside a process"
             assert daemon.phase is not Phase.REFUSED or daemon.spec.refused, "refused without a reason"
             held = self._held is None or device in self._held
-            assert daemon.wanted or held or daemon.work is not None, "nothing is done about one that nobody needs"
+            assert daemon.wanted or held or daemon.work is not None, "a daemon without a use goes on"
         unready = self.unready()
         for device, daemon in self._daemons.items():
             assert not daemon.wanted or (device in unready) == (daemon.phase is not Phase.READY), (
@@ -327,7 +332,7 @@ class DaemonCore:
 
     @staticmethod
     def _refuse(daemon: _Daemon, now_s: float, *, held: bool) -> Work | None:
-        """New settings that cannot be: nobody new comes in, and who is in may end."""
+        """Settings that cannot hold: no new client is let in, and those that run may end."""
         daemon.enter(Phase.REFUSED, f"no MPS daemon: {daemon.spec.refused}", now_s)
         if daemon.applied is None or held:
             return None

@@ -22,7 +22,7 @@ _SHARED = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
 
 
 class SharedMemory(StrEnum):
-    """What a device's ``shm`` is: a tmpfs of its own, a link to the host's /dev/shm, or a folder that nobody uses."""
+    """What a device's ``shm`` is: a tmpfs of its own, a link to the host's /dev/shm, or an unused folder."""
 
     PRIVATE = "private"
     HOST = "host"
@@ -79,7 +79,7 @@ def closed_folder(root: Path) -> Path | None:
 
 
 def leftovers(root: Path) -> Iterator[str]:
-    """The devices that have folders, whoever made them."""
+    """The devices that have folders, of this agent or an earlier one."""
     with contextlib.suppress(OSError):
         for folder in sorted(root.iterdir()):
             if folder.name.startswith(("GPU-", "MIG-")) and folder.is_dir():
@@ -119,7 +119,7 @@ def trim_logs(paths: DevicePaths) -> None:
 
 
 def remove(paths: DevicePaths) -> None:
-    """Take a device's folders away. What a container still has mounted stays for it alone."""
+    """Remove a device's folders. What a container still has mounted stays for it alone."""
     if os.path.ismount(paths.shm):
         ctypes.CDLL(None).umount2(str(paths.shm).encode(), _MNT_DETACH)
     shutil.rmtree(paths.base, ignore_errors=True)

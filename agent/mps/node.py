@@ -1,4 +1,4 @@
-"""MPS on a real node: the picture's plan in, what cannot be given and who lost its daemon out."""
+"""MPS on a real node: the picture's plan in, devices to withhold and daemons lost out."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -14,7 +14,7 @@ from inventory.layout.layout import REPLICA_MARK, physical_id
 
 WHO = "mps"
 MIG = "mig"
-"""Who withholds what is to be cut anew or reset."""
+"""The name under which MIG withholds what is to be cut again or reset."""
 MOST_REPLICAS = 100
 """Device ids of one GPU that pods may still hold after it is planned otherwise: a hundred percents, at most."""
 
@@ -62,7 +62,7 @@ class MpsNode:
         self._withhold()
 
     def held(self) -> None:
-        """The kubelet has said who holds what."""
+        """The kubelet has reported the holders of devices."""
         self._daemons.hold({physical_id(device) for device in self._holders() if REPLICA_MARK in device})
 
     def health(self, event: Event) -> None:
@@ -94,7 +94,7 @@ class MpsNode:
     def _lost(self, lost: Lost) -> None:
         pods = self._pods_of(lost.spec.device)
         whom = f"its clients in {shown(pods)} have lost it" if pods else "no pod was its client"
-        text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being started anew"
+        text = f"{lost.spec.name} ({lost.spec.device}): {lost.reason}: {whom}; it is being restarted"
         self._warn("MpsDaemonLost", "Restart", text)
 
     def _pods_of(self, device: str) -> list[str]:

@@ -35,7 +35,7 @@ class DaemonProcess:
         try:
             _, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
-            return "the MPS daemon ended"  # taken over from another agent: how is not ours to know
+            return "the MPS daemon ended"  # not our child: its exit code is its parent's
         code = os.waitstatus_to_exitcode(status)
         return f"the MPS daemon ended: exit code {code}" if code >= 0 else f"the MPS daemon was ended by signal {-code}"
 

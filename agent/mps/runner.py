@@ -235,7 +235,7 @@ class MpsDaemons:
         return process
 
     def _exited(self, device: str, process: DaemonProcess, how: str) -> None:
-        # A server that outlives it holds the GPU and would let nobody in.
+        # A server that outlives it holds the GPU and would let no client in.
         process.kill_group()
         if self._processes.get(device) is process:
             del self._processes[device]

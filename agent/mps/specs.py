@@ -41,7 +41,7 @@ class DaemonSpec(Struct, frozen=True):
     threads_percent: int | None = None
     memory_mib: int | None = None
     exclusive: bool = True
-    """Whether the GPU's compute mode is to be EXCLUSIVE_PROCESS, so that nobody passes the daemon by."""
+    """Whether the GPU's compute mode is to be EXCLUSIVE_PROCESS, so that no program bypasses the daemon."""
     refused: str = ""
 
 

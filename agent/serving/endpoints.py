@@ -1,6 +1,6 @@
 """The agent's two listeners: probes and metrics over TCP, its report on a local socket for people.
 
-They listen from the first moment, and answer once ``serve`` has loaded what that takes: who asks earlier waits.
+They listen from the first moment, and answer once ``serve`` has loaded what that takes: earlier requests wait.
 """
 
 import asyncio

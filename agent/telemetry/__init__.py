@@ -3,7 +3,7 @@
 fields, collectors     which figures, under which names (dcgm-exporter's)
 reader, gpm, processes NVML to a ``GpuReading``, on the GPU's own thread
 cgroups, owners        process to container to pod
-allocation, shares     who holds what, and who used how much of it (pure)
+allocation, shares     the holders of each device, and how much of it each used (pure)
 energy, activity       what goes on from pass to pass (pure)
 series, exposition     readings and shares to the text format
 sampler                the shell around it: when, and what to do when a GPU does not answer

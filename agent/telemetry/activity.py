@@ -17,7 +17,7 @@ from agent.kubelet.containers import PodContainer
 Device = TypeVar("Device", bound=Hashable)
 
 WARM_S = 1800.0
-"""A server that nobody asked anything for half an hour is not warm any more."""
+"""A server without a request for half an hour is no longer warm."""
 EMPTY_MIB = 1.0
 DRIVER_MIB = 128.0
 """Of a device without processes the driver itself shows some MiB as used, of a MIG instance tens."""
@@ -61,7 +61,7 @@ class ActivityLog(Generic[Device]):
         now_s: float,
         occupied: bool = True,
     ) -> None:
-        """A pass over one pair. ``occupied``: somebody's process is on the device."""
+        """A pass over one pair. ``occupied``: a process is on the device."""
         record = self._records.get((device, pod))
         since_s = now_s if active or record is None else record.active_s
         idle_s = max(0.0, now_s - since_s)

@@ -1,4 +1,4 @@
-"""Who holds what share of which device, from pod resources and the layout. Pure."""
+"""The share of each device that each container holds, from pod resources and the layout. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class Allocation(Struct, frozen=True):
 
 
 class Tenants(Struct, frozen=True):
-    """The holders of one place. ``exclusive``: one holder, and nobody else can be given a part of it."""
+    """The holders of one place. ``exclusive``: one holder, and no other can be given a part of it."""
 
     holders: tuple[PodContainer, ...] = ()
     exclusive: bool = False
@@ -50,7 +50,7 @@ def slices_of(gpu: Gpu) -> int:
 
 
 def allocations(node: Node, layout: Layout, holders: Mapping[DeviceId, Holder]) -> tuple[Allocation, ...]:
-    """One for each place, container, resource and mode. Devices of GPUs that are gone are nobody's."""
+    """One for each place, container, resource and mode. Devices of GPUs that are gone are left out."""
     devices = {device.id: device for resource in layout.resources for device in resource.devices}
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
     instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}

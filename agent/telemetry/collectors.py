@@ -2,7 +2,8 @@
 
 Lines are ``FIELD, type, help`` (RFC 4180 quoting, ``#`` starts a comment line, blank lines are passed over). A line
 that cannot be taken is refused alone: the others count. A field of DCGM's that NVML does not give is no mistake: the
-file is the peer's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the field's own.
+file is dcgm-exporter's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the
+field's own.
 """
 
 import csv
@@ -127,7 +128,7 @@ def _bounded(refused: list[str], where: str) -> tuple[str, ...]:
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Number of the first line and trimmed columns of each row, or what is wrong with it; the next one begins anew."""
+    """Number of the first line and trimmed columns of each row, or what is wrong with it; the next one begins again."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = 1
     for _ in range(MOST_BROKEN):

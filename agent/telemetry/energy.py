@@ -58,7 +58,7 @@ class EnergyLedger(Generic[Device, User]):
         return self._accounts.get(device)
 
     def validate(self) -> None:
-        """What pods, ended pods and nobody used is what the device used; nothing is negative."""
+        """Energy of pods, of ended pods and of no pod add up to what the device used; none is negative."""
         for device, account in self._accounts.items():
             parts = [*account.users_mj.values(), account.ended_mj, account.unattributed_mj]
             assert all(part >= 0 for part in parts), f"{device}: a negative amount of energy"

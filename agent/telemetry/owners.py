@@ -1,4 +1,4 @@
-"""Whose process is it: pid to cgroup to container to pod, once a pass.
+"""The pod of each process: pid to cgroup to container to pod, once a pass.
 
 A cgroup names the container whatever the layout: cgroup v1 (one line a controller) and v2 (one line), the systemd and
 the cgroupfs driver, containerd, CRI-O and Docker, a kubelet with a root cgroup of its own, a node that is itself a
@@ -70,7 +70,7 @@ def read(proc_root: Path, pid: int) -> CgroupOwner | None:
 
 
 def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[int, PodContainer]:
-    """The pods' processes among ``pids``. Read anew each time: a pid is soon another process's."""
+    """The pods' processes among ``pids``. Read again each time: a pid is soon another process's."""
     found: dict[int, PodContainer] = {}
     for pid in set(pids):
         owner = read(proc_root, pid)

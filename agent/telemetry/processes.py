@@ -1,4 +1,4 @@
-"""Who runs on a GPU, and how much: NVML's process lists and utilisation samples. On the GPU's own thread."""
+"""The processes on a GPU, and their use of it, from NVML's lists and samples. On the GPU's own thread."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from agent.telemetry.readings import ProcessReading
 
 MIB = 1 << 20
 MOST = 512
-"""Processes of one GPU that are told apart, those with the most memory first. The others' use is nobody's."""
+"""Processes of one GPU that are told apart, those with the most memory first. The others have no pod."""
 NO_INSTANCE = 0xFFFFFFFF
 MOST_PERCENT = 100
 
@@ -30,7 +30,7 @@ class Samples(Struct, frozen=True):
 
 
 def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
-    """Everybody on the GPU or its instances, with their weights. Raises GpuLost, DriverUnavailable."""
+    """Every process on the GPU or its instances, with its weights. Raises GpuLost, DriverUnavailable."""
     found: dict[tuple[int, int | None], float | None] = {}
     for listing in _LISTS:
         for context in _figure(listing, handle) or ():
@@ -58,7 +58,7 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
         raw = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except pynvml.NVMLError as error:
         if error.value in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
-            return Samples({}, since_us)  # nobody ran
+            return Samples({}, since_us)  # no process ran
         failed = translate(error, "nvmlDeviceGetProcessUtilization")
         if error.value in ABSENT or isinstance(failed, CallFailed):
             return None

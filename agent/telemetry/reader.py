@@ -94,7 +94,7 @@ class GpuReader:
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self.wanted = wanted
-        """Names of the single figures to ask for: a figure that nobody exports costs no call."""
+        """Names of the single figures to ask for: a figure that is not exported costs no call."""
         self._gpm = GpmReader()
         self._session = -1
         self._seen_us = 0
@@ -274,7 +274,7 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
 
 
 def _traffic(handle: Any, links: list[int]) -> Values:
-    """What went over each of these links, KiB. A call of its own: only who asks for them pays for it."""
+    """What went over each of these links, KiB. A call of its own, made only where these figures are exported."""
     asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
     answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     if answers is None:

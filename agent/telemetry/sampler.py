@@ -205,7 +205,7 @@ class Sampler:
                 log.info("no figures", extra={"gpu": gpu.uuid, "error": str(failed)})
             self._complained.add(gpu.uuid)
             return None
-        except Exception:  # a driver's nonsense that nobody foresaw: devices are served on, without these figures
+        except Exception:  # an answer of the driver that was not foreseen: devices are served on, without these figures
             if gpu.uuid not in self._complained:
                 log.exception("no figures", extra={"gpu": gpu.uuid})
             self._complained.add(gpu.uuid)

@@ -1,4 +1,4 @@
-"""Who used how much of a device. Pure arithmetic: a device's figures are split, never added up from parts.
+"""How much of a device each pod used. Pure arithmetic: a device's figures are split, never added up from parts.
 
 Processes' samples do not add up to the device's figure (each is a mean over its own moments), so the device's figure is
 divided in their proportion. What belongs to no known pod is ``unattributed``: parts and rest are the whole, always.
@@ -41,7 +41,7 @@ class Split(Struct, frozen=True):
         assert abs(parts - self.total) <= TOLERANCE * max(1.0, abs(self.total)), f"{parts} is not {self.total}"
         assert all(part >= 0 for part in self.pods.values()), "a negative part"
         assert self.unattributed >= 0, "a negative rest"
-        assert self.known or not self.pods, "parts of what nobody knows"
+        assert self.known or not self.pods, "parts of an unknown total"
 
 
 class DeviceUse(Struct, frozen=True):
@@ -60,7 +60,7 @@ class DeviceUse(Struct, frozen=True):
 
 
 class Attribution(Struct, frozen=True):
-    """Every figure of a device by pod. ``active`` are the pods that did something; None where nobody can tell.
+    """Every figure of a device by pod. ``active`` are the pods that did something; None where that is unknown.
 
     ``occupied``: NVML lists a process there.
     """

@@ -40,7 +40,7 @@ def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
       tessera release-nvml --for 30 && nvidia-smi --gpu-reset -i 3
     """
     fetch(state_dir / "agent.sock", f"/v1/release?seconds={seconds:g}", method="POST")
-    _say({"seconds": seconds, "message": f"NVML is let go for {seconds:g} s"}, output)
+    _say({"seconds": seconds, "message": f"NVML is released for {seconds:g} s"}, output)
 
 
 @click.command()
@@ -96,7 +96,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node                     everything there is to tell
       tessera node links               the link matrix alone
       tessera node health history      what is wrong, and how it came about
-      tessera node release --gpu 3     let go of a GPU that is to be reset (see tessera node release --help)
+      tessera node release --gpu 3     release a GPU for a reset (see tessera node release --help)
       tessera node -o json             for programs (the whole report)
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")

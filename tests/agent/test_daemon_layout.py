@@ -211,7 +211,7 @@ async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evict
     await lab.until(lambda: evictor._wanted == {"default/guest"} and bool(refused))
     assert all(refused)
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[free])])
-    with pytest.raises(grpc.aio.AioRpcError, match="its layout is to change"):
+    with pytest.raises(grpc.aio.AioRpcError, match="its layout is about to change"):
         await lab.endpoint(SHARED).stub.Allocate(request)
     lab.kubelet.delete("guest")
     lab.agent.holders.nudge()

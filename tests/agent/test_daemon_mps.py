@@ -116,7 +116,7 @@ async def test_a_daemon_that_is_killed_takes_out_its_gpu_until_it_is_back(lab: L
     await ready(lab)
     assert pid(lab, 0) != first
     (told,) = lab.reporter.warnings
-    whom = f"its clients in default/{pods[lab.uuid(0)]} have lost it; it is being started anew"
+    whom = f"its clients in default/{pods[lab.uuid(0)]} have lost it; it is being restarted"
     text = f"GPU 0 ({lab.uuid(0)}): the MPS daemon was ended by signal 9: {whom}"
     assert told == ("MpsDaemonLost", "Restart", text)
     exposition = lab.agent.metrics.exposition().decode()

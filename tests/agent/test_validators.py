@@ -45,7 +45,7 @@ A = PodContainer("team", "a", "main")
         (Split(total=10.0, pods={A: 6.0}, unattributed=3.0), "9.0 is not 10.0"),
         (Split(total=10.0, pods={A: -1.0}, unattributed=11.0), "a negative part"),
         (Split(total=10.0, pods={A: 11.0}, unattributed=-1.0), "a negative rest"),
-        (Split(total=10.0, pods={A: 10.0}, known=False), "parts of what nobody knows"),
+        (Split(total=10.0, pods={A: 10.0}, known=False), "parts of an unknown total"),
     ],
 )
 def test_a_split_that_is_not_whole_is_seen(split: Split, said: str) -> None:
@@ -347,7 +347,7 @@ def ready() -> mps.World:
         (starting, {"reason": ""}, "Starting without a reason"),
         (ready, {"phase": Phase.WAITING, "reason": "no"}, "waiting beside a process"),
         (starting, {"phase": Phase.REFUSED}, "refused without a reason"),
-        (ready, {"wanted": False}, "nobody needs"),
+        (ready, {"wanted": False}, "without a use"),
     ],
 )
 def test_a_daemon_that_cannot_be_is_seen(world: Callable[[], mps.World], fields: dict[str, Any], said: str) -> None:

@@ -152,7 +152,7 @@ def test_mig_parted_s_label_is_followed_and_answered(lab: Lab, agent: Agent) -> 
     lab.await_amounts({THREE: 0, ONE: 7})
     # GPUs 0 and 1 are the layout's, and it says otherwise.
     until(lambda: answer() == "failed", "the answer failed")
-    said = "wishes GPU 1 otherwise than its layout, which holds"
+    said = "conflicts with the layout of GPU 1, which takes precedence"
     agent.until(lambda r: any(said in problem for problem in r.problems), "why it failed")
     label(lab.cluster, None)
     until(lambda: answer() is None, "no answer without a question")

@@ -53,7 +53,10 @@ async def test_waiting_does_what_fits_beside_and_the_rest_when_the_pod_ends(tmp_
         b.pods = {held: ["ml/train-0"]}
         outcome = await b.bring("3g.20gb", when_busy=WhenBusy.WAIT)
         assert outcome.state is MigState.WAITING
-        assert "in use by ml/train-0, beside the layout, which is there: it is done when they end" in outcome.sentence
+        assert (
+            "in use by ml/train-0, and the layout's own instances exist beside it: it is done when they end"
+            in outcome.sentence
+        )
         assert outcome.going == {held}
         assert sorted(profile for profile, _ in b.layout()) == ["1g.5gb", "3g.20gb"]
         b.pods = {}
@@ -101,7 +104,7 @@ async def test_without_the_kubelet_nothing_is_taken_away_but_things_are_made(tmp
         outcome = await b.bring("7g.40gb")
         assert (outcome.state, outcome.sentence) == (
             MigState.WAITING,
-            "GPU 0: the kubelet does not say who holds its instances",
+            "GPU 0: the kubelet does not report who holds its instances",
         )
         assert [profile for profile, _ in b.layout()] == ["1g.5gb"]
         assert len(b.kept) == 1, "nothing is withdrawn from pods for a change that cannot be"
@@ -130,7 +133,7 @@ async def test_what_nvml_shows_afterwards_is_what_counts(tmp_path: Path) -> None
         b.at = somebody_else
         outcome = await b.bring("1g.5gb")
         assert outcome.state is MigState.FAILED
-        assert outcome.sentence == "GPU 0: NVML shows other instances than were made; the former layout is back"
+        assert outcome.sentence == "GPU 0: NVML shows other instances than were made; the former layout was restored"
         assert b.mig().instances == ()
 
 
@@ -148,7 +151,7 @@ async def test_a_process_that_starts_during_the_change_undoes_it(tmp_path: Path,
         b.at = start
         outcome = await b.bring("7g.40gb", when_busy=when_busy)
         assert outcome.state is (MigState.REFUSED if when_busy is WhenBusy.REFUSE else MigState.WAITING)
-        assert outcome.sentence.endswith("the former layout is back")
+        assert outcome.sentence.endswith("the former layout was restored")
         assert b.layout() == before
 
 
@@ -165,7 +168,7 @@ async def test_what_the_driver_refuses_is_undone(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(b, "take", take)
         outcome = await b.bring("7g.40gb")
         assert outcome.state is MigState.FAILED
-        assert "Insufficient Resources; the former layout is back" in outcome.sentence
+        assert "Insufficient Resources; the former layout was restored" in outcome.sentence
         assert b.layout() == before
         assert any(isinstance(step, DestroyInstance) for step in b.steps)
         entry = b.journal.read(b.uuid)

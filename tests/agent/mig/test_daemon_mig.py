@@ -176,7 +176,7 @@ async def test_a_gpu_is_let_go_for_a_reset_unless_pods_are_on_it(lab: Lab) -> No
         await lab.agent.mig.release(7, 30, forced=False)
     await offers(lab, {GPU: 2})
     said = await lab.agent.mig.release(1 - busy, 0.3, forced=False)
-    assert said == f"GPU {1 - busy} is let go for 0.3 s, to be reset: no new pod gets it"
+    assert said == f"GPU {1 - busy} is released for 0.3 s for a reset: no new pod gets it"
     assert said in lab.reporter.problems
     await offers(lab, {GPU: 1})
     lab.sim(gpu=1 - busy, reset=True)
@@ -227,7 +227,9 @@ async def test_a_gpu_leaves_mps_before_its_mode_is_switched_and_comes_back_after
     # Nobody's: a daemon waits for its clients before it ends.
     with mps_client(lab, 0):
         await reload(lab, in_instances)
-        await lab.until(lambda: said(lab) == ["GPU 0: the MPS daemon of what is to go has not ended yet"])
+        await lab.until(
+            lambda: said(lab) == ["GPU 0: the MPS daemon of a device that is to be removed has not ended yet"]
+        )
     await offers(lab, {f"{MIG}3g.20gb": 1})
     assert not Path(f"/proc/{daemon}").exists()
     assert set(seen) == {(True, False, pynvml.NVML_COMPUTEMODE_DEFAULT)}, "a daemon beside the change"

@@ -222,7 +222,7 @@ def test_what_a_layout_names_is_the_layouts_and_a_difference_is_said(choice: Par
     choice.label = "all-1g.10gb"
     assert list(choice.wishes(machine(), modes)) == [third.uuid]
     assert choice.problems == (
-        "nvidia.com/mig.config: all-1g.10gb wishes GPU 1 otherwise than its layout, which holds",
+        "nvidia.com/mig.config: all-1g.10gb conflicts with the layout of GPU 1, which takes precedence",
     )
     done = {third.uuid: MigStatus(third.uuid, 2, "", MigState.APPLIED, "", 0.0)}
     assert choice.answer(done) == "failed"

@@ -225,7 +225,7 @@ def test_what_is_asked_wrongly_is_exit_2(run: Run, words: tuple[str, ...]) -> No
 
 def test_nvml_is_released_for_the_time_asked_for(agent: AgentSocket, run: Run) -> None:
     done = run("release-nvml", "--for", "30")
-    assert (done.exit_code, done.output) == (0, "NVML is let go for 30 s\n")
+    assert (done.exit_code, done.output) == (0, "NVML is released for 30 s\n")
     assert agent.asked == [("POST", "/v1/release?seconds=30")]
 
 
@@ -243,7 +243,7 @@ def test_a_gpu_is_let_go_and_what_the_agent_says_is_shown(
     done = run("node", "release", *words)
     assert (done.exit_code, done.output) == (0, "GPU 3 is let go for 30 s\n")
     assert agent.asked == [("POST", asked)]
-    agent.answer = (409, b"GPU 3 is in use by ml/train (--force lets go all the same)\n")
+    agent.answer = (409, b"GPU 3 is in use by ml/train (--force releases it all the same)\n")
     refused = run("node", "release", *words)
     assert refused.exit_code == 1
     assert "in use by ml/train" in refused.stderr
@@ -280,14 +280,14 @@ def test_a_release_takes_its_options_on_both_sides_and_speaks_json(
     done = run("node", "--state-dir", str(state_dir), "release", "--gpu", "3", "--for", "30", "-o", "json")
     assert json.loads(done.stdout) == {"gpu": 3, "seconds": 30.0, "message": "GPU 3 is let go for 30 s"}
     done = run("release-nvml", "--for", "30", "-o", "json")
-    assert json.loads(done.stdout) == {"seconds": 30.0, "message": "NVML is let go for 30 s"}
+    assert json.loads(done.stdout) == {"seconds": 30.0, "message": "NVML is released for 30 s"}
 
 
 def test_a_refused_release_is_the_agents_sentence(agent: AgentSocket, run: Run) -> None:
-    agent.answer = (409, b"GPU 0 is in use by team/trainer (--force lets go all the same)\n")
+    agent.answer = (409, b"GPU 0 is in use by team/trainer (--force releases it all the same)\n")
     done = run("node", "release", "--gpu", "0")
     assert done.exit_code == 1
-    assert done.stderr == "Error: GPU 0 is in use by team/trainer (--force lets go all the same)\n"
+    assert done.stderr == "Error: GPU 0 is in use by team/trainer (--force releases it all the same)\n"
 
 
 def test_errors_are_in_words(run: Run, state_dir: Path) -> None:

@@ -18,6 +18,7 @@ JobKinds = Mapping[Resource, JobKind]
 
 
 def resource_of(kind: JobKind) -> Resource:
+    """Where the API server has its objects: all kinds of jobs are namespaced."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
 
 

@@ -67,7 +67,7 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     GPU_NODES: GpuNode,
     PODS: Pod,
 }
-"""Everything the engine decides by. Jobs are read as JSON: see ``controller.jobs.reconcile_shell``."""
+"""Everything the engine decides by. Jobs are read as JSON: see ``controller.jobshell.watched``."""
 
 
 NEEDED_BY: Final = {PODS: TOPOLOGIES}

@@ -6,6 +6,7 @@ Only pods with the label that the admission policy puts on them are followed her
 """
 
 import asyncio
+import random
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,7 @@ from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
+from kube.clock import Clock
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Key, Removed
 from kube.resources import Resource
@@ -76,14 +78,14 @@ def read_pod(raw: bytes) -> QueuedPod:
 
 
 class PodController:
-    """``hear``, ``workload`` and ``pod_group`` (Volcano's) take changes; ``run`` works on them until cancelled.
+    """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, and so does ``pod_groups.run``.
 
     The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
     same pods by the uid of what controls them, the job perhaps whose start releases them. Only ``_see`` and ``_leave``
     write the three, and their sets are never empty.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         client: Client,
         feeds: Feeds,
@@ -93,6 +95,8 @@ class PodController:
         settings: JobSettings,
         cluster: ClusterObjects,
         job_resources: Collection[Resource],
+        *,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._feeds = feeds
@@ -102,7 +106,7 @@ class PodController:
         self._settings = settings
         self._cluster = cluster
         self._job_resources = frozenset(job_resources)
-        self.pod_groups: PodGroups | None = None
+        self.pod_groups = PodGroups(client, self.pod_group, clock=clock, random=random.random)
         self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
         self._groups: dict[GroupKey, set[Key]] = {}
         self._of: dict[Key, GroupKey] = {}
@@ -224,7 +228,7 @@ class PodController:
         """None while it is not known yet whether Volcano has a group of that name."""
         pod_group = None
         volcano = any(not pod.group for pod in pods) and bool(group.group)
-        if volcano and self.pod_groups is not None:
+        if volcano:
             if not self.pod_groups.need():
                 return None
             pod_group = self.pod_groups.get(Key(group.namespace, group.group))

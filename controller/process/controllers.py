@@ -5,7 +5,6 @@ controllers wait for pods, before they remove the first scheduling gate.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +30,6 @@ from controller.placing.planresults_shell import PlanResultReporter
 from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
-from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import News
@@ -208,9 +206,8 @@ class TermControllers:
             job_settings(self._config, self._own_namespace),
             cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan),
             self._job_kinds,
+            clock=self._clock,
         )
-        groups = PodGroups(self._client, controller.pod_group, clock=self._clock, random=random.random)
-        controller.pod_groups = groups
         self._of_workloads.append(controller.workload)
         self._of_others.append(controller.hear)
 
@@ -221,7 +218,7 @@ class TermControllers:
             await controller.run()
 
         yield "pods", run()
-        yield "pod-groups", groups.run()
+        yield "pod-groups", controller.pod_groups.run()
 
 
 def _drop_series(counting: Counting, news: News) -> None:

@@ -137,7 +137,7 @@ class Picture:
         """What was asked for and is not so, one line each."""
         refused = tuple(f"{problem}: the layout is not applied" for problem in self.wanted.problems)
         reported = (line for lines in self._reports.values() for line in lines)
-        in_the_way = (self._in_the_way(one) for one in self.advance.blocked)
+        in_the_way = (self._in_the_way(blocking) for blocking in self.advance.blocked)
         return (*refused, *in_the_way, *reported, *self.layout.problems)
 
     def report(self, who: str, lines: tuple[str, ...]) -> bool:
@@ -152,7 +152,12 @@ class Picture:
         """The pods (``namespace/name``) that hold what a layout that says drain needs for its modes."""
         if self.advance.refused:
             return frozenset()
-        devices = [device for one in self.advance.blocked if one.when_busy is WhenBusy.DRAIN for device in one.devices]
+        devices = [
+            device
+            for blocking in self.advance.blocked
+            if blocking.when_busy is WhenBusy.DRAIN
+            for device in blocking.devices
+        ]
         held = self._held or {}
         return frozenset(pod_names(held[device] for device in devices if device in held))
 

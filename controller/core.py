@@ -274,7 +274,7 @@ class Core:
             self._calls[0][0] if self._calls else None,
             self._sample_s if self._sampling_s is not None else None,
         ]
-        soonest_s = min((one for one in times if one is not None), default=now_s + _LONGEST_S)
+        soonest_s = min((time for time in times if time is not None), default=now_s + _LONGEST_S)
         return min(max(soonest_s - now_s, 2 * _PAUSE_S), _LONGEST_S)
 
     # -- news --------------------------------------------------------------------------------------------------------
@@ -398,4 +398,6 @@ class Core:
 
 def _on_hold(workload: Workload) -> bool:
     """Whether it is on hold: it may wait for its queue to be started again."""
-    return any(one.type == reasons.REQUEUED and one.status == "False" for one in workload.status.conditions)
+    return any(
+        condition.type == reasons.REQUEUED and condition.status == "False" for condition in workload.status.conditions
+    )

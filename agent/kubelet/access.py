@@ -127,7 +127,7 @@ class _Hosts:
         if self.simulated:
             return ()
         listed = sorted((sys_root / "bus/pci/devices" / pci_bus_id / "drm").glob("*"))
-        paths = (f"{DISPLAY_FOLDER}/{one.name}" for one in listed)
+        paths = (f"{DISPLAY_FOLDER}/{path.name}" for path in listed)
         return tuple(self.node(path) for path in paths if self.has_device(path))
 
     def display_links(self, pci_bus_id: str, nodes: Iterable[DeviceNode]) -> tuple[Symlink, ...]:

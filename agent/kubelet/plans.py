@@ -170,7 +170,7 @@ class Plans:
         demand = Demand(resource, len(taken))
         entry = self._receiver(demand, taken)
         # Devices that are given anew were given back: nobody tells us of that.
-        self._given = [one for one in self._given if one.devices.isdisjoint(taken)][-_REMEMBERED + 1 :]
+        self._given = [answer for answer in self._given if answer.devices.isdisjoint(taken)][-_REMEMBERED + 1 :]
         self._given.append(_Given(demand, taken, entry.pod.uid if entry is not None else None))
         if entry is None:
             return
@@ -208,9 +208,9 @@ class Plans:
                 assert demand in left, f"{uid} waits for what it never asked for"
                 left.remove(demand)
             assert bool(entry.open) == (uid in self._waiting), f"{uid} is in the wrong place"
-        given = [device for one in self._given for device in one.devices]
+        given = [device for answer in self._given for device in answer.devices]
         assert len(given) == len(set(given)), "a device is remembered as given twice"
-        assert all(len(one.devices) == one.demand.count for one in self._given), "an answer of another size"
+        assert all(len(answer.devices) == answer.demand.count for answer in self._given), "an answer of another size"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -313,14 +313,18 @@ def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand
     seen: set[DeviceId] = set()
     left = _left(owner, required)
     for name, count in left.items():
-        usable = [one for one in free.of(name) if one not in seen and (one not in owner.taken or one in required)]
-        usable.sort(key=lambda one: one not in required)
+        usable = [
+            device
+            for device in free.of(name)
+            if device not in seen and (device not in owner.taken or device in required)
+        ]
+        usable.sort(key=lambda device: device not in required)
         seen.update(usable[:count])
         found[name] = usable[:count]
     if demand.resource == PERCENT_RESOURCE:
         gpu = _lying_on(owner, left, {name: len(devices) for name, devices in found.items()}, required, demand)
         found = {gpu: found[gpu]} if gpu is not None else {}
-    every = [one for devices in found.values() for one in devices]
+    every = [part for devices in found.values() for part in devices]
     if not required <= set(every) or len(every) < demand.count:
         return ()
     rest = [device for device in every if device not in required]
@@ -342,10 +346,10 @@ def _lying_on(
     owner: _Waiting, left: Mapping[str, int], had: Mapping[str, int], required: frozenset[DeviceId], demand: Demand
 ) -> str | None:
     """The GPU that a request for percents lies on, so that its other containers find theirs on what is left."""
-    pinned = {physical_id(one) for one in required}
+    pinned = {physical_id(device) for device in required}
     able = [gpu for gpu in left if had[gpu] >= demand.count and pinned <= {gpu}]
     able.sort(key=lambda gpu: left[gpu])
-    rest = [one.count for one in owner.open if one.resource == demand.resource]
+    rest = [planned.count for planned in owner.open if planned.resource == demand.resource]
     if demand.count in rest:
         rest.remove(demand.count)
     if len(able) > 1 and len(rest) <= _PACKED:

@@ -166,13 +166,13 @@ class GpuChange:
             done = await self._execute(mig, found.beside, wish, known=True)
             if done is None or done.state is not MigState.APPLIED:
                 return done
-            going = frozenset(uuid for one in found.blocking for uuid in mig.devices(one))
+            going = frozenset(uuid for instance in found.blocking for uuid in mig.devices(instance))
             text = f"{text}, and the layout's own instances exist beside it"
         return structs.replace(self._end(MigState.WAITING, f"{text}: {waits}", pods), going=going)
 
     def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:
         """The UUIDs that there are, but for those of these instances."""
-        return frozenset(mig.uuids.values()) - {uuid for one in kept for uuid in mig.devices(one)}
+        return frozenset(mig.uuids.values()) - {uuid for instance in kept for uuid in mig.devices(instance)}
 
     def _blockers(
         self, mig: GpuMig, blocking: Iterable[Existing], holders: Mapping[str, Sequence[str]]
@@ -180,11 +180,11 @@ class GpuChange:
         """The pods in the way, and all that is in the way in words."""
         pods: list[str] = []
         words: list[str] = []
-        for one in blocking:
-            mine = sorted({pod for device in mig.devices(one) for pod in holders.get(device, ())})
+        for instance in blocking:
+            mine = sorted({pod for device in mig.devices(instance) for pod in holders.get(device, ())})
             pods += mine
-            strangers = [f"process {p.pid}" for p in mig.processes if p.gi == one.gi_id] if not mine else []
-            words.append(f"{one.profile} at slice {one.start} is in use by {', '.join(mine or strangers)}")
+            strangers = [f"process {p.pid}" for p in mig.processes if p.gi == instance.gi_id] if not mine else []
+            words.append(f"{instance.profile} at slice {instance.start} is in use by {', '.join(mine or strangers)}")
         return tuple(dict.fromkeys(pods)), "; ".join(words)
 
     async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
@@ -353,7 +353,7 @@ def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:
     def shape(slots: Iterable[Slot]) -> list[tuple[int, str, list[int]]]:
         return sorted((slot.start, slot.profile, sorted(part.slices for part in slot.parts)) for slot in slots)
 
-    return shape(one.slot for one in existing) == shape(target)
+    return shape(instance.slot for instance in existing) == shape(target)
 
 
 def _texts(slot: Slot, mig: GpuMig) -> list[str]:

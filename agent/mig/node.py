@@ -107,7 +107,7 @@ class MigNode:
     @property
     def statuses(self) -> tuple[MigStatus, ...]:
         """Of every GPU of which something is wished, by index."""
-        return tuple(sorted(self.reconciler.statuses.values(), key=lambda one: one.index))
+        return tuple(sorted(self.reconciler.statuses.values(), key=lambda status: status.index))
 
     def wishes_changed(self, *, again: bool = False) -> None:
         """Modes or instances may have changed; ``again``: it was asked for again."""
@@ -219,7 +219,7 @@ class MigNode:
         found: dict[str, list[str]] = {}
         for pod in answer.pod_resources:
             name = f"{pod.namespace}/{pod.name}"
-            for device in (one for c in pod.containers for group in c.devices for one in group.device_ids):
+            for device in (device_id for c in pod.containers for group in c.devices for device_id in group.device_ids):
                 pods = found.setdefault(physical_id(DeviceId(device)), [])
                 if name not in pods:
                     pods.append(name)

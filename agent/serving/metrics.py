@@ -177,10 +177,10 @@ class AgentMetrics:
     def mps(self, daemons: Iterable[DaemonState]) -> None:
         """The MPS daemons as they are; those that are gone lose their series."""
         shown = set()
-        for one in daemons:
-            shown.add(one.device)
-            self._mps_ready.labels(one.device).set(one.phase is Phase.READY)
-            self._mps_restarts.labels(one.device).set(one.restarts)
+        for daemon in daemons:
+            shown.add(daemon.device)
+            self._mps_ready.labels(daemon.device).set(daemon.phase is Phase.READY)
+            self._mps_restarts.labels(daemon.device).set(daemon.restarts)
         for device in self._mps - shown:
             self._mps_ready.remove(device)
             self._mps_restarts.remove(device)

@@ -190,7 +190,7 @@ class Sampler:
         await asyncio.sleep(0)
         self._text = self._write()
         self._passed(len(readings), len(here) - len(readings), self._clock.monotonic() - start_s)
-        return any(one.first for one in readings.values())
+        return any(board.first for board in readings.values())
 
     async def _read(self, gpus: Gpus, gpu: Gpu, wanted: frozenset[str]) -> GpuReading | None:
         reader = self._readers.setdefault(gpu.uuid, GpuReader(wanted))
@@ -221,25 +221,25 @@ class Sampler:
         scene = self._scene()
         watts: dict[GpuUuid, dict[User, float]] = {}
         pairs: set[User] = set()
-        for one in scene.usages:
-            split = one.attribution.splits.get(Figure.POWER_W)
+        for used in scene.usages:
+            split = used.attribution.splits.get(Figure.POWER_W)
             for pod, part_w in (split.pods if split is not None else {}).items():
-                watts.setdefault(one.gpu.uuid, {})[one.place, pod] = part_w
-            memory = one.attribution.splits.get(Figure.MEMORY_MIB)
-            for pod, active in one.attribution.active.items():
+                watts.setdefault(used.gpu.uuid, {})[used.place, pod] = part_w
+            memory = used.attribution.splits.get(Figure.MEMORY_MIB)
+            for pod, active in used.attribution.active.items():
                 held_mib = memory.pods.get(pod) if memory is not None else None
                 if active is None or held_mib is None:
                     continue
-                now_s = self._pass.readings[one.gpu.uuid].at_s
+                now_s = self._pass.readings[used.gpu.uuid].at_s
                 self._activity.observe(
-                    one.place,
+                    used.place,
                     pod,
                     active=active,
                     memory_mib=held_mib,
                     now_s=now_s,
-                    occupied=one.attribution.occupied,
+                    occupied=used.attribution.occupied,
                 )
-                pairs.add((one.place, pod))
+                pairs.add((used.place, pod))
         # One GPU that misses a pass must not make its pods' idle times begin anew.
         pairs |= {(a.place, a.holder) for a in scene.allocations if a.place.gpu not in self._pass.readings}
         self._activity.keep(pairs)
@@ -291,8 +291,8 @@ class Sampler:
         held = allocations(node, self._picture.layout, self._holders())
         found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
-        holders = [one.holder for one in held]
-        users = [(one.place, pod) for one in found for pod in one.attribution.pods]
+        holders = [allocation.holder for allocation in held]
+        users = [(used.place, pod) for used in found for pod in used.attribution.pods]
         activities = {user: self._activity.of(*user) for user in users}
         return Scene(
             node=node,
@@ -302,7 +302,9 @@ class Sampler:
             recent={gpu.uuid: self._recent(gpu.uuid) for gpu in node.gpus},
             xid_window_ms=self.settings.xid_window_ms,
             clock_window_ms=self.settings.clock_window_ms,
-            pod_pairs=self._pod_pairs({(one.namespace, one.pod) for one in (*holders, *(pod for _, pod in users))}),
+            pod_pairs=self._pod_pairs(
+                {(container.namespace, container.pod) for container in (*holders, *(pod for _, pod in users))}
+            ),
             energy={uuid: account for uuid, account in energy.items() if account is not None},
             activities={user: seen for user, seen in activities.items() if seen is not None},
             collectors=self.collectors,

@@ -118,7 +118,7 @@ def _exclusive(use: DeviceUse, holder: PodContainer) -> Attribution:
 
 def is_active(totals: Mapping[Figure, float]) -> bool | None:
     """Whether the device did anything since the last pass; None where it does not tell."""
-    percents = [totals[one] for one in (Figure.SM, Figure.ENCODER, Figure.DECODER) if one in totals]
+    percents = [totals[figure] for figure in (Figure.SM, Figure.ENCODER, Figure.DECODER) if figure in totals]
     busy = totals.get(Figure.BUSY)
     if busy is None and not percents:
         return None

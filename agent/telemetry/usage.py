@@ -186,7 +186,7 @@ def _power_weights(gpu: Gpu, reading: GpuReading) -> tuple[dict[int, float], flo
     """
     slices = _slices(gpu)
     by_size = {instance.gi_id: float(slices.get(instance.gi_id, 0)) for instance in reading.instances}
-    ratios = {one.gi_id: one.values.get(GR_ENGINE_ACTIVE) for one in reading.instances}
+    ratios = {part.gi_id: part.values.get(GR_ENGINE_ACTIVE) for part in reading.instances}
     by_work = {gi_id: size * (ratios[gi_id] or 0.0) for gi_id, size in by_size.items()}
     if None not in ratios.values() and sum(by_work.values()) > 0:
         return by_work, 0.0

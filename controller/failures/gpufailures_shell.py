@@ -85,7 +85,7 @@ class GpuFailureController:
         match news.change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry):
                 node = entry.object
-                holders = [(one.physical, one.pod_key) for one in node.status.holders]
+                holders = [(holder.physical, holder.pod_key) for holder in node.status.holders]
                 self.failures.set_node(key.name, failed(node), holders)
             case Removed(key=key):
                 self.failures.remove_node(key.name)
@@ -118,7 +118,7 @@ class GpuFailureController:
 
     async def _act(self, actions: Sequence[GpuFailureAction]) -> None:
         """Actions that count are recorded before they are taken: a new leader between the two rather takes too few."""
-        counting = [one for one in actions if not one.held_back and one.kind is not OnGpuFailure.NOTIFY]
+        counting = [planned for planned in actions if not planned.held_back and planned.kind is not OnGpuFailure.NOTIFY]
         for action in actions:
             if action not in counting:
                 self._carry_out(action)
@@ -246,10 +246,10 @@ def failed(node: GpuNode) -> dict[str, str]:
     for device in node.status.devices:
         if not device.healthy:
             found[device.uuid] = _why(device.health)
-        for one in device.mig.instances if device.mig is not None else ():
-            health = one.health if one.health is not None else device.health
+        for instance in device.mig.instances if device.mig is not None else ():
+            health = instance.health if instance.health is not None else device.health
             if health is not None and not health.handed_out:
-                found[one.uuid] = _why(health)
+                found[instance.uuid] = _why(health)
     return found
 
 
@@ -260,7 +260,7 @@ def _why(health: Health | None) -> str:
 def _runs(kept: Kept) -> bool:
     conditions = kept.workload.status.conditions
     over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
-    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, one) for one in over)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, type_) for type_ in over)
 
 
 def _reference(pod: str, uid: str) -> ObjectReference:

@@ -123,7 +123,7 @@ class NodeFailureController:
 
     def _idle_s(self) -> float | None:
         times = [self.failures.next_due_s(), *self._later.values()]
-        due_s = min((one for one in times if one is not None), default=None)
+        due_s = min((time for time in times if time is not None), default=None)
         return None if due_s is None else max(0.0, due_s - self._clock.wall())
 
     def _write(self, verdict: Verdict, now_s: float) -> None:
@@ -197,25 +197,32 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
     """Its topology assignment by host; None where it has none to hosts, or is over. Raises TopologyEncodingError."""
     status = workload.status
     ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
-    over = not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, one) for one in ends)
+    over = not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, end) for end in ends)
     if over or status.admission is None:
         return None
     pods: dict[str, int] = {}
     tolerated: dict[str, tuple[Toleration, ...]] = {}
-    sets = {one.name: one for one in workload.spec.pod_sets}
-    for one in status.admission.pod_set_assignments:
-        given = one.topology_assignment
-        if given is None or not given.levels or given.levels[-1] != HOSTNAME_LABEL or one.name not in sets:
+    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    for pod_set_assignment in status.admission.pod_set_assignments:
+        given = pod_set_assignment.topology_assignment
+        if (
+            given is None
+            or not given.levels
+            or given.levels[-1] != HOSTNAME_LABEL
+            or pod_set_assignment.name not in sets
+        ):
             continue
-        own = sets[one.name].template.spec.tolerations
-        added = tuple(each for flavor in sorted(set(one.flavors.values())) for each in tolerations(flavor))
+        own = sets[pod_set_assignment.name].template.spec.tolerations
+        added = tuple(
+            each for flavor in sorted(set(pod_set_assignment.flavors.values())) for each in tolerations(flavor)
+        )
         for domain in decode(given):
             host = domain.values[-1]
             pods[host] = pods.get(host, 0) + domain.pods
             tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *own, *added)))
     if not pods:
         return None
-    named = tuple(one.name for one in status.unhealthy_nodes)
+    named = tuple(unhealthy_node.name for unhealthy_node in status.unhealthy_nodes)
     return PlacedWorkload(pods=pods, unhealthy=named, tolerations=tolerated)
 
 

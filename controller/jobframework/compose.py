@@ -32,19 +32,19 @@ def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet
     asked = kind.pod_sets(job)
     if settings.gates.on("PartialAdmission"):
         return asked
-    return tuple(JobPodSet(**{**_fields(one), "min_count": None}) for one in asked)
+    return tuple(JobPodSet(**{**_fields(pod_set), "min_count": None}) for pod_set in asked)
 
 
 def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:
     """Whether the job, its templates untouched, asks for what the workload says. Raises JobError."""
-    asked, given = pod_sets(kind, job, settings), {one.name: one for one in workload.typed.spec.pod_sets}
-    if [one.name for one in asked] != list(given):
+    asked, given = pod_sets(kind, job, settings), {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if [pod_set.name for pod_set in asked] != list(given):
         return False
     # The topology request needs no look: it follows from annotations and counts.
     return all(
-        (one.count, one.min_count) == (given[one.name].count, given[one.name].min_count)
-        and same_shape(typed_template(one.template, f"pod set {one.name}"), given[one.name].template)
-        for one in asked
+        (pod_set.count, pod_set.min_count) == (given[pod_set.name].count, given[pod_set.name].min_count)
+        and same_shape(typed_template(pod_set.template, f"pod set {pod_set.name}"), given[pod_set.name].template)
+        for pod_set in asked
     )
 
 
@@ -57,12 +57,17 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     given = workload.typed.spec.pod_sets
     counts, admission = counts_of(given), workload.typed.status.admission
     if admission is not None:
-        counts |= {one.name: one.count for one in admission.pod_set_assignments if one.count is not None}
+        counts |= {
+            pod_set_assignment.name: pod_set_assignment.count
+            for pod_set_assignment in admission.pod_set_assignments
+            if pod_set_assignment.count is not None
+        }
     templates = kind.templates(job)
     if kind.counts(job) != counts or templates.keys() != counts.keys():
         return False
     return all(
-        same_pods(typed_template(templates[one.name], f"pod set {one.name}").spec, one.template.spec) for one in given
+        same_pods(typed_template(templates[pod_set.name], f"pod set {pod_set.name}").spec, pod_set.template.spec)
+        for pod_set in given
     )
 
 
@@ -93,7 +98,7 @@ def workload_body(
 
 def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:
     """A Workload as JSON. ``chosen``: the fields of its priority; ``marked``: the object with the queue's labels."""
-    spec: Json = {"podSets": [one.as_json() for one in sets], "active": True, **chosen}
+    spec: Json = {"podSets": [pod_set.as_json() for pod_set in sets], "active": True, **chosen}
     if queue := marks.queue_name(marked):
         spec["queueName"] = queue
     if (seconds := marks.max_exec_time_s(marked)) is not None:
@@ -166,7 +171,7 @@ def spec_patch(
     kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings, cluster: ClusterObjects
 ) -> Json:
     """Merge patch of ``spec`` that makes a workload without reservation ask for what the job asks for now."""
-    asked = [one.as_json() for one in pod_sets(kind, job, settings)]
+    asked = [pod_set.as_json() for pod_set in pod_sets(kind, job, settings)]
     return {"podSets": asked, **mark_patch(job, workload, cluster)}
 
 
@@ -219,7 +224,7 @@ def with_counts(workload: SeenWorkload, counts: dict[str, int]) -> Json:
 
 
 def counts_of(pod_sets_: tuple[PodSet, ...] | tuple[JobPodSet, ...]) -> dict[str, int]:
-    return {one.name: one.count for one in pod_sets_}
+    return {pod_set.name: pod_set.count for pod_set in pod_sets_}
 
 
 def _labels(job: Json, settings: JobSettings) -> dict[str, str]:

@@ -40,7 +40,7 @@ class DeviceDealer:
         left = list((Counter(self._plan(self._workload, pod_set, node)) - carried).elements())
         if not left:
             return ""
-        held = {one for given in carried for one in given}
-        best = min(left, key=lambda given: sum(one in held for one in given))
+        held = {device for given in carried for device in given}
+        best = min(left, key=lambda given: sum(device in held for device in given))
         carried[best] += 1
         return deviceplan.written(best)

@@ -15,8 +15,8 @@ from controller.objects.meta import epoch_s, is_true
 
 def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | None, list[Action]]:
     """The slice that a running job runs by, and what is to change about its slices. None where it has none."""
-    ordered = sorted(live, key=lambda one: (epoch_s(one.typed.metadata.creation_timestamp), one.name))
-    admitted = [one for one in ordered if is_true(one.typed.status.conditions, "Admitted")]
+    ordered = sorted(live, key=lambda workload: (epoch_s(workload.typed.metadata.creation_timestamp), workload.name))
+    admitted = [workload for workload in ordered if is_true(workload.typed.status.conditions, "Admitted")]
     if not admitted:
         return None, []
     base = admitted[-1]
@@ -25,7 +25,7 @@ def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | N
     ]
     if base.eviction is not None:
         return base, actions
-    waiting = [one for one in ordered if one not in admitted]
+    waiting = [workload for workload in ordered if workload not in admitted]
     return base, actions + _sized(context, base, waiting)
 
 
@@ -36,7 +36,7 @@ def _sized(context: Context, base: SeenWorkload, waiting: list[SeenWorkload]) ->
         return []  # no change of size: the job is another one, which its kind does not allow while it runs
     if any(asked[name] > have[name] for name in asked):
         return _grown(context, base, waiting, asked)
-    actions: list[Action] = [delete(one) for one in waiting]
+    actions: list[Action] = [delete(workload) for workload in waiting]
     if asked != have:
         actions.append(update(base, {"spec": compose.with_counts(base, asked)}))
         actions.append(event("UpdatedWorkload", f"Updated workload {base.name} to {_listed(asked)}"))
@@ -51,7 +51,7 @@ def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], as
         created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
         return [CreateWorkload(body=body), event("CreatedWorkload", created)]
     slice_ = waiting[-1]
-    actions: list[Action] = [delete(one) for one in waiting[:-1]]
+    actions: list[Action] = [delete(workload) for workload in waiting[:-1]]
     if compose.counts_of(slice_.typed.spec.pod_sets) != asked and not slice_.is_reserved:
         actions.append(update(slice_, {"spec": compose.with_counts(slice_, asked)}))
         actions.append(event("UpdatedWorkload", f"Updated workload {slice_.name} to {_listed(asked)}"))

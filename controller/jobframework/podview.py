@@ -95,7 +95,7 @@ class SeenPod:
     @cached_property
     def gates(self) -> tuple[str, ...]:
         listed = sequence(self.raw, "spec", "schedulingGates")
-        return tuple(str(one.get("name", "")) for one in listed if isinstance(one, dict))
+        return tuple(str(gate.get("name", "")) for gate in listed if isinstance(gate, dict))
 
     @cached_property
     def phase(self) -> str:

@@ -43,7 +43,7 @@ def update(workload: SeenWorkload, patch: dict[str, Any]) -> UpdateWorkload:
 
 def remove_finalizers(workloads: Iterable[SeenWorkload]) -> list[RemoveFinalizer]:
     """Of those that have one."""
-    return [RemoveFinalizer(name=one.name, uid=one.uid) for one in workloads if one.has_finalizer]
+    return [RemoveFinalizer(name=workload.name, uid=workload.uid) for workload in workloads if workload.has_finalizer]
 
 
 def finish_orphans(workloads: Iterable[SeenWorkload], message: str) -> list[FinishWorkload | RemoveFinalizer]:

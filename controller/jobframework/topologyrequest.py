@@ -107,15 +107,15 @@ def _constraints(annotations: Mapping[str, str], path: str, *, count: int) -> Js
         raise JobError(f'{where}: expected a JSON list of {{"topology": LABEL, "size": PODS}}') from None
     if not 1 <= len(given) <= _MAX_CONSTRAINTS:
         raise JobError(f"{where}: expected 1 to {_MAX_CONSTRAINTS} constraints, found {len(given)}")
-    if len({one.topology for one in given}) < len(given):
+    if len({constraint.topology for constraint in given}) < len(given):
         raise JobError(f"{where}: each topology at most once")
-    for one in given:
-        _check_label(one.topology, where)
-        _size(one.size, where, count=count)
+    for constraint in given:
+        _check_label(constraint.topology, where)
+        _size(constraint.size, where, count=count)
     for outer, inner in pairwise(given):
         if outer.size % inner.size:
             raise JobError(f"{where}: each size must be a multiple of the next, found {outer.size} before {inner.size}")
-    listed: list[dict[str, Any]] = [{"topology": one.topology, "size": one.size} for one in given]
+    listed: list[dict[str, Any]] = [{"topology": constraint.topology, "size": constraint.size} for constraint in given]
     return {"podsetSliceRequiredTopologyConstraints": listed}
 
 

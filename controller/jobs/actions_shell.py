@@ -117,4 +117,4 @@ def _reference(kind: JobKind, job: Json) -> ObjectReference:
 
 
 def _gates(pod: Json) -> list[str]:
-    return [str(one.get("name")) for one in sequence(pod, "spec", "schedulingGates")]
+    return [str(gate.get("name")) for gate in sequence(pod, "spec", "schedulingGates")]

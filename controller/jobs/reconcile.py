@@ -85,7 +85,12 @@ def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
 
 
 def _withdrawn(own: list[SeenWorkload]) -> list[Action]:
-    return [action for one in own if one.is_terminating or not one.is_finished for action in _withdraw(one)]
+    return [
+        action
+        for workload in own
+        if workload.is_terminating or not workload.is_finished
+        for action in _withdraw(workload)
+    ]
 
 
 def _withdraw(workload: SeenWorkload) -> list[Action]:
@@ -107,8 +112,8 @@ def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """The job is being deleted: its quota is released when its pods are gone, and it never starts again."""
     outcome = context.kind.finished(context.job)
     if outcome is not None:
-        return _done(outcome, [one for one in own if not one.is_finished], own)
-    if not context.kind.is_stopped(context.job) and any(one.is_reserved for one in own):
+        return _done(outcome, [workload for workload in own if not workload.is_finished], own)
+    if not context.kind.is_stopped(context.job) and any(workload.is_reserved for workload in own):
         return [] if context.kind.is_suspended(context.job) else _suspended(context)
     return [*finish_orphans(own, _GONE)]
 
@@ -123,22 +128,22 @@ def _hold(context: Context, error: JobError | None = None) -> list[Action]:
     try:
         if kind.finished(job) is not None:
             return []
-        own = [one for one in context.seen.workloads if one.is_live and controls(job, one)]
-        admitted = [one for one in own if one.is_admitted]
-        evicted = any(one.eviction is not None for one in admitted)
+        own = [each for each in context.seen.workloads if each.is_live and controls(job, each)]
+        admitted = [workload for workload in own if workload.is_admitted]
+        evicted = any(workload.eviction is not None for workload in admitted)
         if not kind.is_suspended(job):
             return _suspended(context) if evicted or not admitted else []
         missing = error is None or isinstance(error, PriorityClassMissingError)
         if missing or names.PREBUILT_WORKLOAD in labels(job) or not kind.is_stopped(job):
             return []
         # It cannot start: it must hold no quota.
-        return [action for one in own for action in _withdraw(one)]
+        return [action for workload in own for action in _withdraw(workload)]
     except JobError:
         return []
 
 
 def _prebuilt(context: Context, name: str) -> list[Action]:
-    workload = next((one for one in context.seen.workloads if one.name == name), None)
+    workload = next((each for each in context.seen.workloads if each.name == name), None)
     if workload is None:
         waiting = EmitEvent(type="Warning", reason="ErrWorkloadCompose", message=f"Workload {name} does not exist yet")
         return [*_hold(context), waiting]
@@ -179,7 +184,7 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
     chosen = live[0] if len(live) == 1 else _chosen(context, live)
     if not context.fits(chosen):
         return _mismatch(context, chosen, prebuilt=prebuilt)
-    surplus = [action for one in live if one is not chosen for action in _withdraw(one)]
+    surplus = [action for workload in live if workload is not chosen for action in _withdraw(workload)]
     return surplus or _matched(context, chosen, prebuilt=prebuilt)
 
 
@@ -193,8 +198,8 @@ def _done(outcome: Outcome, live: list[SeenWorkload], terminating: list[SeenWork
 
 def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
     """Workloads are being deleted: the job stops, then they lose their finalizers."""
-    holder = next((one for one in terminating if one.is_reserved and not one.is_finished), None)
-    if holder is not None and not any(one.is_admitted for one in live):
+    holder = next((workload for workload in terminating if workload.is_reserved and not workload.is_finished), None)
+    if holder is not None and not any(workload.is_admitted for workload in live):
         stopping = _stopping(context, holder, f"Workload {holder.name} is being deleted")
         if stopping or not context.kind.is_stopped(context.job):
             return stopping
@@ -231,7 +236,7 @@ def _without_workload(context: Context) -> list[Action]:
 
 def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
     """Of several: one that fits, then one that holds quota, then the oldest."""
-    return min(live, key=lambda one: (not context.fits(one), not one.is_reserved, _age(one)))
+    return min(live, key=lambda workload: (not context.fits(workload), not workload.is_reserved, _age(workload)))
 
 
 def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:

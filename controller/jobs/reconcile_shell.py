@@ -175,7 +175,7 @@ class JobController:
         workloads = tuple(workload for workload in found if workload is not None)
         labels = self._feeds[NAMESPACES].get(Key("", namespace))
         gated = 0
-        if any(names.ELASTIC_JOB in one.typed.metadata.annotations for one in workloads):
+        if any(names.ELASTIC_JOB in known.typed.metadata.annotations for known in workloads):
             gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)
         return Observed(
             kind=kind,

@@ -60,7 +60,7 @@ def cluster_objects(
 
 
 def _global_default(feeds: Feeds) -> tuple[str, int] | None:
-    found = [one for one in feeds[POD_CLASSES].objects() if one.global_default]
+    found = [class_ for class_ in feeds[POD_CLASSES].objects() if class_.global_default]
     # Of several the API server takes the one with the lowest value.
-    lowest = min(found, key=lambda one: (one.value, one.metadata.name), default=None)
+    lowest = min(found, key=lambda class_: (class_.value, class_.metadata.name), default=None)
     return None if lowest is None else (lowest.metadata.name, lowest.value)

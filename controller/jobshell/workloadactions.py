@@ -70,7 +70,7 @@ class WorkloadActions:
                 await self._create(namespace, body)
                 if objects:
                     now_s = self._clock.wall()
-                    self._created(kind, max(_age_s(one, now_s) for one in objects))
+                    self._created(kind, max(_age_s(found, now_s) for found in objects))
             case UpdateWorkload(name=name, patch=patch):
                 await self._update(namespace, name, patch)
             case DeleteWorkload(name=name, uid=uid):
@@ -108,7 +108,7 @@ class WorkloadActions:
 
     async def remove_finalizer(self, key: WorkloadKey, uid: str) -> None:
         kept = await self._free(key, uid)
-        left = [one for one in kept.workload.metadata.finalizers if one != names.RESOURCE_IN_USE]
+        left = [finalizer for finalizer in kept.workload.metadata.finalizers if finalizer != names.RESOURCE_IN_USE]
         metadata = msgspec.structs.replace(kept.workload.metadata, finalizers=tuple(left))
         after = msgspec.structs.replace(kept.workload, metadata=metadata)
         await self._written(

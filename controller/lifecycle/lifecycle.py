@@ -74,7 +74,11 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
     queue = cluster.queues.get(ClusterQueueName(name))
     checks: tuple[str, ...] = ()
     if queue is not None and admission is not None:
-        flavors = {FlavorName(flavor) for one in admission.pod_set_assignments for flavor in one.flavors.values()}
+        flavors = {
+            FlavorName(flavor)
+            for pod_set_assignment in admission.pod_set_assignments
+            for flavor in pod_set_assignment.flavors.values()
+        }
         checks = checks_for(queue.object, flavors)
     elif admission is not None:
         # Its ClusterQueue is gone: what it asked for stays as it is.
@@ -135,7 +139,9 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
         return None
     if requeued.reason.startswith(DEACTIVATED):
         after = status.requeued(workload, "Reactivated", "The workload is active again", now_s)
-        cleared = tuple(one for one in after.status.conditions if one.type != reasons.DEACTIVATION_TARGET)
+        cleared = tuple(
+            condition for condition in after.status.conditions if condition.type != reasons.DEACTIVATION_TARGET
+        )
         return Step(after=_with(after, requeue_state=None, conditions=cleared))
     for reason, stop, name in (
         (CLUSTER_QUEUE_STOPPED, queues.cluster_queue_stop, "ClusterQueue"),

@@ -23,13 +23,13 @@ class Book:
         self._families = tuple(families)
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for one in self._families:
-            if one.type is Type.HISTOGRAM:
-                self._histograms[one.name] = Histogram(
-                    one.name, one.help, one.labels, buckets=one.buckets, registry=self.registry
+        for family in self._families:
+            if family.type is Type.HISTOGRAM:
+                self._histograms[family.name] = Histogram(
+                    family.name, family.help, family.labels, buckets=family.buckets, registry=self.registry
                 )
             else:
-                self._counters[one.name] = Counter(one.name, one.help, one.labels, registry=self.registry)
+                self._counters[family.name] = Counter(family.name, family.help, family.labels, registry=self.registry)
         self._counted: dict[str, dict[Labels, Counter]] = {name: {} for name in self._counters}
         self._observed: dict[str, dict[Labels, Histogram]] = {name: {} for name in self._histograms}
 

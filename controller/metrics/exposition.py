@@ -105,7 +105,7 @@ def exposition(
         found["tessera_writes_pending"][()] = float(acting.writes_pending)
         found["tessera_events_dropped"][()] = float(acting.events_dropped)
         _engine(found, engine, config)
-        finished = [one for one in acting.workloads if is_true(one.status.conditions, FINISHED)]
+        finished = [workload for workload in acting.workloads if is_true(workload.status.conditions, FINISHED)]
         _finished(found, engine, finished, config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
@@ -240,7 +240,7 @@ def _local_waiting(found: Gauges, engine: Engine, labels: Labels, waiting: Colle
 
 def _local_holding(found: Gauges, state: QueueState | None, labels: Labels, holding: Collection[Holder]) -> None:
     found["kueue_local_queue_reserving_active_workloads"][labels] = float(len(holding))
-    found["kueue_local_queue_admitted_active_workloads"][labels] = float(sum(one.admitted for one in holding))
+    found["kueue_local_queue_admitted_active_workloads"][labels] = float(sum(holder.admitted for holder in holding))
     reserved, used = sums(holding)
     for fr in state.flavor_resources if state is not None else ():
         where = (*labels, fr.flavor, fr.resource)

@@ -39,13 +39,13 @@ class Counting:
             return
         book = self._book
         admitted = 0
-        for one in decisions.made:
-            if isinstance(one, Pending):
-                book.count("tessera_decisions_total", one.record.rule.name.lower())
-            elif isinstance(one, Admitted):
+        for decision in decisions.made:
+            if isinstance(decision, Pending):
+                book.count("tessera_decisions_total", decision.record.rule.name.lower())
+            elif isinstance(decision, Admitted):
                 admitted += 1
-                book.count("tessera_decisions_total", "placed" if one.second_pass else "admitted")
-            elif isinstance(one, Evicted):
+                book.count("tessera_decisions_total", "placed" if decision.second_pass else "admitted")
+            elif isinstance(decision, Evicted):
                 book.count("tessera_decisions_total", "evicted")
         if admitted:
             book.count("kueue_admission_attempts_total", "success", by=admitted)
@@ -165,7 +165,7 @@ class Counting:
             self._book.observe("kueue_pods_ready_to_evicted_time_seconds", queue, reason, cause, value=value)
         self._book.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
         stats = before.status.scheduling_stats
-        if stats is None or not any(one.count for one in stats.evictions):
+        if stats is None or not any(eviction.count for eviction in stats.evictions):
             self._book.count("kueue_evicted_workloads_once_total", queue, reason, cause, class_)
         if self._local_queues:
             self._book.count("kueue_local_queue_evicted_workloads_total", *_local(after), reason, cause, class_)

@@ -72,6 +72,6 @@ def planned_pod(pod: Pod) -> PlannedPod | None:
 def held_devices(node: GpuNode) -> dict[str, tuple[str, ...]]:
     """By pod, the devices that its agent reports."""
     found: dict[str, list[str]] = {}
-    for one in node.status.holders:
-        found.setdefault(one.pod_key, []).append(one.physical)
+    for holder in node.status.holders:
+        found.setdefault(holder.pod_key, []).append(holder.physical)
     return {pod: tuple(sorted(devices)) for pod, devices in found.items()}

@@ -99,12 +99,12 @@ def ungated(
     by_uid = {pod.uid: pod for pod in pods}  # one that is listed twice is one pod
     found: list[PodPlace] = []
     complete = True
-    for one in sets:
-        own = [pod for pod in by_uid.values() if pod.pod_set == one.name]
+    for pod_set in sets:
+        own = [pod for pod in by_uid.values() if pod.pod_set == pod_set.name]
         gone = sum(not pod.waits for pod in own)
-        here = _set(one, own, unhealthy)
+        here = _set(pod_set, own, unhealthy)
         found += here
-        complete = complete and gone + len(here) >= one.needed
+        complete = complete and gone + len(here) >= pod_set.needed
     begun = any(not pod.waits and not pod.ended for pod in by_uid.values())
     return tuple(found) if begun or complete or not gang else ()
 

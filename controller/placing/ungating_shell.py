@@ -200,7 +200,7 @@ class TopologyUngater:
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
         devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
-        for place in ungated([_without_doubles(one, seen) for one in sets], seen, unhealthy, gang=False):
+        for place in ungated([_without_doubles(pod_set, seen) for pod_set in sets], seen, unhealthy, gang=False):
             node = place.node_selector.get(HOSTNAME_LABEL, "")
             self._assigned[place.uid] = _Assigned(dict(place.node_selector), devices.take(set_of[place.uid], node))
             self._unsent[place.uid] = (key, named[place.uid])
@@ -298,25 +298,25 @@ def _waits(pod: Pod) -> bool:
 def _runs(workload: Workload) -> bool:
     conditions = workload.status.conditions
     ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
-    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, one) for one in ends)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, end) for end in ends)
 
 
 def _places(workload: Workload) -> list[PodSetPlaces]:
     """Those of pod sets with a topology assignment: pods of the others wait. Raises TopologyEncodingError."""
     admission = workload.status.admission
-    sets = {one.name: one for one in workload.spec.pod_sets}
+    sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     return [
-        pod_set_places(sets[one.name], one)
-        for one in (admission.pod_set_assignments if admission is not None else ())
-        if one.topology_assignment is not None and one.name in sets
+        pod_set_places(sets[pod_set_assignment.name], pod_set_assignment)
+        for pod_set_assignment in (admission.pod_set_assignments if admission is not None else ())
+        if pod_set_assignment.topology_assignment is not None and pod_set_assignment.name in sets
     ]
 
 
 def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:
     return any(
-        tuple(selector.get(level, "") for level in one.levels) == domain.values
-        for one in sets
-        for domain in one.domains
+        tuple(selector.get(level, "") for level in pod_set.levels) == domain.values
+        for pod_set in sets
+        for domain in pod_set.domains
     )
 
 
@@ -335,8 +335,8 @@ def _ungating_write(pod: Pod, assigned: _Assigned) -> Write[Stamped]:
     The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
     """
     place = assigned.selector
-    gates = [{"name": one.name} for one in pod.spec.scheduling_gates]
-    left = [one for one in gates if one["name"] != names.TOPOLOGY_GATE]
+    gates = [{"name": scheduling_gate.name} for scheduling_gate in pod.spec.scheduling_gates]
+    left = [gate for gate in gates if gate["name"] != names.TOPOLOGY_GATE]
     body: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         {"op": "test", "path": "/spec/schedulingGates", "value": gates},

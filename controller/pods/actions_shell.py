@@ -67,7 +67,7 @@ class PodActions:
             together = list(run)
             if kind is PatchPod:
                 patches = [one for one in together if isinstance(one, PatchPod)]
-                await _all(self._patch(about, pods[one.name], one, still) for one in patches)
+                await _all(self._patch(about, pods[patch.name], patch, still) for patch in patches)
                 continue
             for action in together:
                 match action:
@@ -161,6 +161,6 @@ def _write(verb: Verb, pod: Json, body: Any, *, subresource: str | None = None) 
 async def _all(patches: Iterable[Coroutine[Any, Any, None]]) -> None:
     """All are tried; then the first failure is raised."""
     results = await asyncio.gather(*patches, return_exceptions=True)
-    for one in results:
-        if isinstance(one, BaseException):
-            raise one
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

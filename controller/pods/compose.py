@@ -27,7 +27,7 @@ def workload_body(
     group: Group, pods: Sequence[SeenPod], sets: Sequence[JobPodSet], settings: JobSettings, cluster: ClusterObjects
 ) -> Json:
     """The complete new Workload. Raises JobError."""
-    oldest = min(pods, key=lambda one: one.age_key)
+    oldest = min(pods, key=lambda member: member.age_key)
     metadata: Json = {
         "name": workload_name(group, oldest, settings.gates),
         "namespace": text(oldest.raw, "metadata", "namespace"),
@@ -40,7 +40,7 @@ def workload_body(
 
 
 def owners(group: Group, pods: Sequence[SeenPod]) -> list[Json]:
-    listed = sorted(pods, key=lambda one: one.age_key)
+    listed = sorted(pods, key=lambda member: member.age_key)
     return [
         {
             "apiVersion": "v1",
@@ -79,29 +79,29 @@ def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkloa
     """
     patch = compose.mark_patch(oldest.raw, workload, cluster)
     if sets and not workload.is_reserved and not _asks_for(sets, workload):
-        patch["podSets"] = [one.as_json() for one in sets]
+        patch["podSets"] = [pod_set.as_json() for pod_set in sets]
     return patch
 
 
 def _asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
-    given = {one.name: one for one in workload.typed.spec.pod_sets}
-    if {one.name for one in sets} != given.keys():
+    given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if {pod_set.name for pod_set in sets} != given.keys():
         return False
-    for one in sets:
-        there = given[one.name]
-        if (one.count, one.min_count) != (there.count, there.min_count):
+    for pod_set in sets:
+        there = given[pod_set.name]
+        if (pod_set.count, pod_set.min_count) != (there.count, there.min_count):
             return False
         # The name of a role says what its pods ask for; that of a pod on its own does not.
-        if len(sets) == 1 and not same_shape(typed_template(one.template, "pod"), there.template):
+        if len(sets) == 1 and not same_shape(typed_template(pod_set.template, "pod"), there.template):
             return False
     return True
 
 
 def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload, settings: JobSettings) -> Json:
     """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload."""
-    oldest, meta = min(pods, key=lambda one: one.age_key), workload.typed.metadata
+    oldest, meta = min(pods, key=lambda member: member.age_key), workload.typed.metadata
     patch: dict[str, Any] = {}
-    if {one.uid for one in meta.owner_references} != {one.uid for one in pods}:
+    if {owner_reference.uid for owner_reference in meta.owner_references} != {member.uid for member in pods}:
         patch["ownerReferences"] = owners(group, pods)
     wanted = {"labels": _labels(group, oldest, settings), "annotations": _annotations(group, oldest, settings)}
     have = {"labels": meta.labels, "annotations": meta.annotations}

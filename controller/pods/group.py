@@ -50,7 +50,7 @@ class Group:
 
 def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
     """``pods`` is not empty. Raises JobError where they contradict each other, or their PodGroup is not there."""
-    oldest = min(pods, key=lambda one: one.age_key)
+    oldest = min(pods, key=lambda member: member.age_key)
     kueue, volcano = oldest.group, oldest.volcano_group
     if not kueue and not volcano:
         return Group(name="", total=1, minimum=1)
@@ -90,7 +90,7 @@ def min_member(name: str, pod_group: Json | None) -> int:
 
 
 def _agree(pods: Sequence[SeenPod], key: str, read: Callable[[SeenPod], str]) -> None:
-    first, *others = sorted(pods, key=lambda one: one.age_key)
+    first, *others = sorted(pods, key=lambda member: member.age_key)
     for pod in others:
         if read(pod) != read(first):
             raise JobError(
@@ -135,7 +135,7 @@ def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | No
     found: list[SeenPod] = []
     for name, own in roles.items():
         spare = len(own) - allowed.get(name, 0)
-        leaving = sorted((one for one in own if one.stays), key=lambda one: one.age_key, reverse=True)
-        leaving.sort(key=lambda one: not one.is_gated)
+        leaving = sorted((pod for pod in own if pod.stays), key=lambda pod: pod.age_key, reverse=True)
+        leaving.sort(key=lambda pod: not pod.is_gated)
         found += leaving[: max(spare, 0)]
     return found

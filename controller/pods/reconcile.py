@@ -59,7 +59,7 @@ from inventory.api.names import DEVICES
 def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     try:
-        pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda one: one.age_key))
+        pods = tuple(sorted((pod for pod in seen.pods if pod.is_managed), key=lambda pod: pod.age_key))
     except JobError as error:
         return (refuse(error),)
     if not pods:
@@ -216,7 +216,7 @@ class _Reconciliation:
         sets = podgroup.pod_sets(self.group, self.counted)
         if self.settings.gates.on("PartialAdmission"):
             return sets
-        return tuple(msgspec.structs.replace(one, min_count=None) for one in sets)
+        return tuple(msgspec.structs.replace(pod_set, min_count=None) for pod_set in sets)
 
     # -- with one
 
@@ -247,7 +247,7 @@ class _Reconciliation:
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
         counts = compose.counts_of(workload.typed.spec.pod_sets)
-        admitted = sum(counts.get(one.name, 0) if one.count is None else one.count for one in given)
+        admitted = sum(counts.get(pod.name, 0) if pod.count is None else pod.count for pod in given)
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
@@ -284,7 +284,9 @@ class _Reconciliation:
         on = self.settings.gates.on("ReclaimablePods")
         if not on or self.single or self.group.serving or not workload.is_reserved:
             return []
-        had = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
+        had = {
+            reclaimable_pod.name: reclaimable_pod.count for reclaimable_pod in workload.typed.status.reclaimable_pods
+        }
         limits = compose.counts_of(workload.typed.spec.pod_sets)
         done = Counter(role_in(pod, single=False) for pod in self.pods if pod.has_succeeded)
         # It never shrinks: quota that was given back may be used by another workload by now.
@@ -322,7 +324,7 @@ class _Reconciliation:
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )
-            patches = [self._ungated(held[one.uid], given, one, devices) for one in found]
+            patches = [self._ungated(held[place.uid], given, place, devices) for place in found]
         except StartConflictError as conflict:
             return [*not_startable(workload, f"The pods cannot start: {conflict}")]
         except FlavorMissingError as missing:

@@ -290,7 +290,7 @@ class PodController:
 def _decided_by(workload: Workload) -> tuple[object, ...]:
     """The parts of a workload by which pods are started and stopped."""
     status = workload.status
-    ends = tuple(is_true(status.conditions, one) for one in ("Admitted", "Evicted", "Finished"))
+    ends = tuple(is_true(status.conditions, type_) for type_ in ("Admitted", "Evicted", "Finished"))
     return (workload.metadata.uid, workload.metadata.deletion_timestamp, ends, status.unhealthy_nodes, status.admission)
 
 
@@ -325,5 +325,5 @@ def _about(group: GroupKey, seen: SeenPods) -> ObjectReference:
     if seen.workload is not None and (group.group or not seen.pods):
         meta = seen.workload.typed.metadata
         return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
-    pod = min(seen.pods, key=lambda one: one.age_key)
+    pod = min(seen.pods, key=lambda member: member.age_key)
     return ObjectReference("v1", "Pod", pod.name, pod.uid, group.namespace)

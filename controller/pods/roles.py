@@ -96,7 +96,7 @@ def role(pod: SeenPod) -> str:
     spec = mapping(pod.raw, "spec")
     shape: Json = {key: spec[key] for key in _SHAPE if spec.get(key)}
     for key in ("initContainers", "containers"):
-        shape[key] = [_container(one) for one in sequence(pod.raw, "spec", key)]
+        shape[key] = [_container(item) for item in sequence(pod.raw, "spec", key)]
     placed = {
         key: value
         for key, value in pod.annotations.items()
@@ -121,9 +121,9 @@ def template(pod: SeenPod) -> Json:
     }
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
     gates = [
-        one
-        for one in sequence(pod.raw, "spec", "schedulingGates")
-        if not (isinstance(one, dict) and one.get("name") in OWN_GATES)
+        gate
+        for gate in sequence(pod.raw, "spec", "schedulingGates")
+        if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
     ]
     spec.pop("schedulingGates", None)
     if gates:
@@ -161,6 +161,6 @@ def offset(pod: SeenPod) -> int:
 def by_role(pods: Sequence[SeenPod]) -> dict[str, list[SeenPod]]:
     """Roles in the order of their oldest pods, pods from the oldest on."""
     found: dict[str, list[SeenPod]] = {}
-    for pod in sorted(pods, key=lambda one: one.age_key):
+    for pod in sorted(pods, key=lambda member: member.age_key):
         found.setdefault(role(pod), []).append(pod)
     return found

@@ -36,7 +36,7 @@ def places(
     own: dict[str, list[SeenPod]] = {}
     for pod in pods:
         own.setdefault(role_in(pod, single=single), []).append(pod)
-    spec = {one.name: one for one in workload.typed.spec.pod_sets}
+    spec = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
     sets: list[PodSetPlaces] = []
     for assignment in admission.pod_set_assignments:
         if assignment.name not in spec:
@@ -104,7 +104,7 @@ def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str
 
 def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects) -> dict[str, PodSetInfo]:
     """Raises FlavorMissingError and StartConflictError."""
-    return {one.name: one for one in infos(workload.typed, cluster.flavor, elastic=False)}
+    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False)}
 
 
 def tied(pod: SeenPod) -> Json:
@@ -114,7 +114,7 @@ def tied(pod: SeenPod) -> Json:
 
 def unfinalized(pod: SeenPod) -> Json:
     """The merge patch that takes the finalizer off."""
-    kept = [one for one in sequence(pod.raw, "metadata", "finalizers") if one != MANAGED]
+    kept = [finalizer for finalizer in sequence(pod.raw, "metadata", "finalizers") if finalizer != MANAGED]
     return {"metadata": {**tied(pod), "finalizers": kept}}
 
 

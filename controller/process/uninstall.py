@@ -46,9 +46,9 @@ async def remove_finalizers(client: Client) -> int:
             if resource is not PODS:
                 raise
             continue  # this release does not queue pods
-        for one in listing.items:
-            if _OURS & set(one.metadata.finalizers):
-                await _remove(client, resource, one.metadata)
+        for item in listing.items:
+            if _OURS & set(item.metadata.finalizers):
+                await _remove(client, resource, item.metadata)
                 count += 1
     log.info("took our finalizers off %d objects", count)
     return count
@@ -57,7 +57,7 @@ async def remove_finalizers(client: Client) -> int:
 async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
     namespace = meta.namespace or None
     for _ in range(_ATTEMPTS):
-        left = [one for one in meta.finalizers if one not in _OURS]
+        left = [finalizer for finalizer in meta.finalizers if finalizer not in _OURS]
         tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
         try:
             await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)

@@ -93,9 +93,9 @@ def _flat(document: Document) -> list[Document]:
 def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:
     """A line, fit to be shown, for every field of documents of ``text`` that its kind does not have."""
     for document in found:
-        for one in unknown_fields(document.data):
-            line = _line(text, document.number, (*document.path, *one.path))
-            yield f"{document.file}:{line}: {_told(document, one)}"
+        for unknown_field in unknown_fields(document.data):
+            line = _line(text, document.number, (*document.path, *unknown_field.path))
+            yield f"{document.file}:{line}: {_told(document, unknown_field)}"
 
 
 def _told(document: Document, one: Unknown) -> str:
@@ -123,8 +123,8 @@ def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
     """A mapping's keys and values; what its merge keys bring in comes first, as what stands beside them counts."""
     for key, value in node.value:
         if key.tag == _MERGE:
-            for one in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
-                yield from _merged(one)
+            for child in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
+                yield from _merged(child)
     yield from (pair for pair in node.value if pair[0].tag != _MERGE)
 
 

@@ -26,7 +26,7 @@ class Unknown(msgspec.Struct, frozen=True):
     @property
     def field(self) -> str:
         """As messages name it: ``spec.resourceGroups[0].flavours``."""
-        words = (f"[{one}]" if isinstance(one, int) else f".{one}"[:61] for one in self.path)
+        words = (f"[{part}]" if isinstance(part, int) else f".{part}"[:61] for part in self.path)
         return "".join(words).removeprefix(".")
 
     @property

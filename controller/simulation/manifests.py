@@ -89,7 +89,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
             objects += _object(document, warnings)
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
-    objects = [_as_at_start(one, base_s) for one in objects]
+    objects = [_as_at_start(loaded, base_s) for loaded in objects]
     warnings += _without_effect(objects, config)
     composer = Composer(_settings(config), _cluster(objects), base_s, _default_queues(objects), pod_groups)
     submissions = _submissions(jobs, objects, composer, warnings)
@@ -157,10 +157,10 @@ def _defaulted(data: Json) -> Json:
 
 def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[KubernetesObject]:
     """A Namespace for every name that is used, with the label that the API server puts on each."""
-    given = [one for one in objects if isinstance(one, Namespace)]
-    objects[:] = [one for one in objects if not isinstance(one, Namespace)]
-    labels: dict[str, dict[str, str]] = {one.metadata.name: one.metadata.labels for one in given}
-    used = {one.metadata.namespace for one in objects} | {job.data["metadata"]["namespace"] for job in jobs}
+    given = [loaded for loaded in objects if isinstance(loaded, Namespace)]
+    objects[:] = [loaded for loaded in objects if not isinstance(loaded, Namespace)]
+    labels: dict[str, dict[str, str]] = {namespace.metadata.name: namespace.metadata.labels for namespace in given}
+    used = {loaded.metadata.namespace for loaded in objects} | {job.data["metadata"]["namespace"] for job in jobs}
     names = sorted(name for name in used | labels.keys() if name)
     return [
         Namespace(metadata=ObjectMeta(name=name, labels={**labels.get(name, {}), NAMESPACE_NAME_LABEL: name}))
@@ -170,7 +170,7 @@ def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[K
 
 def _base_s(objects: Iterable[KubernetesObject]) -> float:
     """Virtual time starts at the latest time at which past usage was written."""
-    times = [epoch_s(found) for one in objects if (found := _usage_time(one)) is not None]
+    times = [epoch_s(found) for loaded in objects if (found := _usage_time(loaded)) is not None]
     return float(int(max(times, default=EPOCH_S)))
 
 
@@ -198,10 +198,10 @@ def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
 
 def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:
     """Settings of the manifests that have no effect under this configuration, or that an API server refuses."""
-    for one in objects:
-        if not isinstance(one, ClusterQueue):
+    for loaded in objects:
+        if not isinstance(loaded, ClusterQueue):
             continue
-        name, spec = one.metadata.name, one.spec
+        name, spec = loaded.metadata.name, loaded.spec
         scope = spec.admission_scope
         by_usage = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
         if by_usage and config.engine.admission_fair_sharing is None:
@@ -222,7 +222,7 @@ def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfi
 def _submissions(
     jobs: list[Document], objects: list[KubernetesObject], composer: Composer, warnings: list[str]
 ) -> list[Submission]:
-    labels = {one.metadata.name: one.metadata.labels for one in objects if isinstance(one, Namespace)}
+    labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
     owned = {(job.data["metadata"]["namespace"], job.data["metadata"]["name"]) for job in jobs if job.kind == "Job"}
     found: list[Submission] = []
     seen: dict[str, Document] = {}
@@ -230,7 +230,7 @@ def _submissions(
         document = documents[0]
         if _made_of_a_job(document, owned):
             continue
-        given = [Document(one.file, one.number, _hub(one)) for one in documents]
+        given = [Document(each.file, each.number, _hub(each)) for each in documents]
         namespace, name = (given[0].data["metadata"][key] for key in ("namespace", "name"))
         one = composer.submission(given, order, labels.get(namespace, {}))
         if one is None:
@@ -244,12 +244,12 @@ def _submissions(
             )
         seen[one.key] = document
         found.append(one)
-    return sorted(found, key=lambda one: (one.arrival_s, one.order))
+    return sorted(found, key=lambda loaded: (loaded.arrival_s, loaded.order))
 
 
 def _default_queues(objects: Iterable[KubernetesObject]) -> frozenset[str]:
-    found = (one.metadata for one in objects if isinstance(one, LocalQueue))
-    return frozenset(one.namespace for one in found if one.name == DEFAULT_QUEUE)
+    found = (loaded.metadata for loaded in objects if isinstance(loaded, LocalQueue))
+    return frozenset(loaded.namespace for loaded in found if loaded.name == DEFAULT_QUEUE)
 
 
 def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
@@ -259,7 +259,8 @@ def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
     owners = document.data["metadata"].get("ownerReferences")
     namespace = document.data["metadata"]["namespace"]
     return isinstance(owners, list) and any(
-        isinstance(one, dict) and one.get("controller") and (namespace, one.get("name")) in owned for one in owners
+        isinstance(owner, dict) and owner.get("controller") and (namespace, owner.get("name")) in owned
+        for owner in owners
     )
 
 
@@ -274,11 +275,14 @@ def _settings(config: ControllerConfig) -> JobSettings:
 
 def _cluster(objects: Iterable[KubernetesObject]) -> ClusterObjects:
     found = list(objects)
-    flavors = {one.metadata.name: one for one in found if isinstance(one, ResourceFlavor)}
-    workload_classes = {one.metadata.name: one.value for one in found if isinstance(one, WorkloadPriorityClass)}
-    pod_classes = {one.metadata.name: one for one in found if isinstance(one, PriorityClass)}
+    flavors = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, ResourceFlavor)}
+    workload_classes = {
+        loaded.metadata.name: loaded.value for loaded in found if isinstance(loaded, WorkloadPriorityClass)
+    }
+    pod_classes = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, PriorityClass)}
     defaults = sorted(
-        (one for one in pod_classes.values() if one.global_default), key=lambda one: (one.value, one.metadata.name)
+        (class_ for class_ in pod_classes.values() if class_.global_default),
+        key=lambda class_: (class_.value, class_.metadata.name),
     )
     system = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 

@@ -60,7 +60,7 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
 def _longest(pods: Sequence[Json]) -> str | None:
     """The runtime of the pod that runs longest; None where one of them runs for ever. Raises JobError."""
     said = [annotations(pod).get(RUNTIME) for pod in pods]
-    known = [one for one in said if one is not None]
+    known = [statement for statement in said if statement is not None]
     return max(known, key=_seconds) if known and len(known) == len(said) else None
 
 

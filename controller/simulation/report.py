@@ -21,17 +21,24 @@ _MILLI = 1000
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
     """By pod set and resource; empty for a workload that holds no quota."""
     admission = workload.status.admission
-    return {} if admission is None else {one.name: dict(one.flavors) for one in admission.pod_set_assignments}
+    return (
+        {}
+        if admission is None
+        else {
+            pod_set_assignment.name: dict(pod_set_assignment.flavors)
+            for pod_set_assignment in admission.pod_set_assignments
+        }
+    )
 
 
 def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
     """Where the pods of each set go, domain by domain; empty without a topology."""
     admission = workload.status.admission
     return tuple(
-        _place(engine, workload, one, domain)
-        for one in (admission.pod_set_assignments if admission is not None else ())
-        if one.topology_assignment is not None
-        for domain in decode(one.topology_assignment)
+        _place(engine, workload, pod_set_assignment, domain)
+        for pod_set_assignment in (admission.pod_set_assignments if admission is not None else ())
+        if pod_set_assignment.topology_assignment is not None
+        for domain in decode(pod_set_assignment.topology_assignment)
     )
 
 

@@ -61,7 +61,7 @@ class Run:
         self._config = config
         self._until_s = None if until_s is None else scenario.base_s + until_s
         self._check = check
-        self._given = {WorkloadKey(one.key): one for one in scenario.submissions}
+        self._given = {WorkloadKey(submission.key): submission for submission in scenario.submissions}
         self._next = 0
         """Index of the submission that comes next."""
         self._ends, self._steps = DueTimes(), DueTimes()
@@ -74,8 +74,8 @@ class Run:
         self._done = 0
         self._running = 0
         """A fingerprint of the running workloads and their flavors."""
-        for one in scenario.objects:
-            self.engine.put(one, self.now_s)
+        for loaded in scenario.objects:
+            self.engine.put(loaded, self.now_s)
 
     @property
     def t(self) -> float:
@@ -123,7 +123,7 @@ class Run:
             self.engine.next_wakeup_s(),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
         ]
-        return min((max(one, self.now_s) for one in times if one is not None), default=None)
+        return min((max(time, self.now_s) for time in times if time is not None), default=None)
 
     def _advance(self) -> None:
         """What is due by now: ends first, so that jobs that arrive find the room."""
@@ -194,7 +194,7 @@ class Run:
     def _answer_checks(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]
         replace = msgspec.structs.replace
-        ready = tuple(replace(one, state="Ready") for one in workload.status.admission_checks)
+        ready = tuple(replace(admission_check, state="Ready") for admission_check in workload.status.admission_checks)
         if ready != workload.status.admission_checks:
             self._put(replace(workload, status=replace(workload.status, admission_checks=ready)))
             self._take_steps(key)
@@ -261,7 +261,7 @@ class Run:
     def _follow(self, key: WorkloadKey, before: Workload) -> None:
         """What a step of the workload means for the job."""
         after = self.workloads[key]
-        evicted = next((one for one in after.status.conditions if one.type == reasons.EVICTED), None)
+        evicted = next((condition for condition in after.status.conditions if condition.type == reasons.EVICTED), None)
         if evicted is not None and evicted.status == "True" and not is_true(before.status.conditions, reasons.EVICTED):
             self._record(after, Kind.EVICTED, evicted.reason, evicted.message)
             self._release(key, evicted.reason, evicted.message)

@@ -35,8 +35,8 @@ class Settling:
                 raise UnsettledError(f"at {t:g} s the engine goes on trying without an outcome: this is a bug")
             return
         self._idle = 0
-        self._moved.append(tuple(one.key for one in decisions.made if not isinstance(one, Pending)))
-        if not any(isinstance(one, Admitted) for one in decisions.made):
+        self._moved.append(tuple(decision.key for decision in decisions.made if not isinstance(decision, Pending)))
+        if not any(isinstance(decision, Admitted) for decision in decisions.made):
             return
         times = self._seen.setdefault(state, [])
         times.append(len(self._moved))

@@ -76,16 +76,16 @@ class Composer:
         """
         document = documents[0]
         try:
-            body = self._body([one.data for one in documents], order, namespace_labels)
+            body = self._body([each.data for each in documents], order, namespace_labels)
             if body is None:
                 return None
-            arrival_s = max(_duration(one.data, ARRIVAL) or 0.0 for one in documents)
+            arrival_s = max(_duration(each.data, ARRIVAL) or 0.0 for each in documents)
             workload = decode(self._dated(body, order, arrival_s), Workload)
-            runtimes = [_duration(one.data, RUNTIME) for one in documents]
+            runtimes = [_duration(each.data, RUNTIME) for each in documents]
         except (JobError, DecodeError) as error:
             name = document.data["metadata"]["name"]
             raise document.error(f"{document.kind} {name}: {error}") from None
-        known = [one for one in runtimes if one is not None]
+        known = [runtime for runtime in runtimes if runtime is not None]
         runtime_s = max(known) if len(known) == len(runtimes) else None
         return Submission(order=order, arrival_s=arrival_s, runtime_s=runtime_s, workload=workload)
 
@@ -94,7 +94,7 @@ class Composer:
         if given["kind"] == "Workload":
             # Its status was decided elsewhere, and has no part in this run.
             return None if _is_over(decode(given, Workload)) else {k: v for k, v in given.items() if k != "status"}
-        jobs = [self._as_new(one, f"{order:08d}") for one in every]
+        jobs = [self._as_new(document, f"{order:08d}") for document in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
             return None
         kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))

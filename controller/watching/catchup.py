@@ -51,7 +51,7 @@ async def catch_up(
             log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
             await sleep(clock, _AGAIN_S)
     seen = version_number(listing.resource_version)
-    behind = {Key(one.namespace, one.name): version_number(one.resource_version) for one in listing.items}
+    behind = {Key(item.namespace, item.name): version_number(item.resource_version) for item in listing.items}
     while behind:
         for key, version in list(behind.items()):
             entry = followed.get(key)

@@ -107,7 +107,7 @@ class Feeds:
 
     async def synced(self) -> None:
         """Return when every kind has been listed once."""
-        for resource, reflector in sorted(self._reflectors.items(), key=lambda one: one[0] in self._wanted):
+        for resource, reflector in sorted(self._reflectors.items(), key=lambda pair: pair[0] in self._wanted):
             if not self._follows(resource):
                 continue
             wait = asyncio.ensure_future(self._settled(resource, reflector))
@@ -191,7 +191,9 @@ class Feeds:
         return self._reflectors[resource].get(key)
 
     def _ordered(self) -> Iterable[Resource]:
-        return sorted(self._reflectors, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER))
+        return sorted(
+            self._reflectors, key=lambda reflector: ORDER.index(reflector) if reflector in ORDER else len(ORDER)
+        )
 
 
 def _selection(resource: Resource) -> Selection:

@@ -53,7 +53,7 @@ class Finalizers:
         for (resource, name), given in list(self._going.items()):
             if not self._used(resource, name):
                 del self._going[resource, name]
-                left = tuple(one for one in given.metadata.finalizers if one != RESOURCE_IN_USE)
+                left = tuple(finalizer for finalizer in given.metadata.finalizers if finalizer != RESOURCE_IN_USE)
                 self._write(resource, given, left)
 
     def _used(self, resource: Resource, name: str) -> bool:
@@ -65,7 +65,12 @@ class Finalizers:
             return any(flavor == name for queue in cluster.queues.values() for flavor, _ in queue.flavor_resources)
         if resource is CHECKS:
             strategies = (queue.object.spec.admission_checks_strategy for queue in cluster.queues.values())
-            return any(one.name == name for found in strategies if found for one in found.admission_checks)
+            return any(
+                admission_check.name == name
+                for found in strategies
+                if found
+                for admission_check in found.admission_checks
+            )
         return any(flavor.spec.topology_name == name for flavor in cluster.flavors.values())
 
     def _write(self, resource: Resource, given: KubernetesObject, finalizers: tuple[str, ...]) -> None:

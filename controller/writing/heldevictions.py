@@ -76,7 +76,7 @@ class HeldEvictions:
             return
         del self._held[by]
         objects = self._engine.state.workloads.objects
-        if by not in self._again and any(one.key not in objects for one in held):
+        if by not in self._again and any(eviction.key not in objects for eviction in held):
             self._again.add(by)
         else:
             self._enough(by, held, hold_s)
@@ -87,9 +87,9 @@ class HeldEvictions:
         now_s, objects = self._now(), self._engine.state.workloads.objects
         self._waited = {key: until_s for key, until_s in self._waited.items() if until_s > now_s and key in objects}
         self._waited[by] = math.inf
-        self._waited.update((one.key, now_s + hold_s) for one in held)
+        self._waited.update((eviction.key, now_s + hold_s) for eviction in held)
         self._again = {key for key in self._again if key in objects and key != by}
 
     def _take_back(self, held: Iterable[Evicted], why: str) -> None:
-        for one in held:
-            self._engine.failed(one, self._now(), why)
+        for eviction in held:
+            self._engine.failed(eviction, self._now(), why)

@@ -18,7 +18,7 @@ from controller.engine.model.resources import FlavorName
 from controller.engine.model.workload import PodSetRequests, TopologyUsage
 from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.ask import asks
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import Placed, PlacementRequest
 from controller.engine.topology.replacement import stays
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -92,13 +92,15 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
         concerned = held.name in outstanding if lost is None else _runs_on(held.topology, lost)
         if not concerned or held.name not in sets or flavor is None:
             continue
+        pod_set = _updated(sets[held.name], workload)
         found.append(
             PlacementRequest(
-                pod_set=_updated(sets[held.name], workload),
+                pod_set=pod_set,
+                asked=pod_set_ask(pod_set),
                 count=held.count,
                 flavor=flavor,
                 single_pod=single_pod(sets[held.name]),
-                implied=not asks(sets[held.name]),
+                implied=not pod_set_ask(sets[held.name]).placed,
                 previous=held.topology if lost is not None else None,
                 lost=lost,
                 beside=_partners(held, holder, sets, lost) if lost is not None else (),

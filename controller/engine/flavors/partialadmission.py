@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.workload import WorkloadInfo
-from controller.engine.topology.ask import layers
+from controller.engine.topology.ask import pod_set_ask
 
 T = TypeVar("T")
 
@@ -47,13 +47,9 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
 
 def _slices(info: WorkloadInfo) -> dict[str, int]:
     """The sizes of the outermost slices of the sets that may shrink."""
-    asked = {
-        pod_set.name: pod_set.topology_request
-        for pod_set in info.workload.spec.pod_sets
-        if pod_set.min_count is not None
-    }
-    sizes = {name: every[0].size for name, one in asked.items() if one is not None and (every := layers(one))}
-    return {name: size for name, size in sizes.items() if size > 1}
+    shrinking = [pod_set for pod_set in info.workload.spec.pod_sets if pod_set.min_count is not None]
+    layers = {pod_set.name: pod_set_ask(pod_set).layers[:1] for pod_set in shrinking}
+    return {name: outermost.size for name, first in layers.items() for outermost in first if outermost.size > 1}
 
 
 def _whole(count: int, size: int, *, least: int, most: int) -> int:

@@ -25,7 +25,7 @@ from controller.engine.model.resources import ClusterQueueName, FlavorName, Flav
 from controller.engine.model.workload import PodSetRequests
 from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState, ResourceGroup
-from controller.engine.topology.ask import asks, asks_for_parts
+from controller.engine.topology.ask import PodSetAsk, asks_for_parts, pod_set_ask
 from controller.engine.topology.nodematch import match_problem
 from controller.objects.pods import NodeSelector
 from controller.objects.queues import ResourceFlavor
@@ -168,10 +168,20 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
 
 
 class Plan:
-    __slots__ = ("asking", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
+    __slots__ = ("asking", "asks", "counts_pods", "implied", "on_nodes", "sets", "shortcut")
 
-    def __init__(self, sets: tuple[SetPlan, ...], *, counts_pods: bool, implied: bool, asking: frozenset[int]) -> None:
+    def __init__(
+        self,
+        sets: tuple[SetPlan, ...],
+        asks: tuple[PodSetAsk, ...],
+        *,
+        counts_pods: bool,
+        implied: bool,
+        asking: frozenset[int],
+    ) -> None:
         self.sets = sets
+        self.asks = asks
+        """What each pod set asks of a topology."""
         self.counts_pods = counts_pods
         """The queue gives a quota on pods."""
         self.implied = implied
@@ -240,19 +250,20 @@ class Plans:
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
         implied = self._topology and self._cluster.implies_topology(queue)
         specs = info.workload.spec.pod_sets
+        asks = tuple(map(pod_set_ask, specs))
         sets = []
         for members in _together(specs):
             asked = {name: None for index in members for name in info.pod_sets[index].requests}
             if counts_pods:
                 asked[PODS] = None
             resources = tuple(asked)
-            pod_sets = [specs[index] for index in members]
+            pod_sets = [(specs[index], asks[index]) for index in members]
             groups = []
             for number, group in enumerate(queue.groups):
                 wanted = tuple(name for name in resources if queue.group_of.get(name) == number)
                 # One that asks for nothing of the group runs wherever the others do.
                 takers = [
-                    specs[index]
+                    asks[index]
                     for index in members
                     if PODS in wanted or not info.pod_sets[index].requests.keys().isdisjoint(wanted)
                 ]
@@ -260,16 +271,16 @@ class Plans:
                     options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
-        asking = frozenset(index for index, spec in enumerate(specs) if self._topology and asks(spec))
-        return Plan(tuple(sets), counts_pods=counts_pods, implied=implied, asking=asking)
+        asking = frozenset(index for index, asked in enumerate(asks) if self._topology and asked.placed)
+        return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking)
 
     def _options(
         self,
         queue: QueueState,
         group: ResourceGroup,
         wanted: tuple[ResourceName, ...],
-        pod_sets: list[PodSet],
-        takers: list[PodSet],
+        pod_sets: list[tuple[PodSet, PodSetAsk]],
+        takers: list[PodSetAsk],
         allowed: frozenset[FlavorName] | None,
         *,
         implied: bool,
@@ -294,20 +305,25 @@ class Plans:
             )
             if flavor is not None and self._topology:
                 needs = self._cluster.placement.needs
-                option.topology = any(needs(pod_set, flavor, implied=implied) for pod_set in pod_sets)
+                option.topology = any(needs(asked, flavor, implied=implied) for _, asked in pod_sets)
                 option.delayed = option.topology and _made_later(self._cluster, queue, name)
             yield option
 
     def _problem(
-        self, flavor: ResourceFlavor, pod_sets: list[PodSet], binding: list[PodSet], *, implied: bool
+        self,
+        flavor: ResourceFlavor,
+        pod_sets: list[tuple[PodSet, PodSetAsk]],
+        binding: list[PodSetAsk],
+        *,
+        implied: bool,
     ) -> str | None:
         """``binding`` are the pod sets whose nodes the flavor would decide."""
-        for pod_set in pod_sets:
+        for pod_set, _ in pod_sets:
             problem = match_problem(pod_set, flavor)
             if problem is not None:
                 return problem
-        for pod_set in binding if self._topology else ():
-            problem = self._cluster.placement.mismatch(pod_set, flavor)
+        for asked in binding if self._topology else ():
+            problem = self._cluster.placement.mismatch(asked, flavor)
             if problem is None and not implied and flavor.spec.topology_name and not _asks_topology(pod_sets):
                 problem = f"flavor {flavor.metadata.name} is for pod sets that ask for a topology"
             if problem is not None:
@@ -340,8 +356,8 @@ def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def _asks_topology(pod_sets: list[PodSet]) -> bool:
-    return any(map(asks, pod_sets))
+def _asks_topology(pod_sets: list[tuple[PodSet, PodSetAsk]]) -> bool:
+    return any(asked.placed for _, asked in pod_sets)
 
 
 def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:

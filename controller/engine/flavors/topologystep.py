@@ -53,6 +53,7 @@ def requests(incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan) -> 
                 found.append(
                     PlacementRequest(
                         pod_set=specs[index],
+                        asked=plan.asks[index],
                         count=choice.count,
                         flavor=flavor,
                         single_pod=single_pod(specs[index]),

@@ -10,7 +10,7 @@ from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.podrequests import pod_requests, whole_amount
 from controller.engine.model.resources import Amount, FlavorResource
 from controller.engine.quota.quotanode import QuotaNode
-from controller.engine.topology.ask import asks
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import PlacementRequest
 
 
@@ -55,16 +55,18 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
         pod_set = specified.get(choice.name)
         if pod_set is None or not choice.choices or choice.delayed_topology:
             continue
+        asked = pod_set_ask(pod_set)
         for name in dict.fromkeys(chosen.flavor for chosen in choice.choices.values()):
             flavor = cluster.flavors.get(name)
-            if flavor is None or not cluster.placement.needs(pod_set, flavor, implied=implied):
+            if flavor is None or not cluster.placement.needs(asked, flavor, implied=implied):
                 continue
             single = pod_requests(pod_set.template.spec)
             yield PlacementRequest(
                 pod_set=pod_set,
+                asked=asked,
                 count=choice.count,
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
-                implied=implied and not asks(pod_set),
+                implied=implied and not asked.placed,
             )
             break

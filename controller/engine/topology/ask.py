@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from controller.engine.model.devicerequest import DeviceAsk, device_ask
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import Amount, ResourceName
@@ -76,65 +78,84 @@ class Ask(NamedTuple):
         return self.pods // self.shape.slice_size
 
 
-NO_REQUEST: Final = PodSetTopologyRequest()
+_NO_REQUEST: Final = PodSetTopologyRequest()
 
 
-def level_label(asked: PodSetTopologyRequest | None, levels: tuple[str, ...]) -> str | None:
-    """The level at which the set is to be placed; None where it asks for no placement."""
-    if asked is None:
-        return None
-    if asked.required is not None:
-        return asked.required
-    if asked.preferred is not None:
-        return asked.preferred
-    if slices_alone(asked):
-        return levels[0]
-    return levels[-1] if asked.unconstrained else None
+class PodSetAsk(Struct, frozen=True, gc=False):
+    """What a pod set asks of a topology, read from its object once. Levels are labels: no tree is known yet.
+
+    ``required``, ``preferred`` and ``unconstrained`` say where the set as a whole is to be, the first that is given
+    counting; ``layers`` are its slices from the outermost in, a size of 0 where none was given.
+    """
+
+    required: str | None = None
+    preferred: str | None = None
+    unconstrained: bool = False
+    layers: tuple[SliceConstraint, ...] = ()
+    group: str | None = None
+    """The name of its pod set group."""
+    devices: bool = False
+    """Not any of a node's GPUs will do: the pods must be placed by their devices."""
+    parts: bool = False
+    """It asks for percents, each request on one GPU: the sum that a node has of them does not say whether one fits."""
+
+    @property
+    def slices_alone(self) -> bool:
+        """Slices must be together, and the set as a whole need not be."""
+        return bool(self.layers) and self.required is None and self.preferred is None
+
+    @property
+    def level(self) -> bool:
+        """Whether it names where its pods are to be."""
+        return self.required is not None or self.preferred is not None or self.unconstrained or bool(self.layers)
+
+    @property
+    def placed(self) -> bool:
+        """Whether its pods must be placed: it says where they are to be, or that only some GPUs will do."""
+        return self.level or self.devices
+
+    def label(self, levels: tuple[str, ...]) -> str | None:
+        """The level at which the set is to be placed; None where it asks for none."""
+        if self.required is not None:
+            return self.required
+        if self.preferred is not None:
+            return self.preferred
+        if self.layers:
+            return levels[0]
+        return levels[-1] if self.unconstrained else None
+
+    def unknown_level(self, levels: tuple[str, ...], gates: FeatureGates) -> str | None:
+        """A level that is asked for and that the topology does not have."""
+        counted = self.layers if gates.on("TASMultiLayerTopology") else self.layers[:1]
+        wanted = [self.label(levels), *(layer.topology for layer in counted)]
+        return next((label for label in wanted if label is not None and label not in levels), None)
 
 
-def slices_alone(asked: PodSetTopologyRequest) -> bool:
-    """Slices must be together, and the set as a whole need not be."""
-    return asked.required is None and asked.preferred is None and bool(layers(asked))
-
-
-def layers(asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
-    """Slice layers from the outermost in; a size of 0 was not given."""
-    if asked.podset_slice_required_topology_constraints:
-        return asked.podset_slice_required_topology_constraints
-    if asked.pod_set_slice_required_topology is None:
-        return ()
-    return (SliceConstraint(topology=asked.pod_set_slice_required_topology, size=asked.pod_set_slice_size or 0),)
-
-
-def asks(pod_set: PodSet) -> bool:
-    """Whether the set says where its pods are to be, or that only some GPUs will do."""
-    return asks_for_places(pod_set) or asks_for_devices(pod_set)
-
-
-def asks_for_places(pod_set: PodSet) -> bool:
-    return level_label(pod_set.topology_request, ("any",)) is not None
-
-
-def asks_for_devices(pod_set: PodSet) -> bool:
-    asked = device_ask(pod_set.template.metadata.annotations)
-    return (asked is not None and asked.binding) or asks_for_parts(pod_set)
-
-
-def asks_for_parts(pod_set: PodSet) -> bool:
-    """Percents, each request on one GPU: what nodes have of them in all says nothing of whether one fits."""
-    spec = pod_set.template.spec
-    return any(
-        PERCENT_RESOURCE in one.resources.requests or PERCENT_RESOURCE in one.resources.limits
-        for one in (*spec.containers, *spec.init_containers)
+def pod_set_ask(pod_set: PodSet) -> PodSetAsk:
+    asked, parts = pod_set.topology_request or _NO_REQUEST, asks_for_parts(pod_set)
+    devices = device_ask(pod_set.template.metadata.annotations)
+    layers = asked.podset_slice_required_topology_constraints
+    if not layers and asked.pod_set_slice_required_topology is not None:
+        outermost = asked.pod_set_slice_required_topology
+        layers = (SliceConstraint(topology=outermost, size=asked.pod_set_slice_size or 0),)
+    return PodSetAsk(
+        required=asked.required,
+        preferred=asked.preferred,
+        unconstrained=bool(asked.unconstrained),
+        layers=layers,
+        group=asked.pod_set_group_name,
+        devices=parts or (devices is not None and devices.binding),
+        parts=parts,
     )
 
 
-def unknown_level(asked: PodSetTopologyRequest, levels: tuple[str, ...], gates: FeatureGates) -> str | None:
-    """A level that is asked for and that the topology does not have."""
-    wanted = [level_label(asked, levels)]
-    every = layers(asked)
-    wanted += [layer.topology for layer in (every if gates.on("TASMultiLayerTopology") else every[:1])]
-    return next((label for label in wanted if label is not None and label not in levels), None)
+def asks_for_parts(pod_set: PodSet) -> bool:
+    """See ``PodSetAsk.parts``."""
+    spec = pod_set.template.spec
+    return any(
+        PERCENT_RESOURCE in container.resources.requests or PERCENT_RESOURCE in container.resources.limits
+        for container in (*spec.containers, *spec.init_containers)
+    )
 
 
 def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:

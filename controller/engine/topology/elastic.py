@@ -11,7 +11,6 @@ import msgspec
 
 from controller.engine.model.encoding import Domain
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import layers
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.replacement import merged
@@ -36,8 +35,8 @@ def resize(
     if old is None or _gone(finder, old) or (old_leader is not None and _gone(finder, old_leader)):
         return None
     before = sum(domain.pods for domain in old.domains)
-    every = layers(workers.pod_set.topology_request) if workers.pod_set.topology_request is not None else ()
-    size = every[0].size if every else 1
+    layers = workers.asked.layers
+    size = layers[0].size if layers else 1
     if size > 1 and (before % size or workers.count % size):
         return None
     kept = [] if leader is None or old_leader is None else [Resized(leader.pod_set.name, old_leader)]
@@ -76,8 +75,8 @@ def _grow(
 
 def _domain(finder: Finder, workers: PlacementRequest, running: list[TopologyUsage]) -> int:
     """Where all pods must be because those that run are there; -1 for anywhere."""
-    asked = workers.pod_set.topology_request
-    level = finder.tree.level_of(asked.required) if asked is not None and asked.required is not None else None
+    required = workers.asked.required
+    level = finder.tree.level_of(required) if required is not None else None
     leaves = [finder.tree.leaf(domain.values) for usage in running for domain in usage.domains]
     return -1 if level is None or not leaves or leaves[0] is None else finder.tree.ancestor(leaves[0], level)
 

@@ -9,23 +9,14 @@ from controller.engine.model.encoding import Domain
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.identity import ByIdentity
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import (
-    Ask,
-    RequestShape,
-    asks_for_devices,
-    each_of,
-    filter_of,
-    layers,
-    level_label,
-    slices_alone,
-)
+from controller.engine.topology.ask import Ask, PodSetAsk, RequestShape, each_of, filter_of
 from controller.engine.topology.balanced import Balanced
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import DomainSearch, Shortage, Take
 from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.shortages import shortage_sentence
 from controller.engine.topology.tree import Tree
-from controller.objects.workload import PodSetTopologyRequest, SliceConstraint
+from controller.objects.workload import SliceConstraint
 
 _SHAPES_KEPT: Final = 32
 """At 10,000 nodes the counts of one shape take about 2 MiB."""
@@ -153,17 +144,17 @@ class Finder:
     def _asked(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
     ) -> Ask | str:
-        tree, asked = self.tree, workers.pod_set.topology_request
-        label = level_label(asked, tree.levels)
+        tree, asked = self.tree, workers.asked
+        label = asked.label(tree.levels)
         anywhere = label is None
-        if anywhere and (workers.implied or asks_for_devices(workers.pod_set)):
+        if anywhere and (workers.implied or asked.devices):
             label = tree.levels[-1]
         if label is None:
             return "the pod set asks for no level"
         level = tree.level_of(label)
         if level is None:
             return f"topology {tree.topology} has no level {label}"
-        every = layers(asked) if asked is not None else ()
+        every = asked.layers
         slice_level = tree.depth - 1 if not every else tree.level_of(every[0].topology)
         if slice_level is None:
             return f"topology {tree.topology} has no level {every[0].topology}, at which slices are asked for"
@@ -192,13 +183,12 @@ class Finder:
             devices=_devices(workers),
             led=_devices(leader) if leader is not None else None,
         )
-        required = asked is not None and asked.required is not None
-        free = workers.implied or anywhere or (asked is not None and (bool(asked.unconstrained) or slices_alone(asked)))
-        return Ask(shape=shape, pods=pods, level=level, required=required, free=free)
+        free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
+        return Ask(shape=shape, pods=pods, level=level, required=asked.required is not None, free=free)
 
-    def layers(self, asked: PodSetTopologyRequest) -> tuple[SliceConstraint, ...]:
+    def layers(self, asked: PodSetAsk) -> tuple[SliceConstraint, ...]:
         """Slice layers that count: without the gate TASMultiLayerTopology the outermost alone."""
-        return layers(asked) if self._layered else layers(asked)[:1]
+        return asked.layers if self._layered else asked.layers[:1]
 
     def validate(self) -> None:
         self.tree.validate()
@@ -209,10 +199,9 @@ class Finder:
 
     def _inner(self, workers: PlacementRequest, slice_level: int, size: int) -> tuple[int, ...] | str:
         """By level the size of the slice layer that holds there, below the outermost."""
-        asked = workers.pod_set.topology_request
         sizes = [0] * self.tree.depth
         above = slice_level
-        for layer in layers(asked)[1:] if asked is not None else ():
+        for layer in workers.asked.layers[1:]:
             level = self.tree.level_of(layer.topology)
             if level is None:
                 return f"topology {self.tree.topology} has no level {layer.topology}, at which slices are asked for"
@@ -275,6 +264,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
     """By identity: the known pod set is kept, so its id is not another's."""
     return (
         known.pod_set is given.pod_set
+        and known.asked == given.asked
         and known.implied == given.implied
         and known.count == given.count
         and known.single_pod == given.single_pod

@@ -13,15 +13,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import (
-    NO_REQUEST,
-    asks,
-    asks_for_devices,
-    asks_for_parts,
-    asks_for_places,
-    each_of,
-    unknown_level,
-)
+from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
@@ -33,7 +25,6 @@ from controller.engine.topology.usage import DomainTotals, UsageBook
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
-from controller.objects.workload import PodSet
 
 PlacedTogether = list[PlacementRequest]
 
@@ -166,22 +157,20 @@ class Topologies:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
-        return flavor.spec.topology_name is not None and (implied or asks(pod_set))
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        return flavor.spec.topology_name is not None and (implied or asked.placed)
 
-    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
-        if not asks(pod_set):
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        if not asked.placed:
             return None
         if flavor.spec.topology_name is None:
-            return no_topology(flavor, "a topology" if asks_for_places(pod_set) else _wish(pod_set))
+            return no_topology(flavor, "a topology" if asked.level else _wish(asked))
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
-        if asks_for_devices(pod_set) and not finder.tree.by_host:
-            return (
-                f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {_wish(pod_set)}"
-            )
-        missing = unknown_level(pod_set.topology_request or NO_REQUEST, finder.tree.levels, self._gates)
+        if asked.devices and not finder.tree.by_host:
+            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {_wish(asked)}"
+        missing = asked.unknown_level(finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
@@ -412,16 +401,15 @@ class Topologies:
             finder.tree.close()
 
 
-def _wish(pod_set: PodSet) -> str:
-    return "parts of GPUs" if asks_for_parts(pod_set) else "certain GPUs"
+def _wish(asked: PodSetAsk) -> str:
+    return "parts of GPUs" if asked.parts else "certain GPUs"
 
 
 def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
     """Requests by flavor and pod set group, in the order of each one's first."""
     found: dict[object, PlacedTogether] = {}
     for at, request in enumerate(requests):
-        asked = request.pod_set.topology_request
-        name = asked.pod_set_group_name if asked is not None else None
+        name = request.asked.group
         found.setdefault((request.flavor, at if name is None else name), []).append(request)
     yield from found.values()
 

@@ -14,6 +14,7 @@ from controller.engine.devices.supply import Makeable
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.measures import Spread
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
@@ -22,9 +23,13 @@ from controller.objects.workload import PodSet
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod set that must be placed on the nodes of one flavor; ``single_pod`` is one pod's whole request."""
+    """One pod set that must be placed on the nodes of one flavor; ``single_pod`` is one pod's whole request.
+
+    ``asked`` is what is to be satisfied: that of ``pod_set``, other than where only some of its pods are placed anew.
+    """
 
     pod_set: PodSet
+    asked: PodSetAsk
     count: int
     flavor: FlavorName
     single_pod: Mapping[ResourceName, Amount]
@@ -86,10 +91,10 @@ class Placement(Protocol):
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """UUIDs for each pod of the set that was given devices on the node."""
 
-    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
         """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
 
-    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
         """Why this flavor cannot take the set at all (it asks for a level that the topology lacks, ...), else None."""
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
@@ -168,16 +173,11 @@ class Everywhere:
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
         return ()
 
-    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return False
 
-    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
-        asked = pod_set.topology_request
-        if asked is not None and flavor.spec.topology_name is None:
-            levels = (asked.required, asked.preferred, asked.pod_set_slice_required_topology)
-            if asked.unconstrained or any(level is not None for level in levels):
-                return no_topology(flavor)
-        return None
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        return no_topology(flavor) if asked.level and flavor.spec.topology_name is None else None
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
         return Placed({})

@@ -10,11 +10,11 @@ import msgspec
 
 from controller.engine.model.encoding import Domain
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import NO_REQUEST, level_label
+from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.tree import Tree
-from controller.objects.workload import PodSetTopologyRequest, Workload
+from controller.objects.workload import Workload
 
 _replace = msgspec.structs.replace
 
@@ -44,10 +44,8 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
     gone = next((domain for domain in kept if tree.leaf(domain.values) is None), None)
     if gone is not None:
         return f"{'/'.join(gone.values)} is lost as well as {lost}: only one lost node is replaced"
-    asked = request.pod_set.topology_request or NO_REQUEST
-    within = _within(finder, request, asked, kept, missing)
-    pod_set = _replace(request.pod_set, topology_request=_reduced(finder, asked, missing, within))
-    reduced = _replace(request, count=missing, pod_set=pod_set)
+    within = _within(finder, request, kept, missing)
+    reduced = _replace(request, count=missing, asked=_reduced(finder, request.asked, missing, within))
     found = finder.find(reduced, None, empty=False, within=within)
     if isinstance(found, str):
         return found
@@ -57,12 +55,10 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
     return Replaced(merged(finder.tree, kept, moved), moved)
 
 
-def _within(
-    finder: Finder, request: PlacementRequest, asked: PodSetTopologyRequest, kept: tuple[Domain, ...], missing: int
-) -> int:
+def _within(finder: Finder, request: PlacementRequest, kept: tuple[Domain, ...], missing: int) -> int:
     """The domain that must take the pods, -1 where any may: where the others are, a group's partner included."""
-    tree = finder.tree
-    label = level_label(asked, tree.levels) or (tree.levels[-1] if request.implied else None)
+    tree, asked = finder.tree, request.asked
+    label = asked.label(tree.levels) or (tree.levels[-1] if request.implied else None)
     level = tree.level_of(label) if label is not None else None
     others = (*kept, *request.beside)
     if level is None or not others:
@@ -89,7 +85,7 @@ def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: in
     return next((domain for domain, count in pods.items() if (count + missing) % size == 0), -1)
 
 
-def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within: int) -> PodSetTopologyRequest:
+def _reduced(finder: Finder, asked: PodSetAsk, missing: int, within: int) -> PodSetAsk:
     """The request of the missing pods: where they only fill up a slice, in the largest whole inner slices they make."""
     every = finder.layers(asked)
     if not every or not every[0].size or missing % every[0].size == 0 or within < 0:
@@ -98,10 +94,8 @@ def _reduced(finder: Finder, asked: PodSetTopologyRequest, missing: int, within:
     anywhere = asked.required is None and asked.preferred is None and whole is None
     return _replace(
         asked,
-        unconstrained=True if anywhere else asked.unconstrained,
-        podset_slice_required_topology_constraints=(),
-        pod_set_slice_required_topology=whole.topology if whole is not None else None,
-        pod_set_slice_size=whole.size if whole is not None else None,
+        unconstrained=anywhere or asked.unconstrained,
+        layers=() if whole is None else (whole,),
     )
 
 

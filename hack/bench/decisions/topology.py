@@ -31,6 +31,7 @@ from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.engine.preemption import Preemption
 from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.port import Placed, PlacementRequest
 from controller.objects.core import Node
@@ -153,8 +154,10 @@ def fill(topologies: Topologies, hosts: Sequence[str], state: str, chance: rando
 def request(pods: int, gpus: int, link: str = "") -> PlacementRequest:
     asked = {"required": LEVEL_OF[pods]}
     template = {"metadata": {"annotations": {REQUIRED_GPU_LINK: link} if link else {}}}
+    pod_set = decode({"name": "main", "count": pods, "topologyRequest": asked, "template": template}, PodSet)
     return PlacementRequest(
-        pod_set=decode({"name": "main", "count": pods, "topologyRequest": asked, "template": template}, PodSet),
+        pod_set=pod_set,
+        asked=pod_set_ask(pod_set),
         count=pods,
         flavor=FLAVOR,
         single_pod={GPU: gpus, ResourceName("cpu"): 8000, ResourceName("memory"): 64 << 30},

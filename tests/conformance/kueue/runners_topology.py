@@ -10,6 +10,7 @@ from controller.engine.model.encoding import decode as decode_topology
 from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.nodes import PODS
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
@@ -69,6 +70,7 @@ def _request(given: Mapping[str, Any], workload: Workload | None) -> PlacementRe
         previous = sets.get(pod_set.name)
     return PlacementRequest(
         pod_set=pod_set,
+        asked=pod_set_ask(pod_set),
         count=given["count"],
         flavor=FLAVOR,
         single_pod=each,

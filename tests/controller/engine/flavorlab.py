@@ -20,10 +20,11 @@ from controller.engine.model.resources import (
 )
 from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
-from controller.objects.workload import PodSet, Workload
+from controller.objects.workload import Workload
 
 JSON = dict[str, Any]
 
@@ -47,11 +48,11 @@ class Slots(Everywhere):
         self.slots = dict(slots)
         self.taken = dict.fromkeys(slots, 0)
 
-    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:
-        return flavor.metadata.name in self.slots and (implied or pod_set.topology_request is not None)
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        return flavor.metadata.name in self.slots and (implied or asked.level)
 
-    def mismatch(self, pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
-        if pod_set.topology_request is not None and flavor.metadata.name not in self.slots:
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        if asked.level and flavor.metadata.name not in self.slots:
             return f"flavor {flavor.metadata.name} names no topology"
         return None
 

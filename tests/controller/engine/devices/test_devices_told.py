@@ -6,6 +6,7 @@ from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import PlacementRequest
 from controller.objects.core import Node
 from tests.controller.engine.devices.boards import (
@@ -277,7 +278,13 @@ def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_
     settled(world)
     placement = world.engine.state.cluster.placement
     two = job("two", 2, link="nvlink").spec.pod_sets[0]
-    wanted = PlacementRequest(pod_set=two, count=1, flavor=FlavorName("default"), single_pod={ResourceName("gpu"): 2})
+    wanted = PlacementRequest(
+        pod_set=two,
+        asked=pod_set_ask(two),
+        count=1,
+        flavor=FlavorName("default"),
+        single_pod={ResourceName("gpu"): 2},
+    )
     placement.set_gpu_node(gpu_node("a", 4, pairs))
     placement.has_room((wanted,))
     placement.begin(world.now_s)

@@ -15,6 +15,7 @@ from controller.engine.model.resources import Amount, ClusterQueueName, FlavorNa
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption import Preemption, Victims, fits_without
 from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Everywhere, NoPlacement, Placed, PlacementRequest
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
@@ -103,7 +104,7 @@ class Nodes(Everywhere):
         self.free = free
         self.cluster: Cluster | None = None
 
-    def needs(self, pod_set: PodSet, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return True
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002

@@ -8,6 +8,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, ResourceName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
+from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
 from controller.objects.core import Node, Pod
@@ -63,8 +64,10 @@ def ask(
 ) -> PlacementRequest:
     """``asked`` are fields of the topology request, in the API's spelling."""
     data = {"name": name, "count": count, "topologyRequest": asked or None, "template": {"spec": spec or {}}}
+    pod_set = decode(data, PodSet)
     return PlacementRequest(
-        pod_set=decode(data, PodSet),
+        pod_set=pod_set,
+        asked=pod_set_ask(pod_set),
         count=count,
         flavor=flavor,
         single_pod={GPU: gpus},

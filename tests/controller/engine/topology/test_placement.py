@@ -391,13 +391,13 @@ def flavor(**spec: Any) -> ResourceFlavor:
 def test_a_flavor_is_no_match_for_a_level_that_its_topology_lacks() -> None:
     lab = Lab({})
     on_dc, bare = flavor(topologyName="dc"), flavor()
-    assert lab.topologies.mismatch(ask(1, required=RACK).pod_set, on_dc) is None
-    assert lab.topologies.mismatch(ask(1, required="dc/row").pod_set, on_dc) == "topology dc has no level dc/row"
-    assert lab.topologies.mismatch(ask(1, required=RACK).pod_set, bare) is not None
-    assert lab.topologies.mismatch(ask(1).pod_set, bare) is None
-    assert lab.topologies.needs(ask(1).pod_set, on_dc, implied=True)
-    assert not lab.topologies.needs(ask(1).pod_set, on_dc, implied=False)
-    assert not lab.topologies.needs(ask(1, required=RACK).pod_set, bare, implied=False)
+    assert lab.topologies.mismatch(ask(1, required=RACK).asked, on_dc) is None
+    assert lab.topologies.mismatch(ask(1, required="dc/row").asked, on_dc) == "topology dc has no level dc/row"
+    assert lab.topologies.mismatch(ask(1, required=RACK).asked, bare) is not None
+    assert lab.topologies.mismatch(ask(1).asked, bare) is None
+    assert lab.topologies.needs(ask(1).asked, on_dc, implied=True)
+    assert not lab.topologies.needs(ask(1).asked, on_dc, implied=False)
+    assert not lab.topologies.needs(ask(1, required=RACK).asked, bare, implied=False)
 
 
 def test_preferred_affinity_goes_before_size_where_its_gate_is_on() -> None:

@@ -7,9 +7,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.engine.topology.ask import layers, slices_alone
+from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Placed, PlacementRequest
-from controller.objects.workload import PodSetTopologyRequest
 from tests.controller.engine.topology.lab import FLAVOR, Lab, ask
 from tests.controller.engine.topology.test_topology_properties import LEVELS, check, free, labs, requests
 
@@ -24,10 +23,9 @@ class Trial:
 
     def __init__(self, given_lab: Given, request: PlacementRequest) -> None:
         lab, hosts = given_lab
-        asked = request.pod_set.topology_request
-        assert asked is not None
-        every = layers(asked) if lab.layered else layers(asked)[:1]
-        self.asked: PodSetTopologyRequest = asked
+        asked = request.asked
+        every = asked.layers if lab.layered else asked.layers[:1]
+        self.asked: PodSetAsk = asked
         self.sizes = {LEVELS.index(layer.topology): layer.size for layer in every}
         self.paths = {path.rpartition("/")[2]: tuple(path.split("/")) for path in hosts}
         left, each = free(lab), request.single_pod["gpu"]  # type: ignore[index]
@@ -64,7 +62,7 @@ def test_best_fit_takes_no_more_domains_of_a_level_than_those_above_make_needed(
 ) -> None:
     """Down to the level of the slices: below it the peer fills the smallest first."""
     (lab, _), trial = given_lab, Trial(given_lab, request)
-    if lab.balanced or not request.count or trial.asked.unconstrained or slices_alone(trial.asked):
+    if lab.balanced or not request.count or trial.asked.unconstrained or trial.asked.slices_alone:
         return
     found = lab.main(request)
     if found is None:

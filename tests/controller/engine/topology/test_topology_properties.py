@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import layers
 from controller.engine.topology.port import Placed, PlacementRequest
 from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, usage
 
@@ -77,11 +76,10 @@ def check(lab: Lab, request: PlacementRequest, found: TopologyUsage, left: Mappi
     assert sum(pods.values()) == request.count
     assert all(count > 0 and count * each <= left[host] for host, count in pods.items())
     leaves = [leaf for leaf in tree.at_level[-1] if tree.path[leaf][-1] in pods]
-    asked = request.pod_set.topology_request
-    assert asked is not None
+    asked = request.asked
     if asked.required is not None and request.count:
         assert len({tree.ancestor(leaf, LEVELS.index(asked.required)) for leaf in leaves}) == 1
-    for layer in layers(asked) if lab.layered else layers(asked)[:1]:
+    for layer in asked.layers if lab.layered else asked.layers[:1]:
         level = LEVELS.index(layer.topology)
         sums: dict[int, int] = {}
         for leaf in leaves:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.engine.claims.expiry import in_vain, not_tried
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.conditions.decisions import Decision, Decisions, Pending
+from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Pending, SliceReplaced
 from controller.engine.conditions.stories import Stories
 from controller.engine.cycle.cycle import Cycle
 from controller.engine.cycle.nomination import Nominator
@@ -206,6 +206,10 @@ class Engine:
         workload = self.state.workloads.objects.get(key)
         if found and workload is not None and key not in self.state.cluster.holders:
             self._workloads.put(workload, now_s)
+        old = _slice_of(decision)
+        if found and old is not None and old in self.state.cluster.holders:
+            # It holds quota again: a second pass that ended with it is wanted again.
+            self._workloads.put(self.state.workloads.objects[old], now_s)
         return found
 
     def settled(self, now_s: float) -> bool:
@@ -372,6 +376,13 @@ class Engine:
         self._tried |= now
         if self._settled:
             self._passed_over()
+
+
+def _slice_of(decision: Decision) -> WorkloadKey | None:
+    """The elastic slice that ends by the decision."""
+    if isinstance(decision, SliceReplaced):
+        return WorkloadKey(decision.key)
+    return decision.replaces.key if isinstance(decision, Admitted) and decision.replaces is not None else None
 
 
 def _try(entry: Entry) -> _Try:

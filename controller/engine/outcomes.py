@@ -75,6 +75,7 @@ class Outcomes:
         if incoming.replaces is not None:
             state.cluster.remove_holder(incoming.replaces.key)
             state.unwritten.end(incoming.replaces.key)
+            state.notes.drop_pass(incoming.replaces.key)
         state.cluster.add_holder(holder, charged=entry.charged)
         state.unwritten.admit(key, admitted)
         if queue.policies.usage_based_admission:
@@ -163,6 +164,7 @@ class Outcomes:
             holder = state.cluster.remove_holder(old)
             if holder is not None:
                 state.unwritten.end(old)
+                state.notes.drop_pass(old)
                 state.released(holder)
                 record = DecisionRecord(at_s=now_s, workload=by, cluster_queue=holder.cluster_queue, rule=Rule.FITS)
                 yield SliceReplaced(holder=holder, by=by, record=record)

@@ -295,6 +295,26 @@ def test_a_larger_slice_keeps_the_places_of_the_one_it_replaces() -> None:
     assert places(world, "new") == {"a": 2, "b": 2}
 
 
+def test_a_slice_that_has_ended_gets_no_second_pass_unless_its_end_is_taken_back() -> None:
+    gates = {"ElasticJobsViaWorkloadSlices": True, "TASFailedNodeReplacementFailFast": False}
+    world = world_of({"b/r1/a": 2, "b/r1/b": 2}, gates=gates)
+    world.put(gang("old", 4, level=BLOCK))
+    world.settle()
+    lose(world, "old", "a")
+    world.settle()
+    assert world.engine.state.notes.passes.keys() == {"ns/old"}
+    replacing = {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/old"}
+    world.put(node("b/r2/c", 8), gang("new", 6, level=BLOCK, created_s=2, annotations=replacing))
+    admitted, replaced = world.engine.cycle(world.now_s).made
+    world.now_s += 60
+    assert world.engine.cycle(world.now_s).made == ()
+    world.engine.validate()
+    assert world.engine.failed(replaced, world.now_s, "refused")
+    assert world.engine.state.notes.passes.keys() == {"ns/old"}
+    assert world.engine.failed(admitted, world.now_s, "refused")
+    world.engine.validate()
+
+
 def test_a_flavor_told_after_its_workloads_counts_them() -> None:
     first = world_of({"b/r1/a": 2, "b/r2/b": 2})
     first.put(gang("w", 2))

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from hack.findings import to_pin
-from tests.seeds import ROUND
+from tests.support.seeds import ROUND
 
 UNTIL: Final = "TESSERA_EXPLORE_UNTIL"
 """Seconds since 1970."""

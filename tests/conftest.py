@@ -12,7 +12,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.seeds import ROUND
+from tests.support.seeds import ROUND
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, max_examples=50, derandomize=True)

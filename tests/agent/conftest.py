@@ -10,7 +10,7 @@ from agent.hardware import monitor, worker
 from agent.keeping import statefiles
 from agent.kubelet import podresources
 from deviceplugin import manager
-from tests.agent.lab import Lab, laboratory
+from tests.support.agent.node import Lab, laboratory
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from msgspec import structs
 from agent import deviceaccess
 from agent.config.settings import DriverSettings
 from agent.kubelet.devicefiles import DeviceFiles
-from tests.agent import hostlab
-from tests.agent.lab import EAGER, GPU, Lab, fleet
-from tests.deviceplugin.fakes import allocating
+from tests.support.agent import hosts as hostlab
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.deviceplugin.fakes import allocating
 
 CDI = EAGER + "flags: {plugin: {deviceListStrategy: [cdi-cri]}}\n"
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"

@@ -18,8 +18,8 @@ from agent.health.states import HealthState
 from agent.keeping import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
-from tests.agent.lab import EAGER, GPU, Lab, fleet
 from tests.simulator.test_mig import create, destroy
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 HASTY = EAGER.replace("probeTimeoutSeconds: 1", "probeTimeoutSeconds: 0.4")

@@ -3,7 +3,7 @@
 from agent.health.faults import FaultKind
 from agent.health.states import HealthState
 from inventory.devices import MigInstance
-from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 TEN = f"{EAGER}sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 10}}]}}}}\n"
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"

@@ -11,8 +11,8 @@ from inventory.ids import ResourceName
 from inventory.layout.entries import Fractional, LayoutEntry, LayoutMode, TimeSliced
 from kube.reading.reflector import Added, Entry, Key, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
-from tests.agent.lab import EAGER, GPU, Lab, fleet
-from tests.inventory.layouts import layout, on
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.inventory.layouts import layout, on
 
 PERCENT = "tessera.dev/gpu-percent"
 SHARED = "nvidia.com/gpu.shared"

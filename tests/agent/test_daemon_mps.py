@@ -15,8 +15,8 @@ from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
 from deviceplugin.testing import Endpoint
-from tests.agent import lab as lab_module
-from tests.agent.lab import EAGER, Lab, fleet, mps_client
+from tests.support.agent import node as lab_module
+from tests.support.agent.node import EAGER, Lab, fleet, mps_client
 
 SHARED = "nvidia.com/gpu.shared"
 MPS = EAGER + "mps: {probeIntervalSeconds: 0.2}\n"

@@ -7,7 +7,7 @@ import pytest
 
 from agent.kubelet import linkscores
 from inventory.preference.linktable import LinkTable
-from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 CUT = "  migEnabled: [0]\n  mig: {0: [3g.20gb, 3g.20gb]}\n"

@@ -8,7 +8,7 @@ import pytest
 
 from agent.health.states import HealthState
 from agent.keeping import statefiles
-from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 NO_TRACE = EAGER.replace("health: {", "health: {xids: {13: {class: reset}}, ")

@@ -9,7 +9,7 @@ import pytest
 
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
-from tests.agent.lab import EAGER, GPU, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"
 SINGLE = EAGER + "flags: {migStrategy: single}\n"

@@ -20,7 +20,7 @@ from agent.kubelet.devicefiles import required_channel_problem
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from kube.testing import eventually
-from tests.agent.lab import EAGER, GPU, WAIT_S, Lab, fleet
+from tests.support.agent.node import EAGER, GPU, WAIT_S, Lab, fleet
 
 SHARED = EAGER + f"sharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: 3}}]}}}}\n"
 BAD = "version: v1\nhealth: {probationSeconds: soon}\n"

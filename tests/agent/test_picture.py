@@ -16,7 +16,7 @@ from inventory.devices import Node
 from inventory.ids import DeviceId, MigUuid, NodeName, ResourceName
 from inventory.layout.layout import physical_id
 from inventory.layout.sharing import DeviceSelector, LayoutSpec, MigStrategy, ReplicatedResource, Replication
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 GPU = ResourceName("nvidia.com/gpu")
 SLICE = ResourceName("nvidia.com/mig-3g.20gb")

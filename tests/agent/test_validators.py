@@ -31,7 +31,7 @@ from inventory.ids import NodeName
 from inventory.layout.entries import TimeSliced
 from tests.agent.kubelet.test_plans import GPU, ask, ids, plans, pod
 from tests.agent.mps import test_core as mps
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 A = PodContainer("team", "a", "main")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hack.dashboards import ALL, COLUMNS, FOLDER, rendered
-from tests.charts.series import known, named
+from tests.support.charts.series import known, named
 
 FILES = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
 

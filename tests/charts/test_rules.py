@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts.recordcases import RECORDS
-from tests.charts.rulecases import ALERTS
-from tests.charts.series import known, named, rules
+from tests.support.charts.recordcases import RECORDS
+from tests.support.charts.rulecases import ALERTS
+from tests.support.charts.series import known, named, rules
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {one["alert"]: one for one in rules() if "alert" in one}

@@ -13,7 +13,7 @@ import pytest
 from cli import main
 from cli.main import tessera
 from cli.sim import sim
-from tests.cli.lines import understood
+from tests.support.cli.lines import understood
 
 BARE = {"sim status": "its answer is JSON with and without -o"}
 """Commands for which -o changes nothing, and why."""

@@ -10,8 +10,8 @@ import pytest
 from cli.sim import sim
 from simulator.control import read_request
 from simulator.simulation import Simulation, open_simulation
-from tests.agent.lab import fleet
 from tests.cli.conftest import Run, SimulatorSocket
+from tests.support.agent.node import fleet
 
 ORDERS: dict[str, dict[str, Any]] = {
     "xid --gpu 3 79": {"gpu": 3, "xid": 79},

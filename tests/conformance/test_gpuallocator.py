@@ -18,7 +18,7 @@ from inventory.layout.sharing import ReplicaPolicy
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser, UnsatisfiableError, prefer
 from tests.conformance import corpus
-from tests.inventory import oracle
+from tests.support.inventory import oracle
 
 pytestmark = pytest.mark.conformance
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deviceplugin.fakes import FakeKubelet
+from tests.support.deviceplugin.fakes import FakeKubelet
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from deviceplugin.strategy import (
 )
 from inventory.ids import DeviceId
 from inventory.layout.layout import LogicalDevice, Resource
-from tests.deviceplugin.builders import EXTRAS, access_of, gpus, mixture, null_node, shared
-from tests.inventory.builders import instances, replicas, uuid, whole
+from tests.support.deviceplugin.views import EXTRAS, access_of, gpus, mixture, null_node, shared
+from tests.support.inventory.builders import instances, replicas, uuid, whole
 
 ENVVAR = DeviceListStrategy.ENVVAR
 VOLUME_MOUNTS = DeviceListStrategy.VOLUME_MOUNTS

@@ -22,9 +22,9 @@ from deviceplugin.strategy import (
     Symlink,
 )
 from inventory.layout.layout import LogicalDevice
-from tests.deviceplugin.builders import EXTRAS, access_of, mixture, null_node
 from tests.deviceplugin.test_answer import DEVICES, SPECS
-from tests.inventory.builders import instances, whole
+from tests.support.deviceplugin.views import EXTRAS, access_of, mixture, null_node
+from tests.support.inventory.builders import instances, whole
 
 # The CDI specification's JSON form at version 0.5.0, as much of it as a device plugin writes. Two rules of its prose
 # are added that runtimes enforce: at least one device, and no device without edits.

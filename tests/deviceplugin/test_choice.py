@@ -13,7 +13,7 @@ from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 
 class Advice(Struct, frozen=True):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from deviceplugin.server import MAX_CONTAINERS, MAX_REQUEST_BYTES, DevicePluginServer
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
-from tests.deviceplugin.builders import gpus, shared, view_of
-from tests.deviceplugin.fakes import allocating, asking, channel_to, dialled, serving
+from tests.support.deviceplugin.fakes import allocating, asking, channel_to, dialled, serving
+from tests.support.deviceplugin.views import gpus, shared, view_of
 
 METHODS = ("GetDevicePluginOptions", "ListAndWatch", "GetPreferredAllocation", "Allocate", "PreStartContainer")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -17,8 +17,8 @@ from deviceplugin.manager import FIRST_RETRY_S, LONGEST_RETRY_S, POLL_S, UNHEARD
 from deviceplugin.observer import SilentObserver
 from deviceplugin.server import DevicePluginServer
 from kube.testing import eventually
-from tests.deviceplugin.builders import GPU, gpus, migs, shared, view_of
-from tests.deviceplugin.fakes import FakeKubelet, RecordingObserver
+from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver
+from tests.support.deviceplugin.views import GPU, gpus, migs, shared, view_of
 
 MIG = "nvidia.com/mig-1g.10gb"
 

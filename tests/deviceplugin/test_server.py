@@ -14,8 +14,7 @@ from deviceplugin.server import MAX_SOCKET_PATH_BYTES, DevicePluginServer, Socke
 from deviceplugin.strategy import AllocationSpec, DeviceListStrategy
 from kube.testing import eventually
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
-from tests.deviceplugin.builders import GPU, gpus, shared, view_of
-from tests.deviceplugin.fakes import (
+from tests.support.deviceplugin.fakes import (
     EndlessChooser,
     IdleContext,
     RecordingObserver,
@@ -26,6 +25,7 @@ from tests.deviceplugin.fakes import (
     rest_of,
     serving,
 )
+from tests.support.deviceplugin.views import GPU, gpus, shared, view_of
 
 
 async def test_it_offers_preferred_allocation_and_wants_no_pre_start_call(folder: Path) -> None:

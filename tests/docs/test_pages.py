@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.lines import understood
+from tests.support.cli.lines import understood
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

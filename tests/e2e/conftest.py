@@ -8,7 +8,7 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.lab import CRDS, Lab
+from tests.support.e2e.lab import CRDS, Lab
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, until
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, until
 
 pytestmark = pytest.mark.e2e
 

@@ -15,9 +15,9 @@ import yaml
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.articles import A100, GPU, H100, HIGH, PRODUCT, QUEUES, SIMULATE, Json, Scene, cluster_queue
-from tests.e2e.incluster import InCluster
-from tests.e2e.lab import until
+from tests.support.e2e.articles import A100, GPU, H100, HIGH, PRODUCT, QUEUES, SIMULATE, Json, Scene, cluster_queue
+from tests.support.e2e.incluster import InCluster
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 

@@ -27,7 +27,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from kube.client import Selection
-from tests.e2e.queuelab import ALONE, QUEUE, QueueLab, as_controller, install, lab, until
+from tests.support.e2e.queuelab import ALONE, QUEUE, QueueLab, as_controller, install, lab, until
 
 pytestmark = pytest.mark.e2e
 

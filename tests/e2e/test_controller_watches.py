@@ -13,8 +13,8 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.cut import Cut
-from tests.e2e.queuelab import install, lab, until
+from tests.support.e2e.cut import Cut
+from tests.support.e2e.queuelab import install, lab, until
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,7 @@ import yaml
 
 from hack import agentimage
 from hack.cluster.programs import binaries
-from tests.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
+from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
 
 pytestmark = pytest.mark.e2e
 

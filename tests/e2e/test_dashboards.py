@@ -20,10 +20,10 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.dashboards import FOLDER
 from hack.prometheus import Prometheus
-from tests.charts.series import RULES
-from tests.e2e.lab import FAST, GPU, SHARED, Agent, Lab, fleet, until
-from tests.e2e.queuelab import API, CONFIG, QUEUE, Controller, install
 from tests.e2e.test_metrics import process_of
+from tests.support.charts.series import RULES
+from tests.support.e2e.lab import FAST, GPU, SHARED, Agent, Lab, fleet, until
+from tests.support.e2e.queuelab import API, CONFIG, QUEUE, Controller, install
 
 pytestmark = pytest.mark.e2e
 

@@ -13,8 +13,8 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.layout import ROOT_ENV
 from hack.demo import NAME
-from tests.e2e.lab import ROOT
-from tests.hack import machine
+from tests.support import machine
+from tests.support.e2e.lab import ROOT
 
 pytestmark = pytest.mark.e2e
 

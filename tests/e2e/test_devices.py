@@ -23,9 +23,9 @@ from hack.cluster.state import Spec
 from kube.backoff import Backoff
 from kube.clock import SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
-from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet
-from tests.e2e.lab import until as settled
-from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
+from tests.support.e2e.lab import until as settled
+from tests.support.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, _json, install, lab, until
 
 pytestmark = pytest.mark.e2e
 

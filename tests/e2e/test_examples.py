@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agent.health.states import HealthState
-from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by
-from tests.e2e.queuecases import EXAMPLE_FILES
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by
+from tests.support.e2e.queuecases import EXAMPLE_FILES
 
 pytestmark = pytest.mark.e2e
 

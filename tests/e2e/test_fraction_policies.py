@@ -14,7 +14,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.lab import until
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 

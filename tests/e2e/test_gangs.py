@@ -14,8 +14,8 @@ import pytest
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.podlab import GPU, PLACED, Gang, PodLab, install_pods, pod_lab
-from tests.e2e.queuelab import as_controller
+from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, install_pods, pod_lab
+from tests.support.e2e.queuelab import as_controller
 
 pytestmark = pytest.mark.e2e
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.health.states import HealthState
-from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, held_by, until
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, held_by, until
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,7 @@ import pytest
 
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
-from tests.e2e.lab import EXAMPLES, GPU, Agent, Lab
+from tests.support.e2e.lab import EXAMPLES, GPU, Agent, Lab
 
 pytestmark = pytest.mark.e2e
 

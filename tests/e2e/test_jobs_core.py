@@ -22,7 +22,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until
-from tests.controller.jobs.model import ConflictError, InvalidError, World
+from tests.support.controller.jobmodel import ConflictError, InvalidError, World
 
 pytestmark = pytest.mark.e2e
 

@@ -10,8 +10,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.conformance.crds import crdfiles
-from tests.e2e.incluster import NAMESPACE, SERVICE, InCluster
-from tests.e2e.lab import until
+from tests.support.e2e.incluster import NAMESPACE, SERVICE, InCluster
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 

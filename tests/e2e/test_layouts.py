@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hack import show
-from tests.e2e.lab import EXAMPLES, GPU, SHARED, Agent, Lab, until
+from tests.support.e2e.lab import EXAMPLES, GPU, SHARED, Agent, Lab, until
 
 pytestmark = pytest.mark.e2e
 

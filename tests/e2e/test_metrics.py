@@ -18,8 +18,8 @@ from hack import prometheus
 from hack.agents import AgentProcess
 from hack.cluster.layout import MARK_ENV
 from hack.prometheus import Prometheus
-from tests.agent.telemetry.dcgm_exporter import DASHBOARD_12239
-from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, until
+from tests.support.agent.dcgm_exporter import DASHBOARD_12239
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, Pod, fleet, until
 
 pytestmark = pytest.mark.e2e
 

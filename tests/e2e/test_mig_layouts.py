@@ -11,7 +11,7 @@ import pytest
 
 from agent.report import NodeReport
 from hack.cluster.cluster import Cluster
-from tests.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, until
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, until
 
 pytestmark = pytest.mark.e2e
 

@@ -15,8 +15,8 @@ from agent.mps.core import Phase
 from agent.mps.paths import device_paths
 from hack.cluster.controlplane.render import TEST_IMAGE
 from inventory.layout.layout import physical_id
-from tests.e2e.agentrights import chart_token
-from tests.e2e.lab import EXAMPLES, GPU, SHARED, Agent, Lab, Pod, held_by, until
+from tests.support.e2e.agentrights import chart_token
+from tests.support.e2e.lab import EXAMPLES, GPU, SHARED, Agent, Lab, Pod, held_by, until
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ from agent.mps.core import Phase
 from agent.mps.paths import DevicePaths, device_paths
 from agent.mps.runner import programs
 from inventory.layout.layout import physical_id
-from tests.e2e.lab import FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by, until
+from tests.support.e2e.lab import FAST, GPU, SHARED, Agent, Lab, Pod, fleet, held_by, until
 
 pytestmark = pytest.mark.e2e
 

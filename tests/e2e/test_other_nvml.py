@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess
 from hack.foreignnvml import compile_stub
-from tests.e2e.lab import FAST, GPU
+from tests.support.e2e.lab import FAST, GPU
 
 pytestmark = pytest.mark.e2e
 

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.agentrights import chart_token
-from tests.e2e.cut import Cut
-from tests.e2e.lab import EXAMPLES, FAST, GPU, Lab, until
+from tests.support.e2e.agentrights import chart_token
+from tests.support.e2e.cut import Cut
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Lab, until
 
 pytestmark = pytest.mark.e2e
 

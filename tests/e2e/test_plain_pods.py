@@ -17,8 +17,8 @@ from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAM
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.lab import EXAMPLES, ROOT
-from tests.e2e.podlab import (
+from tests.support.e2e.lab import EXAMPLES, ROOT
+from tests.support.e2e.podlab import (
     GPU,
     MANAGED,
     PLACED,
@@ -34,7 +34,7 @@ from tests.e2e.podlab import (
     refused,
     rendered,
 )
-from tests.e2e.queuelab import NAMESPACE, as_controller, until
+from tests.support.e2e.queuelab import NAMESPACE, as_controller, until
 
 pytestmark = pytest.mark.e2e
 

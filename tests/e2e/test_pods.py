@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from tests.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, held_by, holders
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, SHARED, Agent, Lab, held_by, holders
 
 pytestmark = pytest.mark.e2e
 

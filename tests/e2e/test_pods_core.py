@@ -20,8 +20,8 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until
-from tests.controller.jobs.model import ConflictError, InvalidError
-from tests.controller.jobs.podworld import PodWorld, member, pod
+from tests.support.controller.jobmodel import ConflictError, InvalidError
+from tests.support.controller.podworld import PodWorld, member, pod
 
 pytestmark = pytest.mark.e2e
 

@@ -13,8 +13,8 @@ from hack.cluster.state import Spec
 from tests.conformance import corpus
 from tests.conformance.crds import crdfiles, mutations
 from tests.conformance.crds.corpusobjects import corpus_objects
-from tests.e2e.lab import EXAMPLES
-from tests.e2e.queueapi import (
+from tests.support.e2e.lab import EXAMPLES
+from tests.support.e2e.queueapi import (
     GROUP,
     PEER,
     Api,
@@ -27,7 +27,7 @@ from tests.e2e.queueapi import (
     install_peers,
     policies,
 )
-from tests.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
+from tests.support.e2e.queuecases import CREATED, EXAMPLE_FILES, UPDATED, Case, Update, changed, objects, statuses
 
 pytestmark = pytest.mark.e2e
 

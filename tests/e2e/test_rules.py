@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from hack import prometheus
-from tests.charts.recordcases import RECORDS, Records
-from tests.charts.rulecases import ALERTS, Fires
+from tests.support.charts.recordcases import RECORDS, Records
+from tests.support.charts.rulecases import ALERTS, Fires
 
 pytestmark = pytest.mark.e2e
 

@@ -14,8 +14,8 @@ from controller.config.load import parse
 from hack import prometheus
 from hack.cluster.programs import binaries
 from hack.dashboards import FOLDER
-from tests.charts.series import RULES
-from tests.e2e.lab import EXAMPLES
+from tests.support.charts.series import RULES
+from tests.support.e2e.lab import EXAMPLES
 
 pytestmark = pytest.mark.e2e
 

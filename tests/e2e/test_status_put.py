@@ -32,9 +32,9 @@ from kube.resources import Resource
 from kube.testing import eventually
 from kube.writing.writer import DEFAULTS, Writer
 from kube.writing.writes import Outcome, Verb, Write
-from tests.e2e.lab import until
-from tests.e2e.queueapi import GROUP, Api, await_kinds, converting, install
-from tests.e2e.queuelab import ACCOUNT, NAMESPACE, grant
+from tests.support.e2e.lab import until
+from tests.support.e2e.queueapi import GROUP, Api, await_kinds, converting, install
+from tests.support.e2e.queuelab import ACCOUNT, NAMESPACE, grant
 
 pytestmark = pytest.mark.e2e
 

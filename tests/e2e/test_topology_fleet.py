@@ -31,8 +31,8 @@ from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, fleet
-from tests.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, install, lab, until
+from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, fleet
+from tests.support.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, install, lab, until
 
 pytestmark = pytest.mark.e2e
 

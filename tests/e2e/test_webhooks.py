@@ -27,7 +27,7 @@ from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.config import from_kubeconfig
-from tests.e2e.lab import until
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 

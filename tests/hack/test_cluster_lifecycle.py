@@ -16,7 +16,7 @@ import pytest
 
 from hack.cluster import TEST_IMAGE, Cluster, ClusterError, NodeHost, Spec, UsageError, processes, waiting
 from hack.cluster.programs import binaries, images
-from tests.hack import machine
+from tests.support import machine
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ import pytest
 
 from hack import explore
 from hack.findings import to_pin
-from tests.seeds import drawn
+from tests.support.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +87,7 @@ def test_what_is_drawn_inside_a_test_is_pinned_by_its_bytes() -> None:
 
 PROPERTIES = """\
 from hypothesis import given, strategies as st
-from tests.seeds import histories
+from tests.support.seeds import histories
 
 @given(n=st.integers())
 def test_small(n: int) -> None:
@@ -125,10 +125,10 @@ def test_a_time_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_tests_draw_the_same_histories_and_each_round_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.seeds.ROUND", "")
+    monkeypatch.setattr("tests.support.seeds.ROUND", "")
     assert drawn(range(3)) == [0, 1, 2]
-    monkeypatch.setattr("tests.seeds.ROUND", "1")
+    monkeypatch.setattr("tests.support.seeds.ROUND", "1")
     first = drawn(range(3))
     assert first == drawn(range(3))
-    monkeypatch.setattr("tests.seeds.ROUND", "2")
+    monkeypatch.setattr("tests.support.seeds.ROUND", "2")
     assert not set(first) & set(drawn(range(3)))

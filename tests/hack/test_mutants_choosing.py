@@ -77,4 +77,4 @@ def test_each_folder_of_a_room_is_there_and_tests_mirror_the_room(name: str) -> 
 def test_stand_ins_for_tests_are_not_mutated() -> None:
     assert not choosing.is_mutated("deviceplugin/testing.py", ["deviceplugin"])
     assert not choosing.is_mutated("deviceplugins/a.py", ["deviceplugin"])
-    assert not choosing.is_test("tests/deviceplugin/fakes.py", ["deviceplugin"])
+    assert not choosing.is_test("tests/support/deviceplugin/fakes.py", ["deviceplugin"])

@@ -14,7 +14,7 @@ from inventory.links import UNKNOWN_LINK
 from inventory.mig import plan as migplan
 from inventory.mig.parts import Part
 from inventory.mig.plan import Slot
-from tests.inventory.builders import gpu, node, replicas, uuid, whole
+from tests.support.inventory.builders import gpu, node, replicas, uuid, whole
 
 GPU = ResourceName("nvidia.com/gpu")
 TIMES = Share(SharingMode.TIME_SLICING)

@@ -21,8 +21,8 @@ from deviceplugin.strategy import NodeAccess
 from inventory.ids import DeviceId, NodeName, ResourceName
 from kube.resources import EVENTS, NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
-from tests.agent.lab import Lab, fleet
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.agent.node import Lab, fleet
+from tests.support.inventory.builders import gpu, node, uuid
 
 COUNT, STAMP, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gfd.timestamp", "nvidia.com/gpu.product"
 NODE = "node-1"

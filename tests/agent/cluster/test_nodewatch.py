@@ -12,7 +12,7 @@ from inventory.layout.entries import GpuLayoutSpec, LayoutMode
 from kube.client import Client
 from kube.resources import NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
-from tests.inventory.layouts import fractional, layout, on
+from tests.support.inventory.layouts import fractional, layout, on
 
 
 def raw(name: str = "a", **spec: Any) -> bytes:

@@ -7,8 +7,8 @@ import pytest
 from agent.cluster.recorder import Recorder
 from agent.health.states import HealthState, Transition
 from agent.serving.metrics import AgentMetrics
-from tests.agent.lab import Notebook
-from tests.inventory.builders import uuid
+from tests.support.agent.node import Notebook
+from tests.support.inventory.builders import uuid
 
 
 def test_a_problem_is_said_again_only_after_it_was_gone() -> None:

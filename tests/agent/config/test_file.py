@@ -21,7 +21,7 @@ from inventory.layout.sharing import (
     SharingMode,
 )
 from tests.agent.answers import rows
-from tests.inventory.builders import gpu, node
+from tests.support.inventory.builders import gpu, node
 
 
 def read(tmp_path: Path, text: str, **env: str) -> LoadedConfig:

@@ -10,7 +10,7 @@ from agent.hardware.driver import remember_links
 from agent.hardware.links import link_matrix
 from inventory.devices import Gpu, NvLink, RemoteType
 from inventory.links import UNKNOWN_LINK, Link, PcieLevel
-from tests.inventory.builders import gpu
+from tests.support.inventory.builders import gpu
 
 SWITCH = NvLink(0, active=True, remote_type=RemoteType.SWITCH, remote_pci_bus_id="0000:aa:00.0")
 

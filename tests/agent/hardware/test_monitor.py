@@ -30,7 +30,7 @@ from agent.health.settings import HealthSettings
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid, MigUuid
 from kube.testing import eventually
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 MIG = MigUuid("MIG-0")
 

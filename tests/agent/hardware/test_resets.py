@@ -11,7 +11,7 @@ from agent.hardware.driver import Driver
 from agent.hardware.probe import Probe
 from agent.hardware.resets import Renewals, ResetDetector
 from inventory.ids import GpuUuid, NodeName
-from tests.agent.lab import Lab, fleet
+from tests.support.agent.node import Lab, fleet
 
 GPU, OTHER = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 

@@ -18,7 +18,7 @@ from agent.keeping.statefiles import (
     save_checkpoint,
 )
 from inventory.ids import GpuUuid, NodeName
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 BOOT = "6f9f2a52-0000-0000-0000-000000000001"
 

@@ -9,7 +9,7 @@ import pytest
 from agent.keeping.statefiles import VERSION, Checkpoint, Known, LayoutState, StateFiles, load_checkpoint, load_layout
 from inventory.layout.entries import Fractional
 from kube.testing import eventually
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 
 def known(energy_mj: int) -> Known:

@@ -8,7 +8,7 @@ from agent.kubelet.access import NULL, Roots, capability_paths, missing_channels
 from agent.kubelet.hostroot import seen_at
 from deviceplugin.strategy import DeviceAccess, DeviceNode, NodeAccess, Symlink
 from inventory.devices import Gpu, Node
-from tests.inventory.builders import gpu, node
+from tests.support.inventory.builders import gpu, node
 
 
 def touch(root: Path, *paths: str) -> None:

@@ -14,8 +14,8 @@ from deviceplugin.answer import ContainerAnswer, answer
 from inventory.ids import DeviceId
 from inventory.layout.layout import LogicalDevice
 from tests.agent.answers import rows
-from tests.agent.hostlab import LAYOUTS, Host
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.agent.hosts import LAYOUTS, Host
+from tests.support.inventory.builders import gpu, node, uuid
 
 GPU = LogicalDevice(id=DeviceId(uuid(0)), gpu=uuid(0))
 ROWS = rows("allocate")

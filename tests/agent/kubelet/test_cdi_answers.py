@@ -13,7 +13,7 @@ from deviceplugin.cdi import gpu_spec
 from deviceplugin.drivermounts import HookProgram
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from tests.agent.answers import rows
-from tests.agent.hostlab import LAYOUTS, VERSION
+from tests.support.agent.hosts import LAYOUTS, VERSION
 
 ROWS = rows("cdi")
 FOUND_HERE = {"talos"}

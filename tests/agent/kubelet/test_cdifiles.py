@@ -18,10 +18,10 @@ from deviceplugin.answer import CDI_VENDOR
 from deviceplugin.cdi import file_name
 from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, NodeAccess
 from kube.testing import eventually
-from tests.agent.hostlab import VERSION, install
-from tests.deviceplugin.builders import access_of
 from tests.deviceplugin.test_cdi import VALIDATOR
-from tests.inventory.builders import instances, whole
+from tests.support.agent.hosts import VERSION, install
+from tests.support.deviceplugin.views import access_of
+from tests.support.inventory.builders import instances, whole
 
 CDI = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,))
 GPU_FILE = file_name("gpu")

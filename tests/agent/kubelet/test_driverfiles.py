@@ -7,7 +7,7 @@ import pytest
 from agent.kubelet.driverfiles import DEFAULT_HOOK, NoDriverError, find_driver, find_hook, listed_folders
 from agent.kubelet.hostroot import HostRoot, seen_at
 from deviceplugin.drivermounts import HOOKS, DriverFiles, HookProgram
-from tests.agent.hostlab import LAYOUTS, VERSION, Host, debian, gke, install, program, talos
+from tests.support.agent.hosts import LAYOUTS, VERSION, Host, debian, gke, install, program, talos
 
 FOLDERS = {"gke": "/lib64", "talos": "/glibc/usr/lib", "debian": "/usr/lib/x86_64-linux-gnu/nvidia/current"}
 PROGRAMS = {"gke": "/bin/nvidia-smi", "talos": "/bin/nvidia-smi", "debian": "/usr/bin/nvidia-smi"}

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.kubelet.elf import soname
-from tests.agent.hostlab import elf
+from tests.support.agent.hosts import elf
 
 WHOLE = elf("libcuda.so.1")
 

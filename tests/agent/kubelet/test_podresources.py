@@ -30,7 +30,7 @@ from deviceplugin.testing import StandInKubelet
 from inventory.ids import DeviceId, ResourceName
 from kube.testing import VirtualClock
 from kubeletapi import podresources_v1_pb2 as pb
-from tests.deviceplugin.builders import GPU, gpus, view_of
+from tests.support.deviceplugin.views import GPU, gpus, view_of
 
 Held = tuple[str, str, str, str, Sequence[str]]  # namespace, pod, container, resource, device ids
 

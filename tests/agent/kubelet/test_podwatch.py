@@ -16,7 +16,7 @@ from inventory.ids import DeviceId, ResourceName
 from kube.client import Client
 from kube.resources import PODS
 from kube.testing import FakeApiServer, VirtualClock, eventually
-from tests.agent.lab import fleet, laboratory
+from tests.support.agent.node import fleet, laboratory
 
 GPU = ResourceName("nvidia.com/gpu")
 FREE = [DeviceId(f"GPU-{i}") for i in range(4)]

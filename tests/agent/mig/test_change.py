@@ -14,7 +14,7 @@ from inventory.mig.parts import Part
 from inventory.mig.plan import CreateInstance, DestroyCompute, DestroyInstance, Step
 from simulator.boards.loads import Load
 from simulator.fleet.orders import End, Reboot, SetLoad
-from tests.agent.mig.bench import A30, H100, bench
+from tests.support.agent.gpuchange import A30, H100, bench
 
 
 async def test_only_the_difference_is_made(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from inventory.layout.entries import WhenBusy
 from inventory.mig.parts import Part
 from inventory.mig.plan import CreateCompute, CreateInstance
 from simulator.boards.products import PRODUCTS
-from tests.agent.mig.bench import A30, A100, H100, Bench, bench
+from tests.support.agent.gpuchange import A30, A100, H100, Bench, bench
 
 STANDS = {name: sorted(set(stands(profiles_of(PRODUCTS[name])))) for name in (A100, A30, H100)}
 

@@ -14,7 +14,7 @@ from agent.mig.outcomes import MigState
 from agent.mps.paths import device_paths
 from deviceplugin.view import ResourceView
 from simulator.fleet.orders import Reboot
-from tests.agent.lab import EAGER, GPU, Lab, fleet, mps_client
+from tests.support.agent.node import EAGER, GPU, Lab, fleet, mps_client
 
 MIG = "nvidia.com/mig-"
 H100 = "NVIDIA H100 80GB HBM3"

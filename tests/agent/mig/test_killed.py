@@ -11,7 +11,14 @@ import pytest
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    command = [sys.executable, "-W", "error", "-m", "tests.agent.mig.killed", str(tmp_path_factory.mktemp("killed"))]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "tests.support.agent.killed",
+        str(tmp_path_factory.mktemp("killed")),
+    ]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

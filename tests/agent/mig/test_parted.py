@@ -16,7 +16,7 @@ from inventory.devices import Gpu
 from inventory.ids import GpuUuid
 from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole
 from tests.agent.answers import rows
-from tests.inventory.builders import gpu
+from tests.support.inventory.builders import gpu
 from yamlfile import ConfigError
 
 A100, H100 = 0x20B210DE, 0x233010DE

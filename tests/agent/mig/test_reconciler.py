@@ -16,7 +16,7 @@ from inventory.devices import Gpu
 from inventory.ids import GpuUuid
 from inventory.layout.entries import WhenBusy
 from kube.testing import eventually
-from tests.inventory.builders import gpu
+from tests.support.inventory.builders import gpu
 
 ONE, TWO = Wish(("1g.10gb",), WhenBusy.WAIT), Wish(("2g.20gb",), WhenBusy.WAIT)
 DRAIN = Wish(("7g.80gb",), WhenBusy.DRAIN)

@@ -7,7 +7,7 @@ import pytest
 from agent.telemetry.collectors import USUAL, parse, read
 from agent.telemetry.fields import FieldKind
 from agent.telemetry.legacy import LEGACY
-from tests.agent.telemetry import dcgm_exporter as peer
+from tests.support.agent import dcgm_exporter as peer
 from yamlfile import ConfigError
 
 PEERS = Path(__file__).with_name("dcgm_exporter_files")

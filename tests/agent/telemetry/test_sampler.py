@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.hardware import worker
 from agent.kubelet.containers import PodContainer
 from agent.telemetry import sampler
-from tests.agent.lab import EAGER, GPU, Lab, fleet, laboratory
-from tests.agent.telemetry import dcgm_exporter as peer
+from tests.support.agent import dcgm_exporter as peer
+from tests.support.agent.node import EAGER, GPU, Lab, fleet, laboratory
 
 H100 = "NVIDIA H100 80GB HBM3"
 BUSY = "load:\n- {gpu: 0, pid: 1001, smUtil: 0.6, memUsedMiB: 4096, powerW: 400}\n"

@@ -26,7 +26,7 @@ from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
 from inventory.links import UNKNOWN_LINK
-from tests.agent.telemetry import dcgm_exporter as peer
+from tests.support.agent import dcgm_exporter as peer
 
 GPU = ResourceName("nvidia.com/gpu")
 Series = dict[tuple[str, ...], float]

@@ -23,8 +23,8 @@ from inventory.layout.sharing import LayoutSpec, SharingMode
 from kube.resources import NODES
 from kube.testing import FakeApiServer
 from tests.cli.conftest import Run
-from tests.cli.frontdoor import kubeconfig
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.cli.frontdoor import kubeconfig
+from tests.support.inventory.builders import gpu, node, uuid
 
 FLEET = "nodes:\n- {name: node-1, gpus: 4, product: NVIDIA H100 80GB HBM3, labels: {pool: x}}\n"
 SLICES = [{"gpus": [0, 1], "mode": "timeSlicing", "replicas": 4}]

@@ -24,7 +24,7 @@ from inventory.ids import DeviceId, NodeName, ResourceName
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from inventory.links import Link, PcieLevel
 from tests.cli.conftest import AgentSocket, Run
-from tests.inventory.builders import gpu, node, uuid
+from tests.support.inventory.builders import gpu, node, uuid
 
 GPU = ResourceName("nvidia.com/gpu")
 

@@ -20,8 +20,8 @@ from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLO
 from kube.errors import from_response
 from kube.resources import PODS
 from kube.testing import eventually
-from tests.cli.frontdoor import FrontDoor, front_door, kubeconfig
-from tests.controller.process.stage import CONFIG, HERE, Stage, config, stage
+from tests.support.cli.frontdoor import FrontDoor, front_door, kubeconfig
+from tests.support.controller.stage import CONFIG, HERE, Stage, config, stage
 
 
 def served() -> ControllerConfig:

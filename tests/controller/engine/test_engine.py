@@ -11,7 +11,7 @@ from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import Condition, KubernetesObject, to_json
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from controller.objects.workload import ReclaimablePod
-from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 A = ClusterQueueName("a")
 

@@ -15,8 +15,8 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
 from inventory.api.names import RUNTIME
-from tests.controller.engine.contention import PREEMPTING, QUEUES
-from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
+from tests.support.engine.contention import PREEMPTING, QUEUES
+from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 POLICIES = (None, *PREEMPTING, {"withinClusterQueue": "Never", "reclaimWithinCohort": "LowerPriority"})
 

@@ -24,7 +24,7 @@ from controller.engine.model.config import (
 )
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.workload import Workload
-from tests.controller.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
 
 FEW, MANY = 60, 500
 QUEUES = 10

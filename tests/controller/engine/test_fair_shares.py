@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.engine.model.config import EngineConfig, FairSharing
 from controller.engine.model.resources import ClusterQueueName
-from tests.controller.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
 RECLAIM = {"reclaimWithinCohort": "Any"}
 

@@ -25,8 +25,8 @@ from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject, OwnerReference, find_condition, is_true
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import UnhealthyNode, Workload
-from tests.controller.engine.contention import ASKS, Arrival, Leaving, on_nodes
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
+from tests.support.engine.contention import ASKS, Arrival, Leaving, on_nodes
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 RACKS, NODES, NODE_GPUS = 2, 3, 2
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"

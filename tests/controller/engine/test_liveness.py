@@ -9,16 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions, FairSharing, VictimOrder
-from tests.controller.engine.contention import (
-    HOST,
-    Arrival,
-    Story,
-    begins_anew,
-    full_nodes,
-    full_queues,
-    on_nodes,
-)
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.contention import HOST, Arrival, Story, begins_anew, full_nodes, full_queues, on_nodes
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 CLAIMS = Extensions(reserve_for_preemptor=True)
 # Without the bars against eviction cycles: these are history, which a fresh engine does not have.

@@ -6,7 +6,7 @@ import pytest
 
 from controller.engine.model.config import EngineConfig, FairSharing
 from controller.engine.model.resources import WorkloadKey
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 WITHIN = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
 ANY = {"reclaimWithinCohort": "Any"}

@@ -16,7 +16,7 @@ from controller.objects.decode import decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue
 from tests.controller.engine.test_engine_properties import Act, begun, configs, histories, setups
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 

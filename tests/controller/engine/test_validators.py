@@ -25,9 +25,9 @@ from controller.engine.quota.capacity import Capacity
 from controller.failures.gpufailures import GpuFailures
 from controller.failures.nodefailures import NodeFailures, NodeState, PodState
 from controller.placing.planresults import PlanResults
-from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 from tests.controller.failures import test_gpufailures, test_nodefailures
 from tests.controller.placing import test_planresults
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 Q, OTHER = ClusterQueueName("a"), ClusterQueueName("b")
 FIRST, SECOND = WorkloadKey("ns/first"), WorkloadKey("ns/second")

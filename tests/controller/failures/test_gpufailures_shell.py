@@ -23,9 +23,9 @@ from kube.testing import eventually
 from kube.testing.clocks import VirtualClock
 from kube.writing.writes import Abandoned, Outcome, Refused, Write
 from tests.controller.failures.test_nodefailures_shell import JOBS
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import CONFIG, Stage, config, stage
 from tests.controller.process.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
+from tests.support.controller.stage import CONFIG, Stage, config, stage
+from tests.support.controller.told import page
 
 ON_FAILURE = "tessera.dev/on-gpu-failure"
 

@@ -13,8 +13,8 @@ from controller.objects.workload import Workload
 from controller.watching.kinds import NODES, PODS, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.controller.process.stage import CONFIG, Stage, config, stage
 from tests.controller.process.test_gpunodes import node, on_hosts
+from tests.support.controller.stage import CONFIG, Stage, config, stage
 
 JOBS = config(CONFIG.replace("tessera:", "integrations: {frameworks: [batch/job]}\ntessera:"))
 

@@ -24,7 +24,7 @@ from controller.jobframework.topologyrequest import (
     topology_request,
 )
 from controller.jobkinds.batchjob import BatchJob
-from tests.controller.jobs.model import World, job
+from tests.support.controller.jobmodel import World, job
 
 KIND = BatchJob()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.jobframework import names
-from tests.controller.jobs.worlds import queued, relabel, running
+from tests.support.controller.jobworlds import queued, relabel, running
 
 
 @pytest.fixture(params=[35, 36], ids=["1.35", "1.36"])

@@ -19,8 +19,8 @@ from controller.jobframework.actions import (
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
 from inventory.api.names import FULL_PARALLELISM
-from tests.controller.jobs.model import UID, InvalidError, World, cluster_objects, job
-from tests.controller.jobs.worlds import queued, relabel, running
+from tests.support.controller.jobmodel import UID, InvalidError, World, cluster_objects, job
+from tests.support.controller.jobworlds import queued, relabel, running
 
 PARTIAL = {names.MIN_PARALLELISM: "2"}
 

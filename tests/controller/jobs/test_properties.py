@@ -10,7 +10,7 @@ from controller.jobframework import names
 from controller.jobframework.actions import Refuse, StartJob, StopJob
 from controller.jobframework.raw import Json
 from inventory.api.names import FULL_PARALLELISM
-from tests.controller.jobs.model import ConflictError, InvalidError, World, job
+from tests.support.controller.jobmodel import ConflictError, InvalidError, World, job
 
 
 def tolerated(world: World, patch: Json) -> bool:

@@ -12,8 +12,8 @@ from controller.jobshell.watched import resource_of
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
-from tests.controller.process.stage import Stage, config, stage, stamp
 from tests.controller.process.test_jobs import job
+from tests.support.controller.stage import Stage, config, stage, stamp
 
 
 class OtherKind(BatchJob):

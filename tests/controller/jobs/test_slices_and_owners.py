@@ -10,7 +10,7 @@ from controller.jobframework.actions import Action, CreateWorkload, EmitEvent, R
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import OwnerReference
-from tests.controller.jobs.model import UID, World, cluster_objects, job
+from tests.support.controller.jobmodel import UID, World, cluster_objects, job
 
 
 def elastic(count: int = 3) -> World:

@@ -12,7 +12,7 @@ from controller.config.load import default
 from controller.metrics.book import Book
 from controller.metrics.exposition import Exposition, exposition
 from controller.metrics.table import COUNTED, FAMILIES, READ, Type
-from tests.controller.metrics.told import value
+from tests.support.controller.told import value
 
 PAGE = Path(__file__).parents[3] / "docs" / "controller-metrics.md"
 

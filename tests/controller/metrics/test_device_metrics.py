@@ -5,10 +5,10 @@ from controller.engine.model.resources import WorkloadKey
 from controller.explain import explained
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
-from tests.controller.engine.devices.boards import full, gpu_node, job, pairs, pod_of, world_of
 from tests.controller.engine.devices.test_fractions import asking, fractional, known, percents_of, queue_of
-from tests.controller.engine.world import World
-from tests.support.gpunodes import observed
+from tests.support.controller.gpunodes import observed
+from tests.support.engine.boards import full, gpu_node, job, pairs, pod_of, world_of
+from tests.support.engine.world import World
 
 
 def drifted() -> World:

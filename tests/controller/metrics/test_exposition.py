@@ -6,7 +6,7 @@ from controller.engine.conditions.status import finished
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
 from controller.objects.workload import Workload
-from tests.controller.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
+from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 

@@ -11,8 +11,8 @@ from controller.metrics.book import Book
 from controller.metrics.observing import Counting
 from controller.objects.meta import Condition
 from controller.objects.workload import Workload
-from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
-from tests.controller.metrics.told import value
+from tests.support.controller.told import value
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 
 def with_condition(given: Workload, type_: str, reason: str, *, status: str = "True", after_s: float = 0.0) -> Workload:

@@ -18,8 +18,8 @@ from inventory.layout.entries import PERCENT_RESOURCE, Fractional, FractionPlace
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from inventory.links import Link, PcieLevel
-from tests.controller.engine.devices.boards import gpu_node
-from tests.support.gpunodes import full_status, observed
+from tests.support.controller.gpunodes import full_status, observed
+from tests.support.engine.boards import gpu_node
 
 GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig-3g.40gb")
 

@@ -13,7 +13,7 @@ from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api.names import DEVICES
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Entry, Key, Removed
-from tests.support.gpunodes import observed
+from tests.support.controller.gpunodes import observed
 
 
 def pod(plan: str = "g0,g1", phase: str = "Running", workload: str = "w") -> Pod:

@@ -6,9 +6,9 @@ import pytest
 
 from controller.watching.kinds import FLAVORS, JOBS, NODES, PODS, TOPOLOGIES, WORKLOADS
 from kube.testing import eventually
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import CONFIG, Stage, config, stage, stamp
 from tests.controller.process.test_jobs import workload_of
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+from tests.support.controller.told import page
 
 HOST = "kubernetes.io/hostname"
 GATE = {"name": "kueue.x-k8s.io/topology"}

@@ -2,8 +2,8 @@
 
 from controller.jobframework.podview import GROUP_TOTAL, POD_INDEX
 from inventory.api.names import DEVICES
-from tests.controller.jobs.model import cluster_objects
-from tests.controller.jobs.podworld import PodWorld, group, member, pod
+from tests.support.controller.jobmodel import cluster_objects
+from tests.support.controller.podworld import PodWorld, group, member, pod
 
 
 def devices(world: PodWorld) -> dict[str, str]:

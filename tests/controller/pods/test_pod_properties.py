@@ -16,9 +16,9 @@ from controller.jobframework.settings import JobSettings
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
 from controller.pods.roles import role
-from tests.controller.jobs.model import cluster_objects
-from tests.controller.jobs.podworld import PodWorld, member, pod
 from tests.controller.jobs.test_properties import JUNK, paths
+from tests.support.controller.jobmodel import cluster_objects
+from tests.support.controller.podworld import PodWorld, member, pod
 
 
 def whole() -> Json:

@@ -8,8 +8,8 @@ from controller.jobframework.actions import Refuse
 from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, RETRIABLE, SERVING, SeenPod
 from controller.jobframework.settings import JobSettings
 from controller.pods.group import Group, excess
-from tests.controller.jobs.model import cluster_objects
-from tests.controller.jobs.podworld import PodWorld, group, member, pod, running_group
+from tests.support.controller.jobmodel import cluster_objects
+from tests.support.controller.podworld import PodWorld, group, member, pod, running_group
 
 
 class TestGroup:

@@ -7,8 +7,8 @@ from controller.jobframework.podview import ADMISSION_GATE, MANAGED, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.objects.meta import LabelSelector
-from tests.controller.jobs.model import cluster_objects
-from tests.controller.jobs.podworld import PodWorld, pod
+from tests.support.controller.jobmodel import cluster_objects
+from tests.support.controller.podworld import PodWorld, pod
 
 
 class TestPodOnItsOwn:

@@ -15,11 +15,11 @@ from controller.watching.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, WORKLO
 from kube.errors import NotFoundError
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.controller.jobs.podworld import pod as marked
-from tests.controller.metrics.told import page
 from tests.controller.placing.test_ungating_shell import hosts
-from tests.controller.process.stage import CONFIG, Stage, config, stage, stamp
 from tests.controller.process.test_jobs import job, workload_of
+from tests.support.controller.podworld import pod as marked
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+from tests.support.controller.told import page
 
 WITH_PODS = config(CONFIG + "integrations: {frameworks: [batch/job, pod]}\n")
 INDEX = "kueue.x-k8s.io/pod-group-pod-index"

@@ -9,8 +9,8 @@ from controller.engine.model.resources import ClusterQueueName
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import CONFIG, config, stage
+from tests.support.controller.stage import CONFIG, config, stage
+from tests.support.controller.told import page
 
 
 async def test_what_fits_is_admitted_with_one_write() -> None:

@@ -10,8 +10,8 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import Stage, stage
+from tests.support.controller.stage import Stage, stage
+from tests.support.controller.told import page
 
 A, B = WorkloadKey("team/a"), WorkloadKey("team/b")
 

@@ -7,8 +7,8 @@ import pytest
 from controller.engine.model.resources import WorkloadKey
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES, PODS, TOPOLOGIES
 from kube.testing import eventually
-from tests.controller.process.stage import Stage, stage
-from tests.support.gpunodes import full_status
+from tests.support.controller.gpunodes import full_status
+from tests.support.controller.stage import Stage, stage
 
 GPU = "nvidia.com/gpu"
 

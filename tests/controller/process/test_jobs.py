@@ -5,8 +5,8 @@ from typing import Any
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import Stage, stage, stamp
+from tests.support.controller.stage import Stage, stage, stamp
+from tests.support.controller.told import page
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 

@@ -12,7 +12,7 @@ from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.writing.retention import deletion_s
 from kube.client import Client
 from kube.testing import eventually
-from tests.controller.process.stage import CONFIG, config, stage, stamp
+from tests.support.controller.stage import CONFIG, config, stage, stamp
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 

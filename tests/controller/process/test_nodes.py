@@ -4,7 +4,7 @@ from typing import Any
 
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, NODES, PODS, TOPOLOGIES
 from kube.testing import eventually
-from tests.controller.process.stage import CONFIG, config, stage
+from tests.support.controller.stage import CONFIG, config, stage
 
 
 def node(cpus: int) -> dict[str, Any]:

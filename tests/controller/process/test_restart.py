@@ -13,8 +13,8 @@ from controller.watching.kinds import WORKLOADS
 from kube.errors import NotFoundError
 from kube.resources import LEASES
 from kube.testing import eventually
-from tests.controller.process.stage import Stage, stage
-from tests.seeds import histories
+from tests.support.controller.stage import Stage, stage
+from tests.support.seeds import histories
 
 A = WorkloadKey("team/a")
 

@@ -10,8 +10,8 @@ from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.webhooks.injection import CRDS, PLACEHOLDER
 from controller.webhooks.keeper import SECRETS
 from kube.testing import eventually
-from tests.controller.metrics.told import page
-from tests.controller.process.stage import HERE, stage
+from tests.support.controller.stage import HERE, stage
+from tests.support.controller.told import page
 
 
 async def get(port: int, path: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ import pytest
 from controller.objects.queues import ClusterQueue
 from controller.simulation.documents import InputError, documents
 from controller.simulation.manifests import scenario
-from tests.controller.simulation.lab import (
+from tests.support.controller.manifests import (
     GPU,
     cluster_queue,
     config,

@@ -9,7 +9,7 @@ from controller.simulation.documents import InputError, documents
 from controller.simulation.manifests import scenario
 from controller.simulation.run import simulate
 from controller.simulation.timeline import Result
-from tests.controller.simulation.lab import GPU, cluster_queue, config, given, kueue, local_queue, run, told
+from tests.support.controller.manifests import GPU, cluster_queue, config, given, kueue, local_queue, run, told
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "gangs"
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.simulation.settling import UnsettledError
 from controller.simulation.timeline import Result
-from tests.controller.simulation.lab import (
+from tests.support.controller.manifests import (
     GPU,
     Json,
     cluster_queue,

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.simulation.settling import UnsettledError
-from tests.controller.simulation.lab import (
+from tests.support.controller.manifests import (
     GPU,
     cluster_queue,
     flavor,

@@ -14,7 +14,7 @@ from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.workloadwrites import Result, Then
-from tests.controller.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 HOLD_S = 0.5
 GPUS = 4

@@ -12,8 +12,8 @@ from inventory.layout.change import advance
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, Mig, Resolved, TimeSliced, WhenBusy, Whole, resolve
 from inventory.layout.layout import Layout, physical_id, plan
 from inventory.layout.sharing import LayoutSpec
-from tests.inventory.builders import gpu, node, uuid
-from tests.inventory.layouts import SPECS, layout, mig, mps, on, sliced
+from tests.support.inventory.builders import gpu, node, uuid
+from tests.support.inventory.layouts import SPECS, layout, mig, mps, on, sliced
 
 PLAIN = LayoutSpec()
 

@@ -25,8 +25,8 @@ from inventory.layout.entries import (
 )
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, SharingMode
-from tests.inventory.builders import gpu, node, uuid
-from tests.inventory.layouts import SPECS, fractional, layout, mig, mps, on, sliced
+from tests.support.inventory.builders import gpu, node, uuid
+from tests.support.inventory.layouts import SPECS, fractional, layout, mig, mps, on, sliced
 
 
 @st.composite

@@ -11,8 +11,8 @@ from inventory.layout.layout import Layout, Resource, plan
 from inventory.layout.sharing import LayoutSpec
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser, UnsatisfiableError
-from tests.inventory.builders import gpu, node
-from tests.inventory.layouts import fractional, layout, on
+from tests.support.inventory.builders import gpu, node
+from tests.support.inventory.layouts import fractional, layout, on
 
 
 def percents(

@@ -24,7 +24,7 @@ from inventory.layout.sharing import (
     ResourcePattern,
     SharingMode,
 )
-from tests.inventory.builders import gpu, node
+from tests.support.inventory.builders import gpu, node
 
 PROFILES = st.sampled_from(["1g.5gb", "1g.5gb+me", "2g.10gb", "1c.2g.10gb", "3g.20gb"])
 MIG_1G = ResourceName("nvidia.com/mig-1g.5gb")

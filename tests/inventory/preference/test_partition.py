@@ -11,9 +11,9 @@ from inventory.links import ScoreMatrix
 from inventory.preference import localsearch
 from inventory.preference.partition import Choice, ScoreTable
 from inventory.preference.subsets import indexes, mask_of, precedes, subsets
-from tests.inventory import oracle
-from tests.inventory.builders import boxes, matrix, random_matrix, score_matrices
-from tests.seeds import drawn
+from tests.support.inventory import oracle
+from tests.support.inventory.builders import boxes, matrix, random_matrix, score_matrices
+from tests.support.seeds import drawn
 
 Question = tuple[ScoreMatrix, list[int], list[int], int]
 

@@ -22,7 +22,7 @@ from inventory.preference.preference import (
     any_answer,
     prefer,
 )
-from tests.inventory.builders import ids, instances, matrix, replicas, score_matrices, uuid, whole
+from tests.support.inventory.builders import ids, instances, matrix, replicas, score_matrices, uuid, whole
 
 POLICIES = st.sampled_from(list(ReplicaPolicy))
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from inventory.links import ScoreMatrix
 from inventory.preference.partition import ScoreTable
 from inventory.preference.symmetry import canonical_masks, modules
-from tests.inventory.builders import boxes, matrix, score_matrices
+from tests.support.inventory.builders import boxes, matrix, score_matrices
 
 
 def kinds(scores: ScoreMatrix) -> int:

@@ -29,7 +29,7 @@ from controller.engine.model.resources import ClusterQueueName, FlavorResource, 
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
 from controller.engine.queues.departures import Departed
 from controller.engine.queues.pending import PendingWorkload
-from tests.controller.engine.preemption.lab import FLAVOR, GPU, NOW_S, Lab
+from tests.support.engine.preemptionlab import FLAVOR, GPU, NOW_S, Lab
 
 FR = FlavorResource(FLAVOR, GPU)
 A, B = ClusterQueueName("a"), ClusterQueueName("b")

@@ -17,9 +17,9 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.nodes import PODS
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
-from tests.controller.engine.topology.lab import FLAVOR, GPU, RACK, node, usage
 from tests.controller.engine.topology.test_topology_in_cycles import LOWER, gang, lose, places, topology
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue
+from tests.support.engine.topologylab import FLAVOR, GPU, RACK, node, usage
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue
 
 
 def world_of(hosts: Mapping[str, int], *, reserve: bool) -> World:

@@ -9,8 +9,8 @@ from controller.engine.claims.book import ClaimBook
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing
 from controller.engine.queues.entry import Entry
-from tests.controller.engine.contention import Story, full_nodes, full_queues
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.contention import Story, full_nodes, full_queues
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 CLAIMS = Extensions(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}

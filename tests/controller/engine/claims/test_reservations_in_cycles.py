@@ -19,7 +19,7 @@ from controller.engine.model.resources import FlavorName, FlavorResource, Resour
 from controller.engine.queues.entry import Entry
 from controller.objects.meta import KubernetesObject
 from tests.controller.engine.test_engine_properties import Act, begun, histories, setups
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 EVERYTHING = Extensions(
     reserve_for_preemptor=True,

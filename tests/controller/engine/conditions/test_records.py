@@ -8,7 +8,7 @@ from controller.engine.conditions.sentences import details, listed, sentence
 from controller.engine.conditions.stories import Stories
 from controller.engine.flavors.assignment import Assignment, FlavorAttempt, Mode, NoFitReason, PodSetChoice, Shortfall
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 GPU, CPU = ResourceName("nvidia.com/gpu"), ResourceName("cpu")
 

@@ -9,7 +9,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.workload import PodSetRequests
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Admission, AdmissionCheckState, PodSetAssignment, Workload
-from tests.controller.engine.world import NOW_S, cluster_queue, workload
+from tests.support.engine.world import NOW_S, cluster_queue, workload
 
 GATES = FeatureGates()
 COARSE = FeatureGates({"UnadmittedWorkloadsObservability": False})

@@ -15,7 +15,7 @@ from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import OwnerReference
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Admission, PreemptionGateState, Workload
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 

@@ -14,7 +14,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 DEFAULT = FlavorName("default")
 PREEMPTION = {

@@ -16,7 +16,7 @@ from controller.engine.model.resources import ClusterQueueName, FlavorName, Flav
 from controller.engine.queues.entry import Entry
 from controller.engine.state.intake import Shapes, holder_of
 from controller.objects.queues import ClusterQueue, Cohort
-from tests.controller.engine.world import cluster_queue, cohort, workload
+from tests.support.engine.world import cluster_queue, cohort, workload
 
 GPU = FlavorResource(FlavorName("default"), ResourceName("gpu"))
 SPOT = FlavorResource(FlavorName("spot"), ResourceName("gpu"))

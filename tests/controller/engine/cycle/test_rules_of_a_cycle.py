@@ -12,7 +12,6 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
-from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import (
     LOWER,
     gang,
@@ -21,7 +20,8 @@ from tests.controller.engine.topology.test_topology_in_cycles import (
     topology,
     world_of,
 )
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
+from tests.support.engine.topologylab import node
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 SLOW = {"TASFailedNodeReplacementFailFast": False}
 

@@ -15,7 +15,7 @@ from controller.engine.devices.supply import UNBOUNDED, Makeable, could_be_made
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName
 from controller.engine.model.undo import UndoLog
-from tests.support.gpunodes import observed
+from tests.support.controller.gpunodes import observed
 
 SLICE = ResourceName("mig-1g")
 SHARED = ResourceName("shared")

@@ -14,7 +14,8 @@ from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
-from tests.controller.engine.devices.boards import (
+from tests.controller.engine.topology.test_topology_in_cycles import lose
+from tests.support.engine.boards import (
     PRODUCT,
     full,
     gpu_node,
@@ -28,9 +29,8 @@ from tests.controller.engine.devices.boards import (
     settled,
     world_of,
 )
-from tests.controller.engine.topology.lab import HOST, node, pod
-from tests.controller.engine.topology.test_topology_in_cycles import lose
-from tests.controller.engine.world import Admitted, cluster_queue, flavor, local_queue
+from tests.support.engine.topologylab import HOST, node, pod
+from tests.support.engine.world import Admitted, cluster_queue, flavor, local_queue
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 

@@ -12,9 +12,9 @@ from controller.engine.model.devicerequest import Link
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
 from controller.objects.workload import PodSetTopologyRequest
-from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of
-from tests.controller.engine.topology.lab import RACK
-from tests.controller.engine.world import World
+from tests.support.engine.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of
+from tests.support.engine.topologylab import RACK
+from tests.support.engine.world import World
 
 WIRINGS = {"pairs": pairs, "full": full, "none": none}
 GPUS = 4

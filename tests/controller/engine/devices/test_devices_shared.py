@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.objects.workload import PodSetTopologyRequest
-from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of
-from tests.controller.engine.topology.lab import RACK, node
-from tests.controller.engine.world import World
-from tests.seeds import histories
+from tests.support.engine.boards import full, gpu_node, hosts, job, none, pairs, plan, pod_of, world_of
+from tests.support.engine.topologylab import RACK, node
+from tests.support.engine.world import World
+from tests.support.seeds import histories
 
 GPUS = 4
 

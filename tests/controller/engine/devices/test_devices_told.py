@@ -9,20 +9,9 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import PlacementRequest
 from controller.objects.core import Node
-from tests.controller.engine.devices.boards import (
-    book,
-    full,
-    gpu_node,
-    job,
-    mesh,
-    pairs,
-    plan,
-    pod_of,
-    settled,
-    world_of,
-)
-from tests.controller.engine.topology.lab import HOST, node
-from tests.controller.engine.world import World
+from tests.support.engine.boards import book, full, gpu_node, job, mesh, pairs, plan, pod_of, settled, world_of
+from tests.support.engine.topologylab import HOST, node
+from tests.support.engine.world import World
 
 
 def test_what_others_hold_is_taken_whoever_they_are() -> None:

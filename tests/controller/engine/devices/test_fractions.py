@@ -16,11 +16,11 @@ from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.gpunode import GpuNode
 from controller.objects.quantity import parse_quantity
 from inventory.api.deviceplan import written
-from tests.controller.engine.devices.boards import hosts, plan, pod_of, settled
-from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
-from tests.controller.engine.world import World, flavor, local_queue
-from tests.support.gpunodes import observed
+from tests.support.controller.gpunodes import observed
+from tests.support.engine.boards import hosts, plan, pod_of, settled
+from tests.support.engine.topologylab import node
+from tests.support.engine.world import World, flavor, local_queue
 
 PERCENT, GPU = "tessera.dev/gpu-percent", "nvidia.com/gpu"
 

@@ -13,10 +13,10 @@ from controller.jobframework.deviceplan import DeviceDealer
 from inventory.api import deviceplan
 from inventory.ids import DeviceId
 from inventory.layout.entries import PERCENT_RESOURCE
-from tests.controller.engine.devices.boards import hosts, pod_of
 from tests.controller.engine.devices.test_fractions import containers, fractional, known
-from tests.controller.engine.world import World
-from tests.seeds import histories
+from tests.support.engine.boards import hosts, pod_of
+from tests.support.engine.world import World
+from tests.support.seeds import histories
 
 GPUS = 3
 ALL = tuple(DeviceId(f"a-{gpu}::{n}") for gpu in range(GPUS) for n in range(100))

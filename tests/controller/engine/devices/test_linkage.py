@@ -10,7 +10,7 @@ from controller.engine.model.devicerequest import Link
 from inventory.links import Link as Pair
 from inventory.links import LinkMatrix, PcieLevel
 from inventory.preference.subsets import indexes
-from tests.controller.engine.devices.boards import mesh, pairs
+from tests.support.engine.boards import mesh, pairs
 
 SOME = settings(max_examples=60, deadline=None)
 

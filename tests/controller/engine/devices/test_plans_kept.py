@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from agent.kubelet.plans import BoundPod, Demand, Plans
 from controller.jobframework.deviceplan import DeviceDealer
 from inventory.ids import DeviceId, ResourceName
-from tests.controller.engine.devices.boards import full, gpu_node, hosts, job, pod_of, world_of
-from tests.seeds import histories
+from tests.support.engine.boards import full, gpu_node, hosts, job, pod_of, world_of
+from tests.support.seeds import histories
 
 GPU = ResourceName("gpu")
 GPUS = 8

@@ -8,8 +8,8 @@ import pytest
 from controller.engine.devices.book import DeviceBook
 from controller.engine.devices.grants import NodeDevices
 from controller.engine.devices.pods import _MOST_OVER
-from tests.controller.engine.devices.boards import book, gpu_node, job, pod_of, settled, world_of
-from tests.controller.engine.world import World
+from tests.support.engine.boards import book, gpu_node, job, pod_of, settled, world_of
+from tests.support.engine.world import World
 
 
 def used() -> World:

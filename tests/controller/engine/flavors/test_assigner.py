@@ -8,7 +8,7 @@ from controller.engine.flavors.plan import ALLOWED_FLAVORS
 from controller.engine.model.config import EngineConfig, FairSharing, QuotaCheckStrategy
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorName, ResourceName
-from tests.controller.engine.flavorlab import Lab, chosen, fr, holding, pod_set
+from tests.support.engine.flavorlab import Lab, chosen, fr, holding, pod_set
 
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
 

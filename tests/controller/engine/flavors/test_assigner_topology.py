@@ -5,7 +5,7 @@ from typing import Any
 from controller.engine.flavors.assignment import Assignment, Mode, NoFitReason
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.gates import FeatureGates
-from tests.controller.engine.flavorlab import Lab, Slots, chosen, fr, pod_set
+from tests.support.engine.flavorlab import Lab, Slots, chosen, fr, pod_set
 
 ASKS: dict[str, Any] = {"topologyRequest": {"required": "rack"}}
 

@@ -15,9 +15,9 @@ from controller.engine.model.podrequests import RequestRules, Transformation
 from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.quantity import parse_quantity
-from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
-from tests.controller.engine.world import World, flavor, local_queue
+from tests.support.engine.topologylab import node
+from tests.support.engine.world import World, flavor, local_queue
 
 READY = [{"type": "Ready", "status": "True"}]
 A100 = HonestUnits(Fraction(80), shared_replicas=4)

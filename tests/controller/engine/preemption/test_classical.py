@@ -5,7 +5,7 @@ import pytest
 from controller.engine.model.config import AdmissionFairSharing, EngineConfig
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import LocalQueueKey
-from tests.controller.engine.preemption.lab import NOW_S, Lab
+from tests.support.engine.preemptionlab import NOW_S, Lab
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 RECLAIM = {"reclaimWithinCohort": "Any"}

@@ -2,7 +2,7 @@ from typing import Any
 
 from controller.engine.model.config import EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.gates import FeatureGates
-from tests.controller.engine.preemption.lab import Lab
+from tests.support.engine.preemptionlab import Lab
 
 RECLAIM: dict[str, Any] = {"reclaimWithinCohort": "Any"}
 FINAL = PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, WorkloadKey
-from tests.controller.engine.preemption.lab import FLAVOR, Lab
 from tests.controller.engine.preemption.test_preemption_properties import labs
+from tests.support.engine.preemptionlab import FLAVOR, Lab
 
 RECLAIM: dict[str, Any] = {"reclaimWithinCohort": "Any"}
 A, B = ClusterQueueName("a"), ClusterQueueName("b")

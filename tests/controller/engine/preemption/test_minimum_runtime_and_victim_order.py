@@ -8,7 +8,7 @@ import pytest
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.model.resources import CPU, FlavorName, FlavorResource, ResourceName
 from controller.engine.preemption.index import is_gpu, lost_weight
-from tests.controller.engine.preemption.lab import GPU, NOW_S, Lab, reasons
+from tests.support.engine.preemptionlab import GPU, NOW_S, Lab, reasons
 
 LOWER: dict[str, Any] = {"withinClusterQueue": "LowerPriority"}
 

@@ -21,7 +21,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, Workload, WorkloadSpec
-from tests.controller.engine.preemption.lab import FLAVOR, GPU, Lab
+from tests.support.engine.preemptionlab import FLAVOR, GPU, Lab
 
 FR = FlavorResource(FLAVOR, GPU)
 EVERYBODY: dict[str, Any] = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}

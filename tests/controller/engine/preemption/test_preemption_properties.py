@@ -9,8 +9,8 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.model.config import EngineConfig, FairSharing, PreemptionStrategy
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorResource
-from tests.controller.engine.preemption.lab import FLAVOR, NOW_S, Lab, reasons
-from tests.controller.engine.preemption.model import Model
+from tests.support.engine.preemptionlab import FLAVOR, NOW_S, Lab, reasons
+from tests.support.engine.preemptionmodel import Model
 
 BOTH = tuple(PreemptionStrategy)
 FAIR = st.sampled_from([FairSharing(strategies=BOTH), *(FairSharing(strategies=(one,)) for one in BOTH)])

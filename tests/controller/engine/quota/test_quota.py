@@ -7,7 +7,7 @@ from controller.engine.quota.audit import QuotaDriftError
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree, UnknownClusterQueueError
 from controller.engine.quota.quotanode import BorrowLevel, QuotaNodeSpec
-from tests.controller.engine.forest import FRS, GPU, queue, spec
+from tests.support.engine.forest import FRS, GPU, queue, spec
 
 
 def tree_of(queues: dict[str, QuotaNodeSpec], cohorts: dict[str, QuotaNodeSpec] | None = None) -> QuotaTree:

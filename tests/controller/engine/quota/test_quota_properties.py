@@ -11,17 +11,7 @@ from controller.engine.model.resources import UNLIMITED, ClusterQueueName, Flavo
 from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
 from controller.engine.quota.quotanode import QuotaNode, QuotaNodeSpec
-from tests.controller.engine.forest import (
-    COHORTS,
-    FRS,
-    QUEUES,
-    Model,
-    Step,
-    UnlimitedKeptError,
-    histories,
-    picture,
-    steps,
-)
+from tests.support.engine.forest import COHORTS, FRS, QUEUES, Model, Step, UnlimitedKeptError, histories, picture, steps
 
 
 def after(history: list[Step]) -> tuple[QuotaTree, Model]:

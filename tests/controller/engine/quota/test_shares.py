@@ -20,7 +20,7 @@ from controller.engine.quota.cells import Quota
 from controller.engine.quota.quota import QuotaTree
 from controller.engine.quota.quotanode import QuotaNode, QuotaNodeSpec
 from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt, share
-from tests.controller.engine.forest import FRS, GPU, Model, Step, histories, picture, queue, spec, usages
+from tests.support.engine.forest import FRS, GPU, Model, Step, histories, picture, queue, spec, usages
 
 
 def borrower(weight: float, used: int = 7) -> QuotaTree:

@@ -9,7 +9,7 @@ from controller.engine.model.resources import FlavorName
 from controller.engine.topology.nodes import PODS
 from controller.objects.core import Pod
 from controller.objects.decode import decode
-from tests.controller.engine.topology.lab import BLOCK, GPU, HOST, RACK, Lab, ask, node
+from tests.support.engine.topologylab import BLOCK, GPU, HOST, RACK, Lab, ask, node
 
 QUEUED: dict[str, Any] = {
     "labels": {"kueue.x-k8s.io/podset": "main"},

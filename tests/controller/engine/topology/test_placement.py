@@ -9,7 +9,7 @@ from controller.engine.model.resources import FlavorName
 from controller.engine.topology.port import NoPlacement
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
-from tests.controller.engine.topology.lab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
+from tests.support.engine.topologylab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
 TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
 

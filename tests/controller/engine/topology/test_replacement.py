@@ -8,7 +8,7 @@ import pytest
 from controller.engine.topology.replacement import stays
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, usage
+from tests.support.engine.topologylab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, usage
 
 TWO_RACKS = {"b/r1/a": 2, "b/r1/b": 2, "b/r1/c": 2, "b/r2/d": 4}
 

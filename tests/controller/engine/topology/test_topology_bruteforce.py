@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Placed, PlacementRequest
-from tests.controller.engine.topology.lab import FLAVOR, Lab, ask
 from tests.controller.engine.topology.test_topology_properties import LEVELS, check, free, labs, requests
+from tests.support.engine.topologylab import FLAVOR, Lab, ask
 
 FEW = settings(max_examples=40, deadline=None)
 

@@ -27,8 +27,8 @@ from controller.objects.workload import (
     UnhealthyNode,
     Workload,
 )
-from tests.controller.engine.topology.lab import BLOCK, HOST, RACK, node, pod
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.topologylab import BLOCK, HOST, RACK, node, pod
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 

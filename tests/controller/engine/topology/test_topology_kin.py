@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from controller.engine.conditions.records import Rule
 from controller.engine.state.intake import shape_of
 from controller.objects.workload import PodSetTopologyRequest, Workload
-from tests.controller.engine.topology.lab import BLOCK, HOST, RACK
 from tests.controller.engine.topology.test_topology_in_cycles import LOWER, world_of
-from tests.controller.engine.world import World, workload
+from tests.support.engine.topologylab import BLOCK, HOST, RACK
+from tests.support.engine.world import World, workload
 
 RACKS = {f"b{block}/r{rack}/h{host}": 4 for block in range(2) for rack in range(2) for host in range(2)}
 ASKS: dict[str, dict[str, Any]] = {

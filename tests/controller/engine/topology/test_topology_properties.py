@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.port import Placed, PlacementRequest
-from tests.controller.engine.topology.lab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, usage
+from tests.support.engine.topologylab import BLOCK, FLAVOR, HOST, RACK, Lab, ask, even, node, usage
 
 LEVELS = (BLOCK, RACK, HOST)
 FEW = settings(max_examples=40, deadline=None)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.controller.engine.test_engine_work import executed
-from tests.controller.engine.topology.lab import FLAVOR, RACK, Lab, ask, even, node, usage
+from tests.support.engine.topologylab import FLAVOR, RACK, Lab, ask, even, node, usage
 
 SMALL, LARGE = (even(2, 4, 15, 8), even(4, 10, 30, 8))
 """120 and 1,200 nodes."""

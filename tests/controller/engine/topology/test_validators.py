@@ -9,8 +9,8 @@ from controller.engine.cluster.cluster import DriftError
 from controller.engine.topology.counts import Counts
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.tree import Tree
-from tests.controller.engine.topology.lab import FLAVOR, GPU, Lab, ask, even, usage
 from tests.controller.engine.topology.test_topology_in_cycles import gang, world_of
+from tests.support.engine.topologylab import FLAVOR, GPU, Lab, ask, even, usage
 
 LEVEL = "dc/rack"
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from controller.jobframework.settings import JobSettings
-from tests.controller.jobs.model import World, job
+from tests.support.controller.jobmodel import World, job
 
 
 def queued(

@@ -1,6 +1,6 @@
 """Changes that are killed with -9 at each of their steps, and what the next life makes of them. One JSON line each.
 
-    python -m tests.agent.mig.killed FOLDER
+    python -m tests.support.agent.killed FOLDER
 
 Run by test_killed: each life is a forked process, so that a kill is a kill; this parent has no thread to fork.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from agent.mig.outcomes import Outcome, Wish
 from simulator.nvml import library  # noqa: F401 - here, and not anew in each life
-from tests.agent.mig.bench import A30, H100, Bench, bench
+from tests.support.agent.gpuchange import A30, H100, Bench, bench
 
 SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "recut": (H100, "  mig: {0: [4g.40gb, 1g.10gb, 2g.20gb]}\n", ("4g.40gb", "1c.2g.20gb", "1c.2g.20gb", "1g.10gb+me")),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.charts.rulecases import GPU, OWN, POD, SCRAPED, SLICE, Series, fleet, inputs, shared, sm, steady
+from tests.support.charts.rulecases import GPU, OWN, POD, SCRAPED, SLICE, Series, fleet, inputs, shared, sm, steady
 
 
 @dataclass(frozen=True)

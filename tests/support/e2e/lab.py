@@ -35,7 +35,7 @@ from hack.cluster.layout import MARK_ENV
 from hack.cluster.nodes.node import NodeHost
 from inventory.ids import ResourceName
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 CRDS = ROOT / "charts" / "tessera" / "crds"
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"

@@ -38,7 +38,7 @@ from controller.objects.meta import to_json
 from controller.pods.actions import DeletePod, PatchPod, PodAction
 from controller.pods.group import SeenPods
 from controller.pods.reconcile import reconcile_pods
-from tests.controller.jobs.model import ConflictError, InvalidError, cluster_objects
+from tests.support.controller.jobmodel import ConflictError, InvalidError, cluster_objects
 
 LEVELS = ("rack", "kubernetes.io/hostname")
 

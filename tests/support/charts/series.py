@@ -12,7 +12,7 @@ from agent.telemetry.fields import FIELDS
 from agent.telemetry.series import OWN
 from controller.metrics.table import COUNTED, READ
 
-RULES = Path(__file__).parents[2] / "charts/tessera/files/rules.yaml"
+RULES = Path(__file__).parents[3] / "charts/tessera/files/rules.yaml"
 _NAME = re.compile(r"\b(?:DCGM_|tessera|kueue_)[A-Za-z0-9_:]+")
 
 

@@ -11,7 +11,7 @@ from controller.engine.model.resources import ClusterQueueName, FlavorResource
 from controller.engine.quota.queuestate import Holder
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import below_common_ancestor, may_preempt, share
-from tests.controller.engine.preemption.lab import FLAVOR, Lab
+from tests.support.engine.preemptionlab import FLAVOR, Lab
 
 Found = list[tuple[str, str]]
 

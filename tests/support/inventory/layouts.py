@@ -13,7 +13,7 @@ from inventory.layout.entries import (
     WhenBusy,
 )
 from inventory.layout.sharing import SharingMode
-from tests.inventory.builders import uuid
+from tests.support.inventory.builders import uuid
 
 LARGE, SMALL = ResourceName("nvidia.com/gpu-large"), ResourceName("nvidia.com/gpu-small")
 UNEVEN = (MpsClient(20480, 50, LARGE), MpsClient(10240, 25, SMALL))

@@ -24,7 +24,7 @@ from kube.backoff import Backoff
 from kube.clock import SystemClock
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
-from tests.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab
+from tests.support.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab
 
 QUEUE, GATE = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/admission"
 GROUP, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"

@@ -32,9 +32,9 @@ from kube.config import from_kubeconfig
 from kube.errors import ConflictError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
-from tests.e2e import diagnosis
+from tests.support.e2e import diagnosis
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "tessera"
 CRDS = CHART / "crds"
 API = "kueue.x-k8s.io/v1beta2"

@@ -9,8 +9,8 @@ import yaml
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.lab import EXAMPLES, until
-from tests.e2e.queueapi import Api
+from tests.support.e2e.lab import EXAMPLES, until
+from tests.support.e2e.queueapi import Api
 
 QUEUES: Final = EXAMPLES / "queues"
 SIMULATE: Final = EXAMPLES / "simulate"

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-_OBJECTS: Final = Path(__file__).parents[1] / "conformance" / "crds"
+_OBJECTS: Final = Path(__file__).parents[2] / "conformance" / "crds"
 EXAMPLE_FILES: Final = (
     "namespaces.yaml",
     "flavors-by-product.yaml",

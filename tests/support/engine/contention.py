@@ -11,7 +11,7 @@ from controller.engine.model.config import EngineConfig
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 QUEUES = ("a", "b", "c")
 PREEMPTING: tuple[dict[str, Any], ...] = (

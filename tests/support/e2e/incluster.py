@@ -23,7 +23,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from kube.config import SERVICE_ACCOUNT_DIR
-from tests.e2e.lab import ROOT, until
+from tests.support.e2e.lab import ROOT, until
 
 CHART: Final = ROOT / "charts" / "tessera"
 NAMESPACE: Final = "tessera-system"

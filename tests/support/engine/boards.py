@@ -17,10 +17,10 @@ from controller.objects.gpunode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from simulator.boards.wiring import DGX1_LINKS
-from tests.controller.engine.topology.lab import node
 from tests.controller.engine.topology.test_topology_in_cycles import topology
-from tests.controller.engine.world import World, cluster_queue, flavor, local_queue, workload
-from tests.support.gpunodes import observed
+from tests.support.controller.gpunodes import observed
+from tests.support.engine.topologylab import node
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 PRODUCT = "NVIDIA A100-SXM4-80GB"
 Links = Callable[[int, int], int]

@@ -9,7 +9,7 @@ from inventory.layout.layout import LogicalDevice, Resource
 from inventory.layout.sharing import ReplicaPolicy, SharingMode
 from inventory.preference.linktable import LinkTable
 from inventory.preference.preference import Chooser
-from tests.inventory.builders import instances, matrix, replicas, uuid, whole
+from tests.support.inventory.builders import instances, matrix, replicas, uuid, whole
 
 GPU = ResourceName("nvidia.com/gpu")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from hack.cluster.programs import binaries
-from tests.e2e.lab import ROOT, Lab
+from tests.support.e2e.lab import ROOT, Lab
 
 NAMESPACE = "tessera-system"
 

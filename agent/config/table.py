@@ -1,4 +1,4 @@
-"""Every setting, one row each: where it can be given, what it means. Flags, environment, file and docs follow this."""
+"""Every setting, one row each: where it can be given and what it means. Flags, environment, file and docs follow it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ class Option(Struct, frozen=True, kw_only=True):
         return f"TESSERA_{self.flag.removeprefix('--').upper().replace('-', '_')}" if self.flag else None
 
     def warning(self, value: Any) -> str:
-        """What has to be said of a value that is given: what has no effect says so. Empty for nothing."""
+        """The warning for a value that is given and has no effect; empty where there is none."""
         if self.caution is not None:
             return self.caution(value)
         return "" if self.target else self.help

@@ -1,15 +1,16 @@
-"""Which devices the controller planned for the pod that is about to get some. Pure: pods, answers and holders in.
+"""The devices that the controller planned for the pod that the kubelet is admitting. Pure: pods, answers and holders
+in.
 
     bound(pod), unbound(uid), held(holders), given(resource, devices)  ->  Plans.choose(...)
 
 No call of the kubelet names the pod. The kubelet admits pods one by one, in the order in which the API server shows
-them bound: so the asker is the oldest pod that still lacks devices of that resource and number. Where its own plan
-cannot be had, that of a pod of the same workload and shape will do (the two swap), then any that can. Devices that are
-planned for others are avoided as long as enough are left.
+them bound: a call is for the oldest pod that still lacks devices of that resource and number. Where its own plan is no
+longer free, it swaps with a pod of the same workload and shape, then with any pod whose plan is free. Devices that are
+planned for other pods are avoided as long as enough are left.
 
-What Allocate gave away is put down to a pod at once, so that a burst is served before pod resources shows any of it;
-pod resources has the last word. What was given before the news of its pod came was that pod's, it is supposed: it asks
-last from then on, else everybody after it would be taken for the one before.
+Devices that Allocate gave are recorded under a pod at once, so that a burst is served before pod resources shows any of
+it; pod resources corrects the record. Devices that were given before the watch showed their pod are supposed to be that
+pod's: it comes last from then on, since otherwise each later pod would be taken for the one before it.
 """
 
 from collections import Counter
@@ -38,7 +39,8 @@ class BoundPod(Struct, frozen=True, kw_only=True):
     """A pod of this node that the kubelet has not acknowledged yet.
 
     ``age`` orders pods as the API server showed them bound; ``demands`` are in the kubelet's order, ``plan`` is what
-    the controller chose, as UUIDs or device ids, and ``workload`` what it belongs to: both empty where nobody did.
+    the controller chose, as UUIDs or device ids, and ``workload`` the workload's name: both empty for a pod without a
+    plan.
     """
 
     uid: str
@@ -52,7 +54,7 @@ class BoundPod(Struct, frozen=True, kw_only=True):
 class Choice(Struct, frozen=True):
     """``devices`` is empty where no plan decides; ``avoid`` is planned for others.
 
-    ``known``: a pod that may be the asker is known. Without one, its news may be on its way; one that is supposed to
+    ``known``: a pod that this call may be for is known. Without one, the watch may be late; a pod that is supposed to
     have been served does not count, though its plan is better than none.
     """
 
@@ -62,7 +64,7 @@ class Choice(Struct, frozen=True):
 
 
 class _Waiting:
-    """A pod that lacks devices: ``open`` demands, and a plan that it may have swapped for another's."""
+    """A pod that lacks devices: ``open`` demands, and a plan that it may have swapped with another pod."""
 
     def __init__(self, pod: BoundPod) -> None:
         self.pod = pod
@@ -80,15 +82,15 @@ class _Waiting:
         return demand in self.open
 
     def alike(self, other: "_Waiting") -> bool:
-        """Whether it makes no difference which of the two runs where."""
+        """Whether the two pods are interchangeable: same workload, same demands."""
         mine, theirs = self.pod, other.pod
         return bool(mine.workload) and (mine.workload, mine.demands) == (theirs.workload, theirs.demands)
 
 
 class _Given(Struct, frozen=True):
-    """An answer to Allocate that pod resources does not show yet, and the demand of the pod it is put down to.
+    """An answer to Allocate that pod resources does not show yet, and the pod's demand that it was recorded under.
 
-    ``supposed`` is a pod that was heard of only later, where it was put down to none.
+    ``supposed`` is a pod that the watch showed only later, for an answer that was recorded under none.
     """
 
     demand: Demand
@@ -110,7 +112,12 @@ _PACKED: Final = 6
 
 
 class Plans:
-    """The pods that wait for their devices. ``choose`` says what to prefer, ``given`` what the kubelet took."""
+    """The pods that wait for their devices. ``choose`` says what to prefer, ``given`` what the kubelet took.
+
+    Written on the agent's event loop alone: by the pod watch (``bound``, ``unbound``), the pod resources reader
+    (``held``) and the device plugins (``choose``, ``given``). A pod is in ``_waiting`` (it has open demands) or in
+    ``_served`` (it has none), never in both; no device is in two answers of ``_given``. ``validate`` holds these.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
@@ -126,7 +133,7 @@ class Plans:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def bound(self, pod: BoundPod) -> None:
-        """It is bound here and not acknowledged. Again: nothing new but perhaps its plan."""
+        """The pod is bound here and not acknowledged. A repeated call may change its plan and nothing else."""
         known = self._waiting.get(pod.uid) or self._served.get(pod.uid)
         if known is None or known.pod.demands != pod.demands:
             self.unbound(pod.uid)
@@ -139,12 +146,12 @@ class Plans:
         known.pod = pod
 
     def unbound(self, uid: str) -> None:
-        """It has its devices, or it is over: it asks for nothing more."""
+        """The pod has its devices, or it has ended: it asks for nothing more."""
         self._waiting.pop(uid, None)
         self._served.pop(uid, None)
 
     def held(self, holders: Mapping[DeviceId, PodKey]) -> None:
-        """Pod resources' answer. What was put down to the wrong pod goes back to that one's demands."""
+        """Pod resources' answer. Devices recorded under the wrong pod become open demands of that pod again."""
         shown = set(holders.values())
         open_: list[_Given] = []
         for given in self._given:
@@ -165,11 +172,11 @@ class Plans:
                 self._served[uid] = self._waiting.pop(uid)
 
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None:
-        """The kubelet took these for a container."""
+        """Record that the kubelet took these devices for a container."""
         taken = frozenset(devices)
         demand = Demand(resource, len(taken))
         entry = self._receiver(demand, taken)
-        # Devices that are given anew were given back: nobody tells us of that.
+        # The kubelet does not say when devices come back: an answer that names them again is the sign.
         self._given = [answer for answer in self._given if answer.devices.isdisjoint(taken)][-_REMEMBERED + 1 :]
         self._given.append(_Given(demand, taken, entry.pod.uid if entry is not None else None))
         if entry is None:
@@ -225,13 +232,13 @@ class Plans:
         )
 
     def _candidates(self, asking: _Waiting, demand: Demand) -> Iterator[_Waiting]:
-        """Whose plan may do, best first. One that nobody planned for takes nobody's plan."""
+        """Pods whose plan may serve this call, best first. A pod without a plan takes no other pod's."""
         if not asking.plan:
             return
         yield asking
         others = [entry for entry in self._ordered() if entry is not asking and entry.plan and entry.wants(demand)]
         yield from (entry for entry in others if asking.alike(entry))
-        # The asker's plan is not to be had: it was served long ago, as like as not, and another one is asking.
+        # The pod's plan is not free: most likely the pod was served long ago and the call is for another.
         yield from (entry for entry in others if not asking.alike(entry))
 
     def _reserved(self, asking: _Waiting | None, free: "_Free") -> frozenset[DeviceId]:
@@ -244,7 +251,9 @@ class Plans:
         )
 
     def _receiver(self, demand: Demand, devices: frozenset[DeviceId]) -> _Waiting | None:
-        """Whom the devices are put down to: who was offered them, whose plan they are, or the oldest that asks."""
+        """The pod to record the devices under: the one they were offered to, whose plan they are, or the oldest that
+        asks.
+        """
         offer = self._offers.pop(demand.resource, None)
         if offer is not None and offer.devices == devices:
             asker, owner = self._waiting.get(offer.asker), self._waiting.get(offer.owner)
@@ -260,7 +269,7 @@ class Plans:
         return next(own, None) or self._asking(demand)
 
     def _suppose(self, entry: _Waiting) -> None:
-        """It is new: the oldest answer of its size that was put down to nobody was its, as like as not."""
+        """A new pod takes the oldest answer of its size that was recorded under no pod: most likely it was its own."""
         for at, given in enumerate(self._given):
             if given.uid is None and not given.supposed and entry.wants(given.demand):
                 self._given[at] = replace(given, supposed=entry.pod.uid)
@@ -272,7 +281,7 @@ class Plans:
 
     def _reopen(self, entry: _Waiting, given: _Given) -> None:
         if entry.open.count(given.demand) == entry.pod.demands.count(given.demand):
-            return  # it is told of anew, as asking for something else
+            return  # the pod was bound again with other demands
         entry.open.append(given.demand)
         entry.taken -= given.devices
         self._served.pop(entry.pod.uid, None)
@@ -280,9 +289,10 @@ class Plans:
 
     @staticmethod
     def _has_all(entry: _Waiting, holders: Mapping[DeviceId, PodKey]) -> bool:
-        """Whether pod resources shows as many devices as it asks for: containers are given theirs one by one.
+        """Whether pod resources shows as many devices as the pod asks for: containers are given theirs one by one.
 
-        Containers that start one after the other share devices, so fewer may be all: then its acknowledgement tells.
+        Containers that start one after the other share devices, so fewer may be all: then the pod's acknowledgement
+        decides.
         """
         shown = sum(key == entry.pod.key for key in holders.values())
         return shown >= sum(demand.count for demand in entry.pod.demands)
@@ -297,7 +307,7 @@ class _Free:
         self._available = available
 
     def of(self, name: str) -> Sequence[DeviceId]:
-        """The devices that a plan's word can mean: the device of that id, or any replica of that UUID."""
+        """The devices that an entry of a plan can mean: the device of that id, or any replica of that UUID."""
         if name in self.ids:
             return (DeviceId(name),)
         if self._by_uuid is None:
@@ -308,7 +318,7 @@ class _Free:
 
 
 def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand: Demand) -> tuple[DeviceId, ...]:
-    """As many devices of the owner's plan, with all of ``required``; empty where they are not all to be had."""
+    """As many devices of the owner's plan, with all of ``required``; empty where some of them are not free."""
     found: dict[str, list[DeviceId]] = {}
     seen: set[DeviceId] = set()
     left = _left(owner, required)
@@ -333,7 +343,7 @@ def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand
 
 
 def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
-    """What its containers have not used up of its plan; those in ``required`` are handed on to the next."""
+    """The devices of the plan that the pod's containers have not used; those in ``required`` stay for the next one."""
     left = Counter(owner.plan)
     for device in owner.taken - required:
         word = device if left[device] > 0 else physical_id(device)
@@ -345,7 +355,7 @@ def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
 def _lying_on(
     owner: _Waiting, left: Mapping[str, int], had: Mapping[str, int], required: frozenset[DeviceId], demand: Demand
 ) -> str | None:
-    """The GPU that a request for percents lies on, so that its other containers find theirs on what is left."""
+    """The GPU for a request for percents, chosen so that the pod's other containers fit on what is left."""
     pinned = {physical_id(device) for device in required}
     able = [gpu for gpu in left if had[gpu] >= demand.count and pinned <= {gpu}]
     able.sort(key=lambda gpu: left[gpu])
@@ -360,7 +370,7 @@ def _lying_on(
 
 
 def _fit(room: list[int], sizes: Sequence[int]) -> bool:
-    """Whether each of them lies in one of the rooms."""
+    """Whether every request fits on one of the GPUs."""
     if not sizes:
         return True
     for at in {free: at for at, free in enumerate(room) if free >= sizes[0]}.values():

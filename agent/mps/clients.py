@@ -1,4 +1,4 @@
-"""What a container needs to be a client of one device's MPS daemon: environment and mounts of its Allocate answer."""
+"""Environment and mounts of an Allocate answer that make a container a client of one device's MPS daemon."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,9 @@ def client_settings(root: Path, device: str, caps: ClientCaps | None = None) -> 
 
 
 def client_of(root: Path, devices: Sequence[LogicalDevice]) -> ClientSettings | None:
-    """The way to the MPS daemon of what a container got, and its caps; None where no daemon shares it."""
+    """Environment and mounts for the MPS daemon of the devices, with the client's caps; None where no daemon shares
+    them.
+    """
     share = devices[0].share
     if share is None or not share.sharing.needs_mps:
         return None

@@ -1,4 +1,4 @@
-"""Talking to one MPS control daemon, through the driver's own program: commands on standard input, answers out.
+"""Commands to one MPS control daemon through the driver's own program: commands on standard input, answers out.
 
 The daemon's socket speaks a protocol of NVIDIA's own that is not documented; the program is.
 """
@@ -15,11 +15,11 @@ _KEPT = 200
 
 
 class MpsError(Exception):
-    """MPS did not do what it was asked; one line says what."""
+    """An MPS command failed; one line says which and why."""
 
 
 async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", timeout_s: float | None = None) -> str:
-    """What a program printed. Raises MpsError where it is missing, fails or takes too long."""
+    """The program's output. Raises MpsError where the program is missing, fails or takes too long."""
     timeout_s = ASK_TIMEOUT_S if timeout_s is None else timeout_s
     name = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line
     options = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}

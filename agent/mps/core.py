@@ -1,11 +1,11 @@
-"""The life of every MPS control daemon, as decisions: what was wanted and what happened in, what to do next out.
+"""The state machine of every MPS control daemon: wanted daemons and events in, the work to do next out.
 
     wanted(specs), held(devices), done/failed/exited/reset(device), tick  ->  tuple of Do
 
 A daemon goes Starting -> Testing -> Ready, and from anywhere through Waiting (a growing pause) back to Starting. It is
 Ready only after its limits were set, read back, and a client got through. One thing is done for a device at a time:
-every Do is answered by ``done`` or ``failed``. One that is no longer wanted goes on for as long as its clients' pods
-hold the device, then it is stopped. Synchronous, without I/O; time comes in as seconds that never jump.
+every Do is answered by ``done`` or ``failed``. A daemon that is no longer wanted runs on while its clients' pods hold
+the device, then it is stopped. Synchronous, without I/O; time comes in as seconds that never jump.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,14 +52,14 @@ class Work(StrEnum):
 
 
 class Do(Struct, frozen=True):
-    """To be answered by ``done`` or ``failed`` of the same work and device."""
+    """One piece of work, answered by ``done`` or ``failed`` with the same work and device."""
 
     work: Work
     spec: DaemonSpec
 
 
 class Lost(Struct, frozen=True):
-    """A Ready daemon is not to be relied upon any more: its clients should be told."""
+    """A Ready daemon has failed: its clients should be told."""
 
     spec: DaemonSpec
     reason: str
@@ -102,7 +102,7 @@ class _Daemon:
         self.phase, self.reason = phase, reason
 
     def change(self, spec: DaemonSpec, now_s: float) -> None:
-        """Other settings: no pause stands against them, and a refusal ends with them, whatever is under way."""
+        """Take other settings: they end a pause and a refusal, whatever work is under way."""
         self.spec = spec
         if self.phase is Phase.WAITING:
             self.next_s = now_s
@@ -131,7 +131,7 @@ class DaemonCore:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def unready(self) -> Mapping[str, str]:
-        """Why a device that is wanted cannot serve clients now, by device; the ready ones are not in it."""
+        """The reasons why wanted devices cannot serve clients now, by device; ready devices are not in it."""
         return {
             device: daemon.reason
             for device, daemon in self._daemons.items()
@@ -147,7 +147,7 @@ class DaemonCore:
         )
 
     def next_deadline_s(self) -> float | None:
-        """When ``tick`` has something to do, if nothing happens before."""
+        """The time at which ``tick`` has something to do, unless an event comes before."""
         due = [
             daemon.next_s
             for daemon in self._daemons.values()
@@ -156,7 +156,7 @@ class DaemonCore:
         return min(due, default=None)
 
     def take_lost(self) -> tuple[Lost, ...]:
-        """What has been lost since the last call."""
+        """The daemons lost since the last call."""
         lost, self._lost = tuple(self._lost), []
         return lost
 
@@ -194,11 +194,11 @@ class DaemonCore:
         if daemon is None:
             return self._next(now_s)
         if daemon.then is not None:
-            pass  # it went away meanwhile: what was reached no longer counts
+            pass  # the daemon ended meanwhile: what this work reached no longer counts
         elif work is Work.START:
             daemon.applied = spec
             if proven:
-                # A test client would wait for those that are there, if they are another user's.
+                # A test client would wait for the clients that are connected, if they are another user's.
                 self._ready(daemon, now_s)
             else:
                 daemon.enter(Phase.TESTING, "the MPS daemon is being tried with a client", now_s)
@@ -232,7 +232,7 @@ class DaemonCore:
         """The daemon's process has ended, unasked."""
         daemon = self._daemons.get(device)
         if daemon is not None and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
-            # What it started may outlive it.
+            # The servers that it started may outlive it.
             self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
@@ -280,7 +280,7 @@ class DaemonCore:
         daemon.misses, daemon.next_s = 0, now_s + self.probe_interval_s
 
     def _fall(self, daemon: _Daemon, reason: str, now_s: float) -> None:
-        """Back to a pause, and a new start after it."""
+        """Return to a back-off pause, with a new start after it."""
         if daemon.phase is Phase.READY:
             if now_s - daemon.since_s >= STEADY_S:
                 daemon.pause_s = FIRST_PAUSE_S
@@ -294,7 +294,7 @@ class DaemonCore:
         daemon.then = Work.KILL
 
     def _stopped(self, daemon: _Daemon, now_s: float) -> None:
-        """It is gone. Wanted again meanwhile: from the start."""
+        """The daemon is gone. One that is wanted again meanwhile begins at Starting."""
         del self._daemons[daemon.spec.device]
         if daemon.wanted:
             self._daemons[daemon.spec.device] = _Daemon(daemon.spec, now_s)
@@ -332,7 +332,7 @@ class DaemonCore:
 
     @staticmethod
     def _refuse(daemon: _Daemon, now_s: float, *, held: bool) -> Work | None:
-        """Settings that cannot hold: no new client is let in, and those that run may end."""
+        """Refuse settings that cannot hold: no new client is admitted, and the running ones may end."""
         daemon.enter(Phase.REFUSED, f"no MPS daemon: {daemon.spec.refused}", now_s)
         if daemon.applied is None or held:
             return None

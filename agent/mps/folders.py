@@ -30,9 +30,9 @@ class SharedMemory(StrEnum):
 
 
 def make(root: Path, device: str, shm: SharedMemory, shm_size_mib: int | None) -> DevicePaths:
-    """Bring a device's folders in line. Raises MpsError, one line.
+    """Make a device's folders, or correct those that exist. Raises MpsError, one line.
 
-    The control daemon starts its servers as their clients' users: those have to get to the folders, and write their
+    The control daemon starts its servers as their clients' users: those users need access to the folders and write the
     log. Only root may put a socket in place of another.
     """
     problem = root_problem(root)
@@ -87,14 +87,14 @@ def leftovers(root: Path) -> Iterator[str]:
 
 
 def remember_mode(paths: DevicePaths, mode: ComputeMode) -> None:
-    """Note the compute mode from before us; the first note stands. Raises OSError."""
+    """Record the compute mode from before the first daemon; a mode already recorded stays. Raises OSError."""
     note = paths.base / MODE_FILE
     if not note.exists():
         note.write_text(mode.name)
 
 
 def remembered_mode(paths: DevicePaths) -> ComputeMode | None:
-    """The compute mode to give back, where one is noted."""
+    """The compute mode to restore, where one is recorded."""
     try:
         return ComputeMode[(paths.base / MODE_FILE).read_text().strip()]
     except (OSError, KeyError):

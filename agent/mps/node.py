@@ -1,4 +1,4 @@
-"""MPS on a real node: the picture's plan in, devices to withhold and daemons lost out."""
+"""MPS on one node: the picture's plan in, devices to withhold and lost daemons out."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -51,7 +51,9 @@ class MpsNode:
         )
 
     def planned(self) -> None:
-        """The picture's layout may be another. Called before a view of it is shown: what is not ready is withheld."""
+        """Take the picture's layout, which may have changed. Called before a view of it is shown: what is not ready is
+        withheld.
+        """
         self._planning = True
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
         leaving = self._picture.withheld_by(MIG)

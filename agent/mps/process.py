@@ -1,6 +1,6 @@
-"""A control daemon's process: started to outlive us, or found running; watched through a pidfd either way.
+"""A control daemon's process: started to outlive the agent, or found running; watched through a pidfd either way.
 
-No subprocess object: its end would take the daemon, and with it every client, down with an agent that is only being
+There is no subprocess object: its end would take the daemon and every client down with an agent that is only being
 restarted.
 """
 
@@ -40,19 +40,19 @@ class DaemonProcess:
         return f"the MPS daemon ended: exit code {code}" if code >= 0 else f"the MPS daemon was ended by signal {-code}"
 
     def kill_group(self) -> None:
-        """End it and the servers that it started, at once."""
+        """Kill the process and the servers that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended within that time."""
+        """Whether the process has ended within that time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self.ended.wait()
         return self.ended.is_set()
 
     def release(self) -> None:
-        """Watch it no more; it goes on."""
+        """Stop watching the process, which runs on."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
@@ -79,7 +79,7 @@ def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
 
 
 def is_running(pid: int, pipe_env: str, pipe: Path) -> bool:
-    """Whether that process lives and has that pipe folder: a pid is soon another program's."""
+    """Whether that process lives and has that pipe folder: the kernel reuses pids."""
     import psutil  # here, so that a node without MPS daemons does not load it
 
     try:

@@ -1,7 +1,7 @@
-"""Runs the control daemons: carries out what the core decides, and tells it what became of it.
+"""Runs the control daemons: carries out what the core decides and reports each result to it.
 
-One device's work never waits for another's. Nothing here is awaited by an Allocate: what may be given is told by
-``unready``, which the picture takes in whenever ``changed`` is called.
+One device's work never waits for another's. An Allocate never awaits anything here: ``unready`` says which devices may
+not be given, and the picture reads it whenever ``changed`` is called.
 """
 
 import asyncio
@@ -65,6 +65,9 @@ class MpsDaemons:
     """The daemons of a node, below ``root``. ``changed`` is called when ``unready`` differs, ``lost`` with each loss.
 
     ``clock`` gives seconds that never jump.
+
+    All state is read and written on the event loop. The core asks for one piece of work a device at a time, so that no
+    two tasks work on one device's process or folders; ``_unready`` is what ``changed`` was last called for.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class MpsDaemons:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def unready(self) -> Mapping[str, str]:
-        """Why a device cannot take clients now, by physical id; those that can are not in it."""
+        """The reasons why devices cannot take clients now, by physical id; devices that can are not in it."""
         return self._core.unready()
 
     def states(self) -> tuple[DaemonState, ...]:
@@ -108,11 +111,11 @@ class MpsDaemons:
     def want(self, specs: Iterable[DaemonSpec], *, sweep: bool) -> None:
         """These daemons from now on. ``sweep``: no others are wanted, so what an earlier agent left may be ended.
 
-        That is once, and not before the node's GPUs are known: an agent that knows none yet wants none.
+        ``sweep`` is given once, when the node's GPUs are known: before that an agent wants no daemon and would end all.
         """
         self._act(self._core.want(specs, self._clock()))
         if sweep and not self._swept:
-            # After the wanted ones: those are taken over in any case.
+            # After the wanted daemons, which are taken over in any case.
             self._swept = True
             self._act(self._core.leftover(map(_nameless, folders.leftovers(self.root)), self._clock()))
 
@@ -125,7 +128,9 @@ class MpsDaemons:
         self._act(self._core.reset(gpu, self._clock()))
 
     async def ended(self, devices: Collection[str]) -> None:
-        """Return once none of these devices has a daemon. The caller bounds it: one that pods hold goes on."""
+        """Return once none of these devices has a daemon. The caller sets the deadline: a daemon that pods hold runs
+        on.
+        """
         while any(state.device in devices for state in self._core.states()):
             self._acted.clear()
             await self._acted.wait()
@@ -216,7 +221,7 @@ class MpsDaemons:
         return False
 
     async def _take_over(self, spec: DaemonSpec, paths: DevicePaths, control: Control) -> bool:
-        """Whether a daemon of an earlier agent runs on, answers, and is ours now."""
+        """Take over the daemon of an earlier agent: True where it runs and answers."""
         if spec.device in self._processes:
             return True
         pid = folders.read_pid(paths)
@@ -235,7 +240,7 @@ class MpsDaemons:
         return process
 
     def _exited(self, device: str, process: DaemonProcess, how: str) -> None:
-        # A server that outlives it holds the GPU and would let no client in.
+        # A server that outlives its daemon holds the GPU and would admit no client.
         process.kill_group()
         if self._processes.get(device) is process:
             del self._processes[device]
@@ -274,7 +279,7 @@ class MpsDaemons:
     async def _kill(self, spec: DaemonSpec) -> bool:
         process = self._processes.pop(spec.device, None)
         if process is None:
-            # One that hangs, or was left by an agent that was killed.
+            # A daemon that hangs, or that a killed agent left.
             pid = folders.read_pid(device_paths(self.root, spec.device))
             if pid is None or not is_running(pid, PIPE_ENV, device_paths(self.root, spec.device).pipe):
                 return False
@@ -335,7 +340,7 @@ class MpsDaemons:
 
 
 def last_line(paths: DevicePaths) -> str:
-    """The last words of a daemon."""
+    """The last line of a daemon's log."""
     for path in (paths.log / folders.OUTPUT_LOG, paths.control_log):
         with contextlib.suppress(OSError):
             lines = path.read_text(errors="replace").strip().splitlines()

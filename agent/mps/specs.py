@@ -1,4 +1,4 @@
-"""Which control daemons a node needs, and with what limits. Pure.
+"""The control daemons that a node needs, with their limits. Pure.
 
     node, layout, modes  ->  daemon_specs  ->  one DaemonSpec for each device that MPS clients share
 
@@ -31,7 +31,7 @@ class DaemonSpec(Struct, frozen=True):
     """One device's control daemon. ``device`` is the GPU's UUID or the MIG instance's, ``name`` what people read.
 
     ``threads_percent`` (1 to 100) and ``memory_mib`` are the limits of a client that brings none; None: no limit.
-    ``refused`` is why no daemon may run, one line; empty where one may.
+    ``refused`` is the reason why no daemon may run, one line; empty where one may.
     """
 
     device: str
@@ -78,7 +78,10 @@ def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -
 
 
 def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool, counted: bool = True) -> DaemonSpec:
-    """``counted``: whether that many clients may come; fractions are taken several at a time."""
+    """The spec of a whole GPU. ``counted``: ``clients`` is checked against what the device can serve at a time.
+
+    Fractions are not counted: one container may take several.
+    """
     name = f"GPU {gpu.index}"
     return DaemonSpec(
         device=gpu.uuid,

@@ -1,4 +1,4 @@
-"""What the node's GPUs do and for whom: one pass over NVML each interval, split by pod, kept as text for scrapes.
+"""GPU metrics by pod: one pass over NVML each interval, divided among the pods, kept as text for scrapes.
 
 fields, collectors     which figures, under which names (dcgm-exporter's)
 reader, gpm, processes NVML to a ``GpuReading``, on the GPU's own thread

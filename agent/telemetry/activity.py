@@ -1,4 +1,4 @@
-"""How long a pod's device has been idle, and in what way. Pure: what was seen in each pass, with the time, goes in.
+"""The idle time of each pod's device, by kind of idleness. Pure: the figures of each pass and its time go in.
 
 active   it did something since the last pass
 warm     it holds memory and was active not long ago: a server between requests
@@ -24,7 +24,7 @@ DRIVER_MIB = 128.0
 
 
 class Use(StrEnum):
-    """What a pod does with a device."""
+    """A pod's use of a device."""
 
     ACTIVE = "active"
     WARM = "warm"
@@ -86,7 +86,7 @@ class ActivityLog(Generic[Device]):
         return len(self._records)
 
     def validate(self) -> None:
-        """Active is not idle, and what is held or warm is told apart by its age alone."""
+        """Check that an active record has no idle time, and that held and warm differ by idle time alone."""
         for record in self._records.values():
             use, idle_s = record.activity.use, record.activity.idle_s
             assert idle_s >= 0, "idle since the future"

@@ -1,9 +1,9 @@
-"""dcgm-exporter's collectors file: which fields are exported, as what type, with which help. Read as it is.
+"""dcgm-exporter's collectors file: the fields to export, with type and help. Read unchanged.
 
 Lines are ``FIELD, type, help`` (RFC 4180 quoting, ``#`` starts a comment line, blank lines are passed over). A line
-that cannot be taken is refused alone: the others count. A field of DCGM's that NVML does not give is no mistake: the
-file is dcgm-exporter's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the
-field's own.
+that cannot be used is refused alone: the others are used. A field of DCGM's that NVML does not give is no mistake: the
+file is dcgm-exporter's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the field's
+own.
 """
 
 import csv
@@ -48,7 +48,7 @@ class Collectors(Struct, frozen=True):
 
     @property
     def beside(self) -> Mapping[str, str]:
-        """The old name of a field, where its values are shown under that too."""
+        """The old name of a field whose values are exported under both names."""
         return {field.of: field.name for field in self.fields if field.of}
 
 
@@ -57,11 +57,11 @@ USUAL = Collectors(tuple(field for field in FIELDS if field.usual))
 
 
 class _RefusedLine(Exception):  # noqa: N818 - told, never raised to a caller
-    """Why one line is not taken."""
+    """The reason why one line is refused."""
 
 
 def read(path: Path) -> Collectors:
-    """The file's choice. Raises ConfigError where there is nothing to take: no such file, or no line that counts."""
+    """The fields that the file names. Raises ConfigError where there is no such file, or no line that can be used."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -101,7 +101,7 @@ def parse(text: str, where: str) -> Collectors:
 
 
 def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, FieldKind, str]:
-    """Name, type and help of a line that can be taken. Raises _RefusedLine."""
+    """Name, type and help of a line that can be used. Raises _RefusedLine."""
     if isinstance(row, str):
         raise _RefusedLine(f"found {row}, expected FIELD, type, help, every quote closed")
     if not all(column.isprintable() for column in row[:2]) or any(

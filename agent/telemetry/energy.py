@@ -1,7 +1,7 @@
 """Energy by pod, summed up from pass to pass. Pure.
 
-What the device's counter gained since the last pass is divided as its power was. Held for the pods that are there and
-for nobody else: what ended pods used is kept as one sum, for ``validate``.
+The device counter's gain since the last pass is divided in proportion to power. Only present pods have an account: the
+energy of ended pods is kept as one sum, for ``validate``.
 """
 
 from collections.abc import Hashable, Mapping

@@ -1,6 +1,6 @@
-"""The text format (version 0.0.4), written straight: one string a line, no objects per sample.
+"""Writes the text format (version 0.0.4) directly: one string a line, no objects per sample.
 
-Series that cost anything are made once a pass and kept as bytes; a scrape hands them out.
+Expensive series are made once a pass and kept as bytes, which a scrape returns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ class Writer:
 
     @property
     def series(self) -> Mapping[str, int]:
-        """How many each family has."""
+        """The number of series of each family."""
         return {name: len(lines) for name, lines in self._lines.items()}
 
     def text(self) -> bytes:

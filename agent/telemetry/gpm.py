@@ -61,7 +61,7 @@ class GpmReader:
                 return {}
             return self._read(handle, gi_id, now_s, scope)
         except CallFailed:
-            # The samples are of two lives of the GPU or the instance: the next read starts anew.
+            # The samples lie before and after a reset of the GPU or instance: the next read starts with a new pair.
             self.forget(gi_id)
             return {}
 
@@ -108,10 +108,10 @@ class GpmReader:
             try:
                 ask(pynvml.nvmlGpmSampleFree, sample)
             except NvmlError:
-                continue  # the driver is going: it takes its buffers along
+                continue  # the driver is being unloaded and frees its buffers itself
 
     def clear(self) -> None:
-        """Give every buffer back, and find out anew whether there is GPM at all."""
+        """Free every buffer; the next read asks again whether the GPU supports GPM."""
         self._supported = None
         for gi_id in list(self._scopes):
             self.forget(gi_id)

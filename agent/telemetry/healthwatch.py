@@ -1,7 +1,7 @@
 """Open faults and clock event reasons as the health watches of DCGM, for ``DCGM_EXP_GPU_HEALTH_STATUS``. Pure.
 
-Names, error codes and results are DCGM's (dcgm_structs.h, dcgm_errors.h). DCGM judges by checks of its own; what is
-told here is this agent's judgement of the same things: a watch that nothing is known against passes.
+Names, error codes and results are DCGM's (dcgm_structs.h, dcgm_errors.h). DCGM judges by checks of its own; the results
+here are this agent's judgement of the same components: a watch without a known fault passes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ _POWER = CLOCK_EVENTS["hw_power_brake"]
 
 
 def findings(faults: Iterable[Fault], clock_reasons: int) -> Mapping[str, Finding]:
-    """Every watch with the worst that is known of it. ``clock_reasons`` is NVML's bit mask; 0 where it is not read."""
+    """Every watch with its worst known fault. ``clock_reasons`` is NVML's bit mask; 0 where it is not read."""
     found = dict.fromkeys(WATCHES, FINE)
     if clock_reasons & _THERMAL:
         found["THERMAL"] = Finding(WARN, "DCGM_FR_CLOCK_THROTTLE_THERMAL")

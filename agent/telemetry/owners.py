@@ -25,7 +25,7 @@ LONGEST = 64 << 10
 class CgroupOwner(Struct, frozen=True):
     """What a process's cgroup says: container ids, outermost first, and the pod's uid with dashes.
 
-    Of a pod the first container is the pod's own, the further ones run inside it. Where no pod is in sight
+    Of a pod the first container is the pod's own, the further ones run inside it. Where the cgroup names no pod
     (``pod_uid`` None) the first may be the node itself, when that is a container.
     """
 
@@ -46,7 +46,7 @@ def parse(text: str) -> CgroupOwner | None:
 
 
 def _of_path(path: str) -> CgroupOwner | None:
-    """The containers below the pod's cgroup; without one in sight all of them."""
+    """The containers below the pod's cgroup; all of them where the path names no pod."""
     uid: str | None = None
     containers: list[str] = []
     for segment in path.split("/"):
@@ -70,7 +70,7 @@ def read(proc_root: Path, pid: int) -> CgroupOwner | None:
 
 
 def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[int, PodContainer]:
-    """The pods' processes among ``pids``. Read again each time: a pid is soon another process's."""
+    """The pods' processes among ``pids``. Read again each time: the kernel reuses pids."""
     found: dict[int, PodContainer] = {}
     for pid in set(pids):
         owner = read(proc_root, pid)

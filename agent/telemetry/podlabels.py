@@ -28,8 +28,8 @@ RESERVED = frozenset(
 
 
 class PodLabelChoice(Struct, frozen=True):
-    """Which of it goes on series. ``allowed``: regular expressions, one of which must be found in a label's name; none
-    given, all labels are allowed, as with dcgm-exporter.
+    """The pod's uid and labels that go on series. ``allowed``: regular expressions, one of which must be found in a
+    label's name; none given, all labels are allowed, as with dcgm-exporter.
     """
 
     uid: bool = False

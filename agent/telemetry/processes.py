@@ -66,7 +66,7 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
     weights: dict[int, tuple[float, float, float, float]] = {}
     newest_us = since_us
     for sample in raw:
-        # What a driver left unwritten is no sample, and its time stamp would hide those to come.
+        # An entry that the driver left unwritten is no sample, and its time stamp would hide later ones.
         if (
             sample.timeStamp <= since_us
             or max(sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil) > MOST_PERCENT
@@ -89,7 +89,7 @@ def _larger(one: float | None, other: float | None) -> float | None:
 
 
 def _figure(function: Any, *args: Any) -> Any | None:
-    """``ask`` that takes a refusal for an absence: one list must not cost the others."""
+    """``ask``, with a refusal read as absence: one list that fails must not cost the others."""
     try:
         return ask(function, *args)
     except CallFailed:

@@ -90,7 +90,7 @@ _TEXTS: tuple[tuple[str, Callable[..., Any], tuple[int, ...]], ...] = (
 
 
 class GpuReader:
-    """What is carried from one pass over a GPU to the next. Used from that GPU's thread alone."""
+    """The state that one pass over a GPU leaves for the next. Read and written on that GPU's thread alone."""
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self.wanted = wanted
@@ -181,7 +181,7 @@ class GpuReader:
 
 
 def _figure(function: Callable[..., Any], *args: Any) -> Any | None:
-    """``ask`` that takes a refusal for an absence: one figure must not cost the pass."""
+    """``ask``, with a refusal read as absence: one figure that fails must not cost the pass."""
     try:
         return ask(function, *args)
     except CallFailed:
@@ -274,7 +274,7 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
 
 
 def _traffic(handle: Any, links: list[int]) -> Values:
-    """What went over each of these links, KiB. A call of its own, made only where these figures are exported."""
+    """The traffic of each of these links, KiB. A call of its own, made only where these figures are exported."""
     asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
     answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     if answers is None:

@@ -1,4 +1,6 @@
-"""What one pass over NVML found. ``values`` are by field name (see ``fields``), without what a board does not give."""
+"""The figures of one pass over NVML. ``values`` are by field name (see ``fields``), without those a board does not
+give.
+"""
 
 from msgspec import Struct
 

@@ -1,7 +1,7 @@
-"""When GPUs are read, and what is kept of it: the shell around the pure parts of this package.
+"""Reads the GPUs on time and keeps their figures: the shell around the pure parts of this package.
 
     every interval: each GPU on its own NVML thread -> readings -> owners of processes -> usage -> text
-    a scrape:       the text, made anew only where holders or faults have changed since
+    a scrape:       the text, made again only where holders or faults have changed since
 
 A GPU that does not answer has no series until it does; nothing is shown of a moment that has passed.
 """
@@ -52,7 +52,7 @@ ALWAYS = frozenset({POWER, CLOCK_REASONS})
 
 
 class Gpus(Protocol):
-    """The part of ``agent.hardware.monitor.GpuMonitor`` that is used here."""
+    """The part of ``agent.hardware.monitor.GpuMonitor`` that the sampler uses."""
 
     @property
     def session(self) -> int:
@@ -63,7 +63,7 @@ class Gpus(Protocol):
 
 
 class Pass(Struct, frozen=True):
-    """What one pass left behind for scrapes."""
+    """The result of one pass, kept for scrapes."""
 
     readings: Mapping[GpuUuid, GpuReading] = {}
     owners: Mapping[int, PodContainer] = {}
@@ -72,8 +72,12 @@ class Pass(Struct, frozen=True):
 class Sampler:
     """One node's figures.
 
-    ``problem`` is told what is wrong with the collectors file, one line; ``passed`` how many GPUs a pass read and
-    failed to read, and how long it took in seconds.
+    ``problem`` gets one line about what is wrong with the collectors file; ``passed`` gets how many GPUs a pass read
+    and failed to read, and how long it took in seconds.
+
+    All attributes are written on the event loop alone; a GPU's thread touches that GPU's ``GpuReader`` only. A pass
+    sets ``_pass`` and updates ``_energy`` and ``_activity`` without an await between them; ``forget`` clears ``_pass``
+    alone. ``_text`` is the exposition as last written, at ``_written_s``; None where the next scrape must write it.
     """
 
     def __init__(
@@ -132,11 +136,11 @@ class Sampler:
             await self._clock.wait(self._nudged, due_s - now_s)
 
     def nudge(self) -> None:
-        """Something new is there to be read: do it now."""
+        """Start a pass now, since there is something new to read."""
         self._nudged.set()
 
     def changed(self) -> None:
-        """Holders, faults or hardware are others than a moment ago: the next scrape must show it."""
+        """Discard the kept text after a change of holders, faults or hardware: the next scrape must show it."""
         self._text = None
 
     def xid(self, gpu: GpuUuid, xid: int) -> None:
@@ -152,7 +156,7 @@ class Sampler:
 
     @settings.setter
     def settings(self, settings: MetricsSettings) -> None:
-        """What was seen so far is kept, for as long as the new settings say."""
+        """Take new settings; the events counted so far are kept for as long as those say."""
         self._settings = settings
         self._last_xid.shown_s = settings.xid_shown_s
         self._xids.window_s = settings.xid_window_ms / 1000
@@ -164,7 +168,7 @@ class Sampler:
         return not self._pass.readings
 
     def forget(self) -> None:
-        """Nothing can be read any more: nothing is shown."""
+        """Drop all readings and series: the GPUs cannot be read any more."""
         self._pass = Pass()
         self._text = None
 
@@ -179,7 +183,7 @@ class Sampler:
             del self._readers[uuid]
         answers = await asyncio.gather(*(self._read(gpus, gpu, wanted) for gpu in here))
         if gpus.session != session:
-            self.forget()  # closed, or opened anew: what was read meanwhile is of a moment that has passed
+            self.forget()  # the session was closed or opened again meanwhile: these readings are outdated
             return bool(gpus.session)
         readings = {answer.uuid: answer for answer in answers if answer is not None}
         pids = [process.pid for reading in readings.values() for process in reading.processes]
@@ -205,7 +209,7 @@ class Sampler:
                 log.info("no figures", extra={"gpu": gpu.uuid, "error": str(failed)})
             self._complained.add(gpu.uuid)
             return None
-        except Exception:  # an answer of the driver that was not foreseen: devices are served on, without these figures
+        except Exception:  # an unexpected answer of the driver: the kubelet is still served, without these figures
             if gpu.uuid not in self._complained:
                 log.exception("no figures", extra={"gpu": gpu.uuid})
             self._complained.add(gpu.uuid)
@@ -217,7 +221,7 @@ class Sampler:
         return ALWAYS | {field.shows for field in self.collectors.fields}
 
     def _account(self) -> None:
-        """What goes on from pass to pass: energy and idle times."""
+        """Update what lasts from pass to pass: energy and idle times."""
         scene = self._scene()
         watts: dict[GpuUuid, dict[User, float]] = {}
         pairs: set[User] = set()
@@ -240,11 +244,11 @@ class Sampler:
                     occupied=used.attribution.occupied,
                 )
                 pairs.add((used.place, pod))
-        # One GPU that misses a pass must not make its pods' idle times begin anew.
+        # One GPU that misses a pass must not restart its pods' idle times.
         pairs |= {(a.place, a.holder) for a in scene.allocations if a.place.gpu not in self._pass.readings}
         self._activity.keep(pairs)
         for uuid, reading in self._pass.readings.items():
-            # A pass that lacks one of them is made up for by the next.
+            # The next pass makes up for one that lacks a device.
             if reading.values.keys() >= {ENERGY, POWER}:
                 self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), reading.values[POWER])
         here = {gpu.uuid for gpu in self._picture.node.gpus}
@@ -337,7 +341,7 @@ class Sampler:
     # The collectors file
 
     def _read_collectors(self) -> None:
-        """Take up the file where it is another than before; a bad one changes nothing."""
+        """Read the file where it has changed; a bad file changes nothing."""
         path = self.settings.collectors
         identity: tuple[str | int, ...] | None = None if path is None else (str(path), *_identity(path))
         if identity == self._file_identity:

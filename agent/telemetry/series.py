@@ -79,7 +79,7 @@ _REST = (("owner", "unattributed"),)
 
 
 class Recent(Struct, frozen=True, kw_only=True):
-    """What happened to one GPU of late. ``xid`` is the one that is shown, ``open_xid`` that of the worst open fault.
+    """One GPU's recent events. ``xid`` is the one that is shown, ``open_xid`` that of the worst open fault.
 
     ``xids`` and ``clock_events`` count within their windows, by XID and by reason.
     """
@@ -95,7 +95,7 @@ NOTHING_RECENT = Recent()
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """Everything that the series of one moment are made of.
+    """The input of one exposition: readings, shares, energy, idle times and recent events.
 
     ``pod_pairs`` has the further labels of a pod's series, by namespace and name.
     """
@@ -176,7 +176,7 @@ class _Names:
         return self._dcgm[place]
 
     def short(self, gpu: Gpu, place: GpuPart) -> str:
-        """What names a device in our own series, so that they join with DCGM's."""
+        """The labels that identify a device in Tessera's own series, so that they join with DCGM's."""
         if place not in self._short:
             self._short[place] = labels(
                 [("gpu", str(gpu.index)), ("UUID", gpu.uuid), *self._instance(place), self._host]
@@ -265,7 +265,7 @@ def _own_busy(writer: Writer, usage: Usage, pods: Mapping[PodContainer, str], re
 
 
 def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodContainer, str], rest: str) -> None:
-    """What is summed up or timed over many passes."""
+    """The series of energy and idle time, which are summed over many passes."""
     account = scene.energy.get(usage.gpu.uuid)
     for pod, text in pods.items():
         joules = None if account is None else account.users_mj.get((usage.place, pod))
@@ -280,7 +280,7 @@ def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodCo
 
 
 def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
-    """Known of every GPU, also of one that does not answer: it comes from events and open faults."""
+    """Recent events of every GPU, also of one that does not answer: they come from XIDs and open faults."""
     recent = scene.recent.get(gpu.uuid, NOTHING_RECENT)
     pod = dict(names.pod(held.holders[0])) if held.exclusive else {}
 

@@ -1,7 +1,8 @@
 """How much of a device each pod used. Pure arithmetic: a device's figures are split, never added up from parts.
 
 Processes' samples do not add up to the device's figure (each is a mean over its own moments), so the device's figure is
-divided in their proportion. What belongs to no known pod is ``unattributed``: parts and rest are the whole, always.
+divided in their proportion. The use of no known pod is ``unattributed``: the parts and this rest always add up to the
+whole.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ TOLERANCE = 1e-6
 
 
 class Figure(StrEnum):
-    """What is divided."""
+    """A figure that is divided among pods."""
 
     SM = "sm"
     COPY = "copy"
@@ -28,7 +29,9 @@ class Figure(StrEnum):
 
 
 class Split(Struct, frozen=True):
-    """One figure of a device by pod. ``known`` is False where nothing tells the pods apart: then all is the rest."""
+    """One figure of a device by pod. ``known`` is False where no sample tells the pods apart: then all of it is the
+    rest.
+    """
 
     total: float
     pods: dict[PodContainer, float] = {}

@@ -1,4 +1,4 @@
-"""What each device did and for whom: readings, holders and processes' owners put together. Pure.
+"""The use of each device by pod: readings, holders and processes' owners joined. Pure.
 
 A GPU in MIG mode is itself, with what only the whole board has, and its GPU instances, with what each of them has.
 """
@@ -180,7 +180,7 @@ def _busy_of_instances(gpu: Gpu, reading: GpuReading) -> Busy | None:
 
 
 def _power_weights(gpu: Gpu, reading: GpuReading) -> tuple[dict[int, float], float]:
-    """How the board's power is estimated to go to its instances, and what goes to none of them.
+    """The estimated division of the board's power among its instances, and the rest that goes to none of them.
 
     By slices times activity where GPM tells it, else by slices: an idle slice and a busy one then look the same.
     """

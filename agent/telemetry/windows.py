@@ -1,4 +1,4 @@
-"""What happened lately: the last XID of each GPU, and counts over a window that slides. Pure.
+"""Recent events: the last XID of each GPU, and counts over a sliding window. Pure.
 
 Of one window a bounded number of counts is kept, however many events there are: those of one second are one.
 """
@@ -82,7 +82,7 @@ class XidMemory:
         self._last[gpu] = LastXid(xid, now_s)
 
     def last(self, gpu: GpuUuid, now_s: float) -> int:
-        """The XID; 0 for none of late."""
+        """The XID; 0 where none was seen within ``shown_s``."""
         seen = self._last.get(gpu)
         return seen.xid if seen is not None and now_s < seen.at_s + self.shown_s else 0
 

@@ -1,4 +1,4 @@
-"""The cluster as a person's shell reaches it: the API server by kubeconfig, the controller's answers through it.
+"""The cluster as the command line reaches it: the API server by kubeconfig, and the controller through it.
 
 --server URL                                  asked as it is, without credentials
 else the API server's proxy to the Service, and from a replica that does not lead on to the Pod that does
@@ -42,7 +42,7 @@ class UnreachableError(Exception):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """How the controller and the API server are found; ``context`` None is the kubeconfig's current one."""
+    """The options that locate the controller and the API server; ``context`` None is the kubeconfig's current one."""
 
     kubeconfig: Path
     context: str | None
@@ -162,7 +162,11 @@ def is_kind_missing(failed: KubeError) -> bool:
 
 
 class Controller:
-    """The controller's read-only answers (see ``controller.explain``)."""
+    """The controller's read-only answers (see ``controller.explain``).
+
+    ``_base`` is None until a replica has named the leader; then it is the proxy of the leader's Pod, and every later
+    call of this command goes there.
+    """
 
     def __init__(self, where: Where, cluster: ClusterConfig | None, client: Client | None) -> None:
         self._where = where
@@ -233,7 +237,7 @@ def _holder(said: str) -> str:
 
 
 def _object(raw: bytes) -> Json:
-    """A JSON object; what is none is shown as a message."""
+    """A JSON object; any other body becomes its message."""
     try:
         return msgspec.json.decode(raw, type=Json)
     except (msgspec.DecodeError, UnicodeError):

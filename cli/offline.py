@@ -1,7 +1,7 @@
-"""The controller's answers without the controller: its engine, loaded with the API server's objects, asked here.
+"""The controller's answers without the controller: its engine runs here, loaded with the API server's objects.
 
-Numbers and sentences are those that the controller would give from the same objects. What it alone remembers (stories,
-reservations of backfill, claims of preemptors) is missing.
+Numbers and sentences are those that the controller would give from the same objects. State that only the controller has
+(stories, reservations of backfill, claims of preemptors) is missing.
 """
 
 import time
@@ -91,12 +91,14 @@ class Offline:
         return explained(self.engine, workload, self.now_s)
 
     def blocked(self, workload: Workload) -> tuple[str, str] | None:
-        """What keeps it from being tried at all: its queue is stopped, leads nowhere, ..."""
+        """The reason why the workload is not even tried: its queue is stopped, its LocalQueue names no ClusterQueue,
+        ...
+        """
         found = blocked(self.engine, workload)
         return None if found is None else (str(found.reason), found.message)
 
     def why(self, workload: Workload) -> tuple[str, str]:
-        """Reason code and sentence of one that waits."""
+        """Reason code and sentence of a pending workload."""
         found = why(self.engine, workload, self.now_s)
         return str(found.reason), found.message
 

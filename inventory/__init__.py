@@ -1,7 +1,7 @@
 """The device model both sides share: pure data and arithmetic, no I/O.
 
-The agent fills it from NVML, the device plugin advertises it, the controller will place on it. Nothing here
-reads a file, a socket or a clock.
+The agent fills it from NVML, the device plugin advertises it, the controller places pods on it. No module here reads a
+file, a socket or a clock.
 """
 
 __version__ = "0.1.0"

@@ -18,9 +18,9 @@ class RemoteType(StrEnum):
 
 
 class NvLink(Struct, frozen=True):
-    """One NVLink port of a GPU. ``remote_pci_bus_id`` is None where NVML hides the peer.
+    """One NVLink port of a GPU. ``remote_pci_bus_id`` is None where NVML hides the remote end.
 
-    A link that was up before keeps what it ended at while it is down.
+    A link that was up before keeps its remote end while it is down.
     """
 
     link: int
@@ -162,5 +162,5 @@ class Node(Struct, frozen=True):
 
 
 def unknown_links(n: int) -> LinkMatrix:
-    """An n x n matrix that says nothing."""
+    """An n x n matrix of unknown links."""
     return tuple((UNKNOWN_LINK,) * n for _ in range(n))

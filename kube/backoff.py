@@ -32,5 +32,5 @@ class Backoff:
         return base * (1 + self._jitter * (2 * self._random() - 1))
 
     def reset(self) -> None:
-        """An attempt succeeded."""
+        """Start again from the shortest pause: an attempt succeeded."""
         self._base_s = self._initial_s

@@ -45,7 +45,7 @@ class Listing(Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One line of a watch: ADDED, MODIFIED, DELETED, or BOOKMARK, which carries no object, only how far we are."""
+    """One line of a watch: ADDED, MODIFIED, DELETED, or BOOKMARK, which carries a resource version and no object."""
 
     type: str
     resource_version: str
@@ -91,10 +91,11 @@ EVERYTHING = Selection()
 
 
 class Client:
-    """Speaks to one API server. Open it with ``async with``; use it from one event loop.
+    """The client of one API server. Open it with ``async with``; use it from one event loop.
 
     At most ``connections`` are kept and used at once, one call on each; watches have their own beside them, so that no
-    number of watches ever keeps a write waiting.
+    number of watches ever keeps a write waiting. Both sessions are set while the client is open, and None before and
+    after.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Client:
         return self
 
     def _open_session(self, tls: ssl.SSLContext | bool, connections: int) -> "aiohttp.ClientSession":
-        """``connections`` 0: as many as are asked for."""
+        """A session with at most ``connections`` connections; 0 sets no limit."""
         import aiohttp
 
         # True leaves TLS to the URL: aiohttp ignores it for http servers.
@@ -189,7 +190,8 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> T:
-        """Server-side apply: ``body`` is everything ``field_manager`` wants; what it said before and not now goes.
+        """Server-side apply: ``body`` is everything ``field_manager`` wants; fields that it applied before and not now
+        are removed.
 
         An object that is not there is created, unless ``body`` carries a uid (then: ConflictError). ``force`` takes
         fields over from other managers instead of raising ConflictError.
@@ -235,7 +237,7 @@ class Client:
     async def delete(
         self, resource: Resource, name: str, *, namespace: str | None = None, uid: str | None = None
     ) -> None:
-        """DELETE; with ``uid`` only that very object (ConflictError otherwise)."""
+        """DELETE; with ``uid`` only the object of that uid (ConflictError otherwise)."""
         body = {"preconditions": {"uid": uid}} if uid else None
         await self._request("DELETE", resource.path(name, namespace=namespace), body=body)
 
@@ -383,12 +385,12 @@ def _decode(raw: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
-        # An answer that is no such object comes from something between us and the server: it may pass.
+        # An answer that is no such object comes from a proxy before the server, so that another try may succeed.
         raise UnavailableError(f"the answer is no {kind.__name__}: {error}") from None
 
 
 def describe(error: BaseException) -> str:
-    """Why no answer came, in a few words: ``127.0.0.1:6443: connection refused``."""
+    """The reason why no answer came, in a few words: ``127.0.0.1:6443: connection refused``."""
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:

@@ -1,4 +1,4 @@
-"""Time as the loops of this room see it: handed in, so that tests need not wait."""
+"""The clock that the loops of this package take as an argument, so that tests need not wait."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Unix seconds, for what people read."""
+        """Unix seconds, for times that are shown."""
         ...
 
     async def wait(self, event: asyncio.Event, timeout_s: float | None) -> bool:
@@ -40,5 +40,5 @@ class SystemClock:
 
 
 async def sleep(clock: Clock, seconds: float) -> None:
-    """Wait that long on ``clock``."""
+    """Wait ``seconds`` on ``clock``."""
     await clock.wait(asyncio.Event(), seconds)

@@ -1,9 +1,10 @@
-"""Where the API server is and who we are: the service-account mount of a pod, or one context of a kubeconfig file.
+"""The API server's address and this process's credentials: a pod's service-account mount, or one context of a
+kubeconfig.
 
     in_cluster() | from_kubeconfig(path) -> ClusterConfig -> Client
 
-Only what the agent needs is understood: a server, a CA, and a client certificate or a token. Logins (``exec``, OIDC)
-are refused with an error: a daemon must not depend on a person's login tools. The controller and the command line read
+The reader covers what the agent needs: a server, a CA, and a client certificate or a token. Logins (``exec``, OIDC) are
+refused with an error: a daemon must not depend on a person's login tools. The controller and the command line read
 theirs with the kubernetes package (``kube.kubeconfig``), which the agent cannot afford. Secrets stay out of ``repr``.
 """
 

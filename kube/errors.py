@@ -1,7 +1,7 @@
 """What can go wrong with an API call, split by what the caller must do.
 
 KubeError
-├── UnavailableError   nobody's fault that lasts: try again later (connection, timeout, 429, 5xx)
+├── UnavailableError   try again later (connection, timeout, 429, 5xx)
 ├── ConflictError      409: read again, then decide
 ├── NotFoundError      404: the object, or its kind, is not there
 ├── ExpiredError       410: list again, the watch's place is gone
@@ -59,7 +59,7 @@ class ForbiddenError(KubeError):
 
 
 class InvalidError(KubeError):
-    """The server understood and refuses for good."""
+    """The server refuses the request for good."""
 
 
 class _Status(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are, by the kubernetes package: for the controller and a person's shell.
+"""The API server's address and credentials, read by the kubernetes package: for the controller and the command line.
 
     load(kubeconfig) | in_cluster() | from_kubeconfig(path, context=..., logins=True) -> ClusterConfig -> Client
 
@@ -101,7 +101,8 @@ def from_kubeconfig(path: Path, *, context: str | None = None, logins: bool = Fa
 
 
 def _prepared(path: Path, entry: Entry, files: Any) -> Callable[[], None]:
-    """Make the chosen user one whom the package's loader can take; what writes renewed tokens into the file.
+    """Prepare the chosen user for the package's loader, and return the function that writes renewed tokens into the
+    file.
 
     A login plugin runs here: the loader would log its failure and go on without credentials.
     """
@@ -123,7 +124,7 @@ def _prepared(path: Path, entry: Entry, files: Any) -> Callable[[], None]:
 
 def _trusting(path: Path, config: dict[str, Any], files: Any) -> Callable[[], None]:
     """Have the issuer's certificate checked. Without an authority in the file the package would check none, and send
-    client secret and refresh token to whoever answers: the system's authorities stand in, in memory alone.
+    client secret and refresh token to any server that answers: the system's authorities stand in, in memory alone.
     """
     key = "idp-certificate-authority"
     given = config.get(key)
@@ -151,7 +152,7 @@ class _Variable(Struct):
 
 
 class _Plugin(Struct, kw_only=True, rename="camel"):
-    """``exec`` as the kubeconfig has it: what the package does not check."""
+    """The fields of a kubeconfig's ``exec`` that the package does not check."""
 
     command: str
     api_version: str = ""
@@ -162,7 +163,7 @@ class _Plugin(Struct, kw_only=True, rename="camel"):
 
 
 def _logged_in(node: Any, raw: dict[str, Any], where: str, path: Path, cluster: Any) -> dict[str, str]:
-    """What takes the place of ``exec`` in the user: a token, or a certificate with its key. Raises ConfigError."""
+    """The credentials that replace ``exec`` in the user: a token, or a certificate with its key. Raises ConfigError."""
     from kubernetes.config import ConfigException
     from kubernetes.config.exec_provider import ExecProvider
 
@@ -206,5 +207,5 @@ def _read(file: str | None) -> str | None:
 
 
 def _line(wrong: Exception) -> str:
-    """Without line breaks."""
+    """The text without line breaks."""
     return " ".join(str(wrong).split()) or type(wrong).__name__

@@ -16,7 +16,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class KeptText(Collector):
-    """A collector whose series are text already: the library's writer does not see its samples, nobody parses them.
+    """A collector whose series are text already: the library's writer does not see its samples, and no code parses
+    them.
 
     ``text`` returns whole families, each with its header. No other collector of the registry may have one of them.
     """

@@ -6,7 +6,7 @@ from kube.clock import Clock, sleep
 class RateLimit:
     """Lets ``burst`` calls through at once and ``qps`` a second after that, in the order in which they asked.
 
-    A caller that waits has its place: two callers never wake for the same token.
+    Each waiting caller has a token of its own: two callers never wake for the same one.
     """
 
     def __init__(self, *, qps: float, burst: int, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Where kinds live in the API's URL space."""
+"""URL paths of the API's kinds."""
 
 from urllib.parse import quote
 

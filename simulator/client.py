@@ -1,7 +1,7 @@
 """Giving orders to simulated hardware, whether a simulation runs or not.
 
-A running simulation takes them on its control socket. Without one they are applied to the state file, under its
-lock: nobody hears the event itself then, but what it leaves behind is there when the agent starts.
+A running simulation takes them on its control socket. Without one they are applied to the state file, under its lock:
+no process receives the event itself then, but its lasting effects are there when the agent starts.
 """
 
 import json
@@ -31,8 +31,8 @@ class OrderRefusedError(ValueError):
 def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Give one order, written as the fleet file's events are (``{"gpu": 3, "xid": 79}``, ``{"reboot": True}``).
 
-    The answer is ``{"ok": True, "live": bool}``, with ``status`` for a status order; ``live`` tells whether a
-    simulation was there to hear it. Raises OrderRefusedError.
+    The answer is ``{"ok": True, "live": bool}``, with ``status`` for a status order; ``live`` is whether a running
+    simulation took it. Raises OrderRefusedError.
     """
     path = Path(socket_or_state_dir)
     if path.is_dir():

@@ -41,6 +41,8 @@ class ControlServer:
     """The socket of one simulation, served until ``close``.
 
     ``obey`` follows the order on a line and answers; it may raise InputError or OrderError.
+
+    ``_buffers`` and the selector belong to the serving thread; ``close`` touches them only after that thread has ended.
     """
 
     def __init__(self, path: Path, obey: Callable[[bytes], dict[str, Any]]) -> None:

@@ -37,7 +37,13 @@ LOCK_WAIT_S = 5.0
 
 
 class Simulation:
-    """One node's simulated hardware, running in this process. Made by ``simulator.install``."""
+    """One node's simulated hardware, running in this process. Made by ``simulator.install``.
+
+    Threads read ``hardware`` without a lock: it is one immutable value. ``hardware``, ``told`` and the store are
+    written under ``_changed`` alone, in the order store, ``hardware``, notices, ``told``: the stored state is never
+    behind the visible one, nor that behind ``told``. ``sets`` is replaced whole by the NVML session, under that
+    session's lock.
+    """
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class Place:
         return found
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
-        """A key nobody knows (this place's own): an error, or a warning where the document is lenient."""
+        """An unknown key (this place's own): an error, or a warning where the document is lenient."""
         import difflib  # for mistakes alone
 
         names = list(known)

@@ -1,7 +1,6 @@
 """YAML with line numbers, from the parser's events: no recursion, no object construction, aliases counted in full.
 
-The only module that imports the YAML parser, and itself imported only when a file is not JSON: most of a process's
-life needs neither.
+This is the only module that imports the YAML parser, and it is imported only when a file is not JSON.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a container asked for, what it used, and the smaller request that would do. Pure.
+"""A container's request, its use, and the smaller request that would be enough. Pure.
 
 Shares are of physical GPUs. An instance's is what it blocks of its GPU, in compute slices or in memory slices,
 whichever is more. Advice is never more than was asked and never less than the use with its headroom.
@@ -44,7 +44,7 @@ class Product(Struct, frozen=True):
     profiles: tuple[MigProfile, ...] = ()
 
     def share(self, profile: MigProfile) -> float:
-        """What an instance of the profile takes from the GPU."""
+        """The part of the GPU that an instance of the profile takes."""
         slices = max(offered.slices for offered in self.profiles)
         size = max(offered.size for offered in self.profiles)
         return max(profile.slices / slices, profile.size / size)
@@ -58,7 +58,7 @@ class Product(Struct, frozen=True):
 
 
 class Used(Struct, frozen=True):
-    """One device of a container: a GPU, an instance, or a share. Figures that nobody knows are None.
+    """One device of a container: a GPU, an instance, or a share. Unknown figures are None.
 
     ``share`` is what ``tessera_gpu_allocation`` says; ``activity_p95`` is a part of the GPU, of an instance
     where it is one. ``empty``: its agent never saw it in use.
@@ -78,7 +78,7 @@ class Used(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What one container has of one resource, in one mode."""
+    """The devices that one container has of one resource, in one mode."""
 
     namespace: str
     pod: str
@@ -91,7 +91,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True):
-    """What the person asked for. ``headroom`` is a ratio; ``granularity`` in percent of a GPU."""
+    """The options of the command. ``headroom`` is a ratio; ``granularity`` in percent of a GPU."""
 
     headroom: float = 0.2
     min_age_s: float = 3600.0
@@ -140,7 +140,7 @@ class _Choice(Struct, frozen=True):
     why: str = ""
 
 
-class _Unknown(Exception):  # noqa: N818 - no error: a container that nothing can be said about
+class _Unknown(Exception):  # noqa: N818 - no error: a container without enough figures
     """One line: what is missing."""
 
 
@@ -257,7 +257,7 @@ def _needs(request: Request, wish: Wish) -> tuple[float, float]:
 
 
 def _parts(request: Request, product: Product, wish: Wish) -> list[_Choice]:
-    """Parts of one GPU that would do for all that the container does. On shared GPUs another share only."""
+    """Parts of one GPU that are enough for the container's whole use. On shared GPUs another share only."""
     activity, memory_mib = _needs(request, wish)
     found: list[_Choice] = []
     step = wish.granularity
@@ -300,7 +300,7 @@ def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
 
 
 def _fitting(product: Product, activity: float, memory_mib: float) -> list[MigProfile]:
-    """Profiles that can do the work and hold the memory. Those with extra engines are nobody's first choice."""
+    """Profiles that can do the work and hold the memory. Those with extra engines come last."""
     return [
         profile
         for profile in product.profiles

@@ -1,7 +1,7 @@
-"""What can be wrong on a node, each found out by looking, each told in one line. ``tessera doctor`` runs them all.
+"""The checks of a node, each of which reports one line a fault. ``tessera doctor`` runs them all.
 
-A check reads files, sockets and processes and changes nothing. One that cannot find out says nothing: a doctor that
-guesses is worse than none.
+A check reads files, sockets and processes and changes nothing. A check that cannot find out reports nothing: a guess is
+worse than no finding.
 """
 
 import re
@@ -40,7 +40,9 @@ class Finding(Struct, frozen=True):
 
 
 class Patient(Struct, frozen=True):
-    """What is looked at. ``report`` is the running agent's own; ``silence`` why there is none. Roots are for tests."""
+    """The node that is examined. ``report`` is the running agent's own; ``silence`` why there is none. Roots are for
+    tests.
+    """
 
     settings: Settings
     report: NodeReport | None
@@ -67,7 +69,7 @@ Check = Callable[[Patient], Iterator[Finding]]
 
 
 def agent(patient: Patient) -> Iterator[Finding]:
-    """Whether the agent runs, and what it says itself."""
+    """Whether the agent runs, and the faults that it reports."""
     report = patient.report
     if report is None:
         yield Finding("agent", ERROR, f"the agent does not answer: {patient.silence}", "start it, or give --state-dir")
@@ -96,7 +98,7 @@ def driver(patient: Patient) -> Iterator[Finding]:
 
 
 def kubelet(patient: Patient) -> Iterator[Finding]:
-    """Whether the kubelet's sockets are there, and whether somebody else serves GPUs to it."""
+    """Whether the kubelet's sockets are there, and whether another device plugin serves GPUs to it."""
     folder = patient.settings.device_plugins_dir
     registration = patient.settings.registration_socket
     if registration is not None:
@@ -206,7 +208,7 @@ def mps_folders(patient: Patient) -> Iterator[Finding]:
 
 
 def mps_daemons(patient: Patient) -> Iterator[Finding]:
-    """How each daemon is, whom it serves, and who waits."""
+    """The state of each daemon, the users that it serves and those that wait."""
     states = patient.report.mps if patient.report is not None else ()
     for state in states:
         if state.phase is Phase.READY:
@@ -236,7 +238,7 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
 
 
 def _users(patient: Patient, device: str) -> Iterator[Finding]:
-    """One server serves one user at a time; others' clients wait without a word of their own."""
+    """One server serves one user at a time; clients of other users wait without an error."""
     paths = device_paths(patient.settings.mps_dir, device)
     uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(pid)) is not None}
     waiting = waiting_user(_tail(paths.control_log))
@@ -266,7 +268,7 @@ def _servers(patient: Patient, pipe: Path) -> list[int]:
 
 
 def waiting_user(log: str) -> int | None:
-    """The user whose client waits for a server, by the end of a control log; None where nobody does."""
+    """The user whose client waits for a server, by the end of a control log; None where no client waits."""
     waiting: int | None = None
     for line in log.splitlines():
         pending = re.search(r"NEW CLIENT \d+ from user (\d+): Server is not ready", line)

@@ -76,7 +76,7 @@ async def _read_off(where: Where, namespace: str, name: str) -> Json:
 
 
 def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
-    """The keys of an answer, without those that only who sees the whole cluster can fill."""
+    """The keys of an answer, without those that need a view of the whole cluster."""
     true = {condition.type for condition in workload.status.conditions if condition.status == "True"}
     state = next((type_ for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if type_ in true), "Pending")
     waits = next((condition for condition in workload.status.conditions if condition.type == "QuotaReserved"), None)
@@ -130,7 +130,7 @@ def _owner(workload: Json) -> str | None:
 
 
 async def _explained(asked: Source, workload: Workload) -> Json:
-    """As the controller tells it, with who holds what is missing."""
+    """The controller's explanation, with the holders of the missing quota."""
     local: Offline | None = None
     live: Json | None = None
     if asked.is_live:

@@ -85,7 +85,7 @@ def _holders(body: Json) -> list[RenderableType]:
 
 
 def _devices(body: Json) -> list[RenderableType]:
-    """What its pods are to get or hold on each node, and who got something else."""
+    """The devices planned for or held by its pods on each node, and the pods that got others."""
     parts: list[RenderableType] = []
     if body.get("devices"):
         made = table("Devices", "pod set", "node", "for each pod")

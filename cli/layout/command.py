@@ -31,7 +31,8 @@ MANAGER = "tessera-cli"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a file asks for: a layout, and which nodes it is for (by labels; of a config file: all that are asked for).
+    """The content of a layout file: a layout, and which nodes it is for (by labels; of a config file: all that are
+    asked for).
 
     ``manifest`` is the GpuLayout as it stands in the file, None for a config file.
     """

@@ -1,4 +1,5 @@
-"""What a layout would change on one node, and whom it would disturb: the agent's own planning, on what is known of it.
+"""The changes that a layout would make on one node, and the pods in their way: the agent's own planning, on a node's
+GpuNode.
 
 inventory Node, modes now, layout, who holds what -> planned() -> NodePlan
 GpuNode JSON -> seen() -> Seen (the first three of these, as the node's agent published them)
@@ -79,7 +80,7 @@ PLAIN = LayoutSpec()
 
 
 def planned(seen: Seen, layout: GpuLayoutSpec) -> NodePlan:
-    """What ``layout`` would change there."""
+    """The changes that ``layout`` would make on the node."""
     node, name = seen.node, seen.node.name
     resolved = resolve(node, layout, seen.modes)
     before = _counts(node, seen.modes)

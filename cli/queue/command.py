@@ -57,7 +57,7 @@ class Source:
 
 @asynccontextmanager
 async def source(where: Where) -> AsyncIterator[Source]:
-    """The controller where it answers, else the same engine here, which is said on standard error."""
+    """The controller where it answers, else the same engine in this process, with a note on standard error."""
     cluster = where.cluster()
     async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
         controller = Controller(where, cluster, client)

@@ -1,4 +1,4 @@
-"""Queues and who waits in them, for people."""
+"""Tables of queues and their pending workloads."""
 
 from collections.abc import Iterable
 

@@ -24,7 +24,7 @@ CNI_PLUGINS = ("bridge", "host-local", "loopback")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the checks look at, so that they can be tested on a machine that is not there."""
+    """The files and programs that the checks read, so that tests can give another machine's."""
 
     system: str
     euid: int

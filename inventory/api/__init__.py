@@ -1,1 +1,1 @@
-"""What crosses the wall between the agent and the controller."""
+"""Objects, labels and annotations that the agent and the controller exchange."""

@@ -1,4 +1,4 @@
-"""The annotation by which a pod is told its devices: written by the controller, read by the agent of the pod's node.
+"""The annotation with a pod's devices: written by the controller, read by the agent of the pod's node.
 
 GPU-1,GPU-2        one device each
 GPU-1*60,GPU-2*60  so many of each: percents of a GPU, or replicas of it
@@ -20,7 +20,7 @@ def written(devices: Iterable[str]) -> str:
 
 
 def devices(annotation: str) -> tuple[str, ...]:
-    """What was written, one entry for each device; nothing where it is more than any pod is given."""
+    """The annotation's devices, one entry for each; none where it names more than any pod is given."""
     if len(annotation) > _MOST_TEXT:
         return ()
     found: list[str] = []

@@ -1,8 +1,9 @@
 """The GpuNode, ``tessera.dev/v1alpha1``: everything about one node's GPUs, for people, the controller and other tools.
 
 The one declaration of its status: the agent writes these structs, the controller and the command read them, and
-``python -m hack.crds`` prints the CRD from them, so that the bounds here are those of the schema. What arrives is
-hostile until it was decoded: every text, number and list is bounded, and ``repeated`` finds what types cannot say.
+``python -m hack.crds`` prints the CRD from them, so that the bounds here are those of the schema. Input is untrusted
+until it is decoded: every text, number and list is bounded, and ``repeated`` finds the errors that types cannot
+express.
 
 Metadata is each side's own: ``agent.cluster.gpunode`` adds the owner, ``controller.objects.gpunode`` the usual reading.
 """

@@ -4,7 +4,7 @@
 
 A held device stays with its container where the wanted modes still offer it: same id, same resource, same share. Any
 other held device is *in the way* of its GPU's change. Cutting into MIG instances and removing them is the MIG
-planner's: here a GPU that goes from one set of instances to another offers those that exist.
+planner's: here a GPU that changes from one set of instances to another offers those that exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class Advance(Struct, frozen=True):
 
     @property
     def withheld(self) -> tuple[GpuUuid, ...]:
-        """GPUs that no new container is to get, so that their change can come."""
+        """GPUs withheld from new containers, so that their change can be made."""
         return () if self.refused else tuple(blocking.gpu for blocking in self.blocked)
 
 
@@ -109,7 +109,9 @@ _Terms = tuple[ResourceName, Share | None, int]
 
 
 def _terms(layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
-    """What a container was promised with each device: a daemon's equal shares are as large as they are many."""
+    """The share that a container got with each device: the size of a daemon's equal shares follows from their
+    number.
+    """
     return {
         device.id: (resource.name, device.share, _parts(modes.get(device.gpu)))
         for resource in layout.resources

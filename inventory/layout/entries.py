@@ -3,8 +3,8 @@
     LayoutEntry, ... -> GpuLayoutSpec -> resolve(node, spec) -> Resolved: one GpuMode for each GPU that an entry names
 
 The same entries stand in the agent's config file and in ``GpuLayout.spec.layout``. A spec is checked as a whole: with
-any problem nothing of it is to be applied. GPUs that no entry names are not in the answer: nobody touches them, and
-they are advertised as they would be without a layout.
+any problem nothing of it is to be applied. GPUs that no entry names are not in the answer: they stay as they are, and
+are advertised as they would be without a layout.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _VOLTA = (7, 0)
 
 
 class LayoutMode(StrEnum):
-    """What an entry does with the GPUs that it names."""
+    """The mode that an entry gives to the GPUs that it names."""
 
     WHOLE = "whole"
     TIME_SLICING = "timeSlicing"
@@ -45,7 +45,7 @@ class FractionPlacement(StrEnum):
 
 
 class WhenBusy(StrEnum):
-    """What to do where pods hold what has to go: refuse the change, wait for them to end, or evict them."""
+    """The action where pods hold devices that have to go: refuse the change, wait for them to end, or evict them."""
 
     REFUSE = "refuse"
     WAIT = "wait"
@@ -53,7 +53,7 @@ class WhenBusy(StrEnum):
 
 
 class Enforcement(StrEnum):
-    """What keeps the containers on one device apart.
+    """The means that keep the containers on one device apart.
 
     ``daemon``: MPS limits that the daemon sets for every client. ``daemon, by client``: MPS limits in the container's
     environment, which a container that wants to can raise.
@@ -132,7 +132,7 @@ class Whole(Struct, frozen=True, tag="whole"):
 
 
 class TimeSliced(Struct, frozen=True, tag="timeSlicing"):
-    """Offered ``replicas`` times; nobody keeps the containers apart. MIG mode off."""
+    """Offered ``replicas`` times, with nothing that keeps the containers apart. MIG mode off."""
 
     replicas: int
     rename: bool = True
@@ -227,8 +227,8 @@ def resolve(node: Node, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode]
     """The mode of each GPU that ``spec`` names; deterministic.
 
     Entries that name GPUs are served first, then those that mean all of a product, then the ``any`` ones in their
-    order. Of several that would do, ``any`` takes GPUs that were in that mode in ``previous``, then those that are
-    cut so already, then the lowest index: what runs is disturbed least. Each problem is one line.
+    order. Of several candidates, ``any`` takes GPUs that were in that mode in ``previous``, then those that are cut so
+    already, then the lowest index: this disturbs the fewest running pods. Each problem is one line.
     """
     problems: list[str] = []
     taken: dict[GpuUuid, LayoutEntry] = {}
@@ -338,7 +338,7 @@ def _there(node: Node) -> str:
 
 
 def _unfit(gpu: Gpu, mode: GpuMode) -> list[str]:
-    """Why the GPU cannot be brought into that mode."""
+    """The reason why the GPU cannot be brought into that mode, or None."""
     name = f"GPU {gpu.index} ({gpu.product})"
     if isinstance(mode, Mig):
         return _unfit_mig(gpu, mode, name)
@@ -349,7 +349,7 @@ def _unfit(gpu: Gpu, mode: GpuMode) -> list[str]:
 
 def _unfit_mig(gpu: Gpu, mode: Mig, name: str) -> list[str]:
     if not gpu.readable:
-        return []  # it could not be asked: nobody knows
+        return []  # the GPU could not be read: its mode is unknown
     if not gpu.mig_capable:
         return [f"{name} cannot do MIG"]
     known = {profile.name: profile for profile in gpu.mig_profiles}
@@ -386,7 +386,7 @@ def _unfit_mps(gpu: Gpu, mode: Mps, name: str) -> list[str]:
 
 
 def _disagreements(modes: Iterable[GpuMode]) -> list[str]:
-    """What only all entries together show."""
+    """The problems that only all entries together show."""
     placements = sorted({mode.placement.value for mode in modes if isinstance(mode, Fractional)})
     if len(placements) > 1:
         return ["fractional GPUs of one node: found the placements packed and spread, expected one for all of them"]

@@ -1,4 +1,4 @@
-"""Fractions of GPUs: which percents a request gets, and the sentences why it gets none.
+"""Fractions of GPUs: the percents that a request gets, or the sentence why it gets none.
 
 A fractional GPU is 100 devices, one for each percent. The rule that everything here keeps: the devices of one request
 lie on one GPU, and their number is a multiple of that GPU's granularity. That no GPU gives more than 100 percents
@@ -14,7 +14,7 @@ from inventory.layout.sharing import SharingMode
 
 
 class FractionError(ValueError):
-    """A request that no GPU can take; the text is the sentence why."""
+    """A request that no GPU can serve; the text is the reason."""
 
 
 def is_fractional(device: LogicalDevice) -> bool:
@@ -55,7 +55,7 @@ def choose(
 
 
 def check_granted(devices: Sequence[LogicalDevice]) -> None:
-    """What Allocate must see to, whoever chose the devices. Raises FractionError."""
+    """The rules that Allocate checks, whether the kubelet or Tessera chose the devices. Raises FractionError."""
     gpus = {device.gpu for device in devices}
     if len(devices) > PERCENTS:
         raise FractionError(_too_large(len(devices)))

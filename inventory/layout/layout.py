@@ -1,7 +1,7 @@
 """From hardware and an administrator's choice to the resources a node advertises.
 
 ``plan(node, spec, modes)`` is the one place that decides names, device ids and replicas. A GPU that fits no rule is
-left out with a problem that names it; it never takes the others along.
+left out with a problem that names it; the other GPUs are still advertised.
 """
 
 import fnmatch
@@ -41,7 +41,7 @@ PERCENTS = 100
 
 
 class Share(Struct, frozen=True):
-    """How containers share what a device stands on, and what one container may use of it.
+    """The sharing of a device among containers, and the limits of one container.
 
     ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
     GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
@@ -89,9 +89,9 @@ class Resource(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """What the node advertises, and one line for each thing that was asked for and could not be.
+    """What the node advertises, and one line for each part of the spec that could not be met.
 
-    ``notes`` are lines about what was asked for, is so, and may surprise.
+    ``notes`` are lines about parts of the spec that were met and may surprise.
     """
 
     resources: tuple[Resource, ...] = ()
@@ -366,7 +366,7 @@ def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> Iterable[Log
 
 
 def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
-    """The instances that exist, wanted or not: what is to go is withheld by whoever removes it."""
+    """The instances that exist, wanted or not: the MIG planner's caller withholds those that it is about to remove."""
     missing = Counter(mode.profiles)
     missing.subtract(mig.profile for mig in gpu.mig_instances)
     if not gpu.mig_enabled or +missing:

@@ -1,4 +1,4 @@
-"""What can be said of devices as they are offered: the mode of their GPU, and who keeps their containers apart."""
+"""Facts about devices as they are offered: the mode of their GPU, and what keeps their containers apart."""
 
 from inventory.devices import Node
 from inventory.ids import GpuUuid
@@ -11,7 +11,7 @@ _WEAKEST = (Enforcement.HARDWARE, Enforcement.DAEMON, Enforcement.BY_CLIENT, Enf
 
 
 def enforced(device: LogicalDevice) -> Enforcement:
-    """What keeps the containers apart that share what the device stands on."""
+    """The means that keep the containers on one device apart."""
     share = device.share or ALONE
     if share.sharing is SharingMode.TIME_SLICING:
         return Enforcement.NOBODY
@@ -22,7 +22,7 @@ def enforced(device: LogicalDevice) -> Enforcement:
 
 
 def weakest(resource: Resource) -> Enforcement:
-    """The weakest of its devices': what a container that asks for the resource can count on."""
+    """The weakest enforcement of a resource's devices, which is all that a container can rely on."""
     return max(map(enforced, resource.devices), key=_WEAKEST.index, default=Enforcement.HARDWARE)
 
 
@@ -34,7 +34,7 @@ _MODES = {
 
 
 def device_modes(node: Node, layout: Layout) -> dict[GpuUuid, LayoutMode]:
-    """How each GPU is offered, whoever asked for it: a layout, NVIDIA's sharing section, or nobody."""
+    """The mode in which each GPU is offered, by a layout, by NVIDIA's sharing section, or by default."""
     shared = {
         device.gpu: _MODES[device.share.sharing.value]
         for resource in layout.resources

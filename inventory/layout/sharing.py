@@ -1,4 +1,4 @@
-"""What an administrator asks a node to advertise: MIG strategy, resource names, and who shares what."""
+"""An administrator's settings for what a node advertises: MIG strategy, resource names, and shared devices."""
 
 from enum import StrEnum
 
@@ -30,7 +30,7 @@ class SharingMode(StrEnum):
 
 
 class ReplicaPolicy(StrEnum):
-    """Where the next replica comes from: the GPU with the fewest taken (distributed) or the most (packed)."""
+    """The GPU to take the next replica from: the GPU with the fewest taken (distributed) or the most (packed)."""
 
     DISTRIBUTED = "distributed"
     PACKED = "packed"

@@ -1,10 +1,10 @@
-"""From a GPU's MIG instances to those that a layout wants, with as little as possible taken away. Pure.
+"""Plans the change from a GPU's MIG instances to those that a layout wants, with the fewest removals. Pure.
 
     plan(profiles, existing, wanted) -> MigPlan | InTheWay | DoesNotFit
 
 Every set of GPU instances that may stay is tried, those that spare most first; the rest is placed by exact search over
-the driver's own placement table. What is in use is never among the steps. ``profiles`` and placements are NVML's (names
-and numbers differ between boards, drivers and VBIOS), slices are memory slices unless they say compute.
+the driver's own placement table. No step removes an instance in use. ``profiles`` and placements are NVML's (names and
+numbers differ between boards, drivers and VBIOS), slices are memory slices unless they say compute.
 """
 
 from collections import Counter
@@ -186,7 +186,9 @@ def _listed(names: Iterable[str]) -> str:
 def _cheapest(
     by_name: dict[str, MigProfile], placer: Placer, existing: Sequence[Existing], groups: Sequence[_Group]
 ) -> tuple[tuple[_Match, ...], tuple[Slot, ...]] | None:
-    """What stays and what will be, with the fewest in use going, then the fewest instances, then compute instances."""
+    """The instances kept and the target, with the fewest removals: first of those in use, then of instances, then of
+    compute instances.
+    """
     for _, subsets in _by_loss(existing):
         found = None
         for subset in subsets:
@@ -345,7 +347,9 @@ def _surplus_sets(
 
 
 def steps_between(existing: Sequence[Existing], target: Sequence[Slot]) -> tuple[Step, ...]:
-    """Away with what is not in ``target``, then what is missing: every step is possible once those before are done."""
+    """Steps that remove instances not in ``target``, then create the missing ones: each is possible once those before
+    are done.
+    """
     wanted = {slot.start: slot for slot in target}
     there = {instance.start: instance for instance in existing}
     away: list[Step] = []

@@ -1,1 +1,1 @@
-"""Which devices to hand out together: GetPreferredAllocation's answer."""
+"""The choice of devices that fit together: GetPreferredAllocation's answer."""

@@ -1,4 +1,4 @@
-"""Which GPUs to hand out so that those left over stay well connected too.
+"""Chooses GPUs so that those left over stay well connected too.
 
 The available GPUs are divided into sets of the size asked for (the remainder is one smaller set); a partition's score
 is the sum of the pair scores inside its sets. Of the partitions with the highest score the answer is the full set

@@ -1,4 +1,4 @@
-"""Which of the available devices kubelet should hand out: the answer to GetPreferredAllocation, without the gRPC.
+"""The available devices that the kubelet should choose: the answer to GetPreferredAllocation, without the gRPC.
 
 Four kinds of device lists, told apart by what is *available* now:
 

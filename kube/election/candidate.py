@@ -4,16 +4,16 @@
     ask(now) -> Read | Create | Replace | None       the shell sends it; None: enough for this round
     answered(request, answer, now)                   and says what came back
 
-The rules, after client-go's leader election and its users' scars:
+The rules, after client-go's leader election and the faults that were reported of it:
 
 - A foreign lease is judged by our own clock since we last saw its record change; times written in it are never compared
   with ours, so clocks may be wrong by any amount. They may run at different speeds too, as long as the fastest gains
   less than ``lease_s / renew_s`` on the slowest.
-- What we hold lasts ``renew_s`` from the moment *before* the write that renewed it was sent. Who takes it over waits
-  ``lease_s`` from some moment after that. What is left between the two is for requests already under way: they must not
-  take longer than ``lease_s - renew_s``.
-- Every write names the version that it replaces. An answer that was lost is looked up: if the record is what we wrote,
-  we wrote it.
+- Our lease lasts ``renew_s`` from the moment *before* the write that renewed it was sent. A candidate that takes over
+  waits ``lease_s`` from some moment after that. The time between the two is for requests already under way: they must
+  not take longer than ``lease_s - renew_s``.
+- Every write names the version that it replaces. After a lost answer the record is read: if it is what we wrote, the
+  write was applied.
 """
 
 from datetime import UTC, datetime
@@ -28,7 +28,9 @@ Identity = NewType("Identity", str)
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """How long a lease lasts, when its holder gives up, and how often everybody tries. Kubernetes' own defaults."""
+    """How long a lease lasts, when its holder gives up, and how often each candidate tries. Kubernetes' own
+    defaults.
+    """
 
     lease_s: float = 15.0
     renew_s: float = 10.0
@@ -53,7 +55,7 @@ class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Record(Struct, frozen=True):
-    """What the API server holds: the spec and its resourceVersion."""
+    """A Lease at the API server: its spec and its resourceVersion."""
 
     spec: LeaseSpec
     version: str
@@ -70,7 +72,7 @@ class Create(Struct, frozen=True):
 
 
 class Replace(Struct, frozen=True):
-    """PATCH it, on condition that it still has ``version``: to take it, to renew it or to let it go."""
+    """PATCH it, on condition that it still has ``version``: to acquire, renew or release it."""
 
     spec: LeaseSpec
     version: str
@@ -80,9 +82,14 @@ Request = Read | Create | Replace
 
 
 class Candidate:
-    """Tries to get one lease and to keep it. ``wall`` readings go into the record for people to read, and nowhere else.
+    """The state of one candidate for one lease. ``wall`` readings go into the record for people to read, and nowhere
+    else.
 
     ``absent_is_held``: a lease that cannot exist because its namespace does not (404 on creation) counts as ours.
+
+    Written by the one task that calls ``begin``, ``ask`` and ``answered`` in turn. ``_held_until_s`` counts from when
+    the write that renewed the lease was sent; reading another holder's record or ``leave`` clears it. ``_tried`` is
+    empty after every answer that shows what the server holds.
     """
 
     def __init__(self, me: Identity, timing: Timing, *, absent_is_held: bool = False) -> None:
@@ -119,12 +126,14 @@ class Candidate:
         return 0.0 if not spec.holder_identity or self._is_mine(spec) else max(0.0, self._expiry_s(spec) - now_s)
 
     def begin(self, now_s: float) -> None:
-        """A round of requests starts. Only who holds the lease relies on what it knows of the record."""
+        """Start a round of requests. Only the holder of the lease relies on the record it has; another candidate reads
+        it first.
+        """
         self._done = False
         self._known = self._known and self.held_for(now_s) > 0
 
     def leave(self) -> None:
-        """From now on we do not hold the lease; what ``ask`` gives until its None lets it go. There is no way back."""
+        """Give up the lease for good: the requests that ``ask`` gives until its None release it."""
         mine = self._record is not None and self._is_mine(self._record.spec)
         self._leaving, self._done, self._held_until_s = True, not (mine or self._tried), None
 
@@ -144,7 +153,9 @@ class Candidate:
         return Replace(self._spec(wall_s, self._record.spec), self._record.version)
 
     def answered(self, request: Request, answer: Record | KubeError, now_s: float) -> None:
-        """What became of the request that ``ask`` gave last. Errors other than 404 and 409 leave the outcome open."""
+        """Take the answer to the request that ``ask`` gave last. Errors other than 404 and 409 leave the outcome
+        open.
+        """
         match request, answer:
             case Read(), Record():
                 self._read(answer, now_s)
@@ -166,7 +177,7 @@ class Candidate:
                 self._known = False
             case ((Create() | Replace()), KubeError()):
                 self._known, self._done = False, True
-                # The earliest of equal ones: what they promise must end by the first that may have been applied.
+                # The earliest of equal writes counts: the lease lasts from the first that may have been applied.
                 self._tried.setdefault(request.spec, self._sent_s)
 
     def _hold(self, since_s: float) -> None:
@@ -179,7 +190,7 @@ class Candidate:
     def _read(self, record: Record, now_s: float) -> None:
         self._see(record, now_s)
         if record.spec in self._tried and not self._leaving:
-            # The answer was lost, the write was not. It counts from when it was sent; going on renews it.
+            # The write was applied and its answer was lost. It counts from when it was sent; the next round renews it.
             until_s = self._tried[record.spec] + self._timing.renew_s
             self._held_until_s = max(until_s, self._held_until_s or until_s)
         elif not self._is_mine(record.spec):
@@ -192,7 +203,7 @@ class Candidate:
         self._known, self._record = True, record
 
     def _forget(self) -> None:
-        """The record is gone. A holder that we know of has not heard of that yet."""
+        """Take note that the record was deleted. Its last holder may not know of that yet."""
         if self._record is not None and self._record.spec.holder_identity and not self._is_mine(self._record.spec):
             self._owed_until_s = self._expiry_s(self._record.spec)
         self._known, self._record = False, None
@@ -205,7 +216,7 @@ class Candidate:
         if self._record is None or not self._is_mine(self._record.spec):
             return None
         now = stamp(wall_s)
-        # As client-go does: nobody, for one second, so that candidates of other makes need not wait either.
+        # As client-go does: an empty holder for one second, so that candidates of other makes need not wait either.
         gone = LeaseSpec(
             holder_identity="",
             lease_duration_seconds=1,

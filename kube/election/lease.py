@@ -4,9 +4,9 @@
     while not await leadership.lead(work):
         ...   # lost: the work was cancelled; campaign anew, or end
 
-Several leases can be held as one leadership: a newcomer that must not run beside the system whose place it takes holds
-that system's lease too. They are taken in the order given, so that two candidates never hold half each, and only all of
-them together are leadership. ``kube.election.candidate`` has the rules of one lease; this module makes the calls.
+Several leases can be held as one leadership: a controller that must not run beside the one it replaces holds that one's
+lease too. They are taken in the order given, so that two candidates never hold half each, and only all of them together
+are leadership. ``kube.election.candidate`` has the rules of one lease; this module makes the calls.
 """
 
 import asyncio
@@ -37,9 +37,10 @@ _REPEAT_LOG_S = 60.0
 
 
 class LeaseRef(Struct, frozen=True):
-    """Which lease. ``absent_is_held``: where its namespace does not exist nobody can hold it, which counts as ours.
+    """The name of a lease. ``absent_is_held``: where its namespace does not exist no process can hold it, which counts
+    as ours.
 
-    It is looked for again at each renewal, and made as soon as its namespace is there; if somebody else was faster,
+    It is looked for again at each renewal, and made as soon as its namespace is there; if another process was faster,
     leadership ends.
     """
 
@@ -60,11 +61,13 @@ class _Lease(Struct, frozen=True):
 
 
 class Leadership:
-    """Campaigns for ``leases`` and tells who asks whether we lead. ``me`` names this process and no other, ever.
+    """Campaigns for ``leases`` and says whether this process leads. ``me`` names this process and no other, ever.
 
     ``leading`` is a promise until the next ``await`` only, and about us alone: a request that is under way must be
-    answered or given up within ``lease_s - renew_s``, so give the client that writes a timeout below that.
-    ``random`` returns 0 to 1.
+    answered or given up within ``lease_s - renew_s``, so give the client that writes a timeout below that. ``random``
+    returns 0 to 1.
+
+    ``_candidates`` is in the order of ``_refs`` and is written by ``lead``'s task alone; the properties only read it.
     """
 
     def __init__(
@@ -115,8 +118,8 @@ class Leadership:
         """Wait for leadership, then run ``work`` as long as it lasts.
 
         True if ``work`` ended by itself (what it raises comes through), False if leadership was lost and ``work`` was
-        cancelled, which it was before anybody else could lead. Either way, and when this call is cancelled, the leases
-        are let go after ``work`` has ended: the next leader need not wait for them to run out.
+        cancelled, which was before another process could lead. Either way, and when this call is cancelled, the leases
+        are released after ``work`` has ended: the next leader need not wait for them to expire.
         """
         try:
             await self._campaign()
@@ -149,7 +152,7 @@ class Leadership:
         while not self.leading:
             for index in range(len(self._refs)):
                 await self._round(index)
-                # Those behind a lease that we lack are not touched: see the module.
+                # Leases after one that we lack are not requested: see the module.
                 if not self._candidates[index].held_for(self._clock.monotonic()):
                     break
             if not self.leading:
@@ -174,7 +177,7 @@ class Leadership:
                 self._candidates[index].leave()
                 await self._round(index, begin=False)
 
-        # Shielded: a process that is being cancelled must still say goodbye.
+        # Shielded: a process that is being cancelled must still release its leases.
         task = asyncio.ensure_future(let_go())
         try:
             await asyncio.shield(self._within(task, _RELEASE_S))
@@ -197,7 +200,7 @@ class Leadership:
                 answer = error
                 if error.status not in (404, 409):
                     log.warning("lease %s: %s", ref, error)
-            finally:  # also when cancelled: a request that was sent may have been heard
+            finally:  # also when cancelled: a request that was sent may have been applied
                 candidate.answered(request, answer, self._clock.monotonic())
 
     async def _call(self, ref: LeaseRef, request: Request) -> Record:

@@ -2,9 +2,9 @@
 
     API server -> list and watch (kube.reading.watch) -> Reflector -> ``tell(change)``
 
-Whatever the server does (a cut, a restart, a place in its history that is gone), who listens sees each object come,
-change and go, never twice the same version and never a gap. An object that the caller's decoder cannot make is told
-once as ``Undecodable`` and stays as it was last understood: one bad object never hides the others.
+Whatever the server does (a cut, a restart, an expired resource version), the listener sees each object added, changed
+and removed, never twice the same version and never a gap. An object that the caller's decoder cannot make is told once
+as ``Undecodable`` and stays as it was last understood: one bad object never hides the others.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """Which object; ``namespace`` is empty for kinds without."""
+    """An object's name; ``namespace`` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -98,7 +98,11 @@ class _Seen(Struct, Generic[T]):
 class Reflector(Generic[T]):
     """Follows ``resource`` and calls ``tell`` for every change, from ``run``'s task. ``tell`` must not block.
 
-    ``decode`` makes the caller's object from JSON and may raise whatever it likes: see ``Undecodable``.
+    ``decode`` makes the caller's object from JSON and may raise any exception: see ``Undecodable``.
+
+    All fields are written from ``run``'s task alone. ``_entries`` has the last version of each object that could be
+    decoded; a key is also in ``_bad`` while a newer version could not, so a key may be in both or in either. An entry
+    changes right before ``tell`` is called for it.
     """
 
     def __init__(
@@ -136,17 +140,17 @@ class Reflector(Generic[T]):
         return self._entries.get(key)
 
     def objects(self) -> Iterator[T]:
-        """All of them, in no order."""
+        """All objects that could be decoded, in no order."""
         return (entry.object for entry in self._entries.values())
 
     @property
     def undecodable(self) -> int:
-        """How many objects there are that we do not understand."""
+        """The number of objects whose newest version could not be decoded."""
         return len(self._bad)
 
     @property
     def resource_version(self) -> str:
-        """All that happened up to here is known; empty before the first list."""
+        """The version up to which every change is known; empty before the first list."""
         return self._version
 
     @property
@@ -154,14 +158,14 @@ class Reflector(Generic[T]):
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Return when everything there was at the start is known."""
+        """Return when the first list has been told."""
         await self._synced.wait()
 
     @property
     def lag_s(self) -> float | None:
-        """Seconds since the server last told us anything; None before the first list.
+        """Seconds since the server's last list, change or bookmark; None before the first list.
 
-        A healthy watch has a bookmark about once a minute, so a few minutes mean that we look at the past.
+        A healthy watch has a bookmark about once a minute, so a few minutes mean that the copy is out of date.
         """
         return None if self._heard_s is None else self._clock.monotonic() - self._heard_s
 
@@ -192,12 +196,12 @@ class Reflector(Generic[T]):
         try:
             meta = self._envelopes.decode(raw).metadata
         except msgspec.MsgspecError as error:
-            # Not an object at all: something between us and the server spoke.
+            # Not an object at all: a proxy between us and the server answered.
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
         key = Key(meta.namespace, meta.name)
         known = self._entries.get(key)
         if known is not None and known.resource_version == meta.resource_version and known.uid == meta.uid:
-            return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: nothing to decode anew
+            return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: the object is decoded already
         try:
             made = self._decode(raw)
         except Exception as error:  # noqa: BLE001 - the caller's code on anybody's input: it must not end the watch
@@ -205,7 +209,9 @@ class Reflector(Generic[T]):
         return _Seen(key, meta.uid, meta.resource_version, made)
 
     def _replace(self, items: tuple[_Seen[T], ...]) -> None:
-        """A list is the whole truth: what is not in it is gone. Departures first, so that a quota is freed in time."""
+        """Take a list: objects that are not in it are gone. Removals are told first, so that their quota is free for
+        additions.
+        """
         there = {seen.key for seen in items}
         for key in [key for key in (*self._entries, *self._bad) if key not in there]:
             self._remove(key)

@@ -1,7 +1,7 @@
 """Following a kind: list, then watch, for ever.
 
 The caller sees ``Listed`` whenever the whole truth is known anew (at start, and after a gap too old to be watched), so
-that what vanished in between is noticed; then ``Upserted`` and ``Deleted``. Outages are waited out here.
+that what vanished in between is noticed; then ``Upserted`` and ``Deleted``. Outages are waited for here.
 """
 
 import logging
@@ -25,7 +25,7 @@ _SHORT_S = 1.0
 
 
 class Listed(Struct, Generic[T], frozen=True):
-    """Everything there is now: forget what is not in it."""
+    """All objects that exist now: the caller forgets those that are not in it."""
 
     items: tuple[T, ...]
 
@@ -51,7 +51,9 @@ async def follow(
     backoff: Backoff,
     selection: Selection = EVERYTHING,
 ) -> AsyncIterator[Listed[T] | Upserted[T] | Deleted[T]]:
-    """Yield changes until cancelled. Every KubeError is waited out: a watcher outlives missing rights and kinds."""
+    """Yield changes until cancelled. Every KubeError is followed by a back-off: a watcher outlives missing rights and
+    kinds.
+    """
     decoded = follow_decoded(
         client, resource, decoder(kind), clock=clock, backoff=backoff, selection=selection, heard=_nobody
     )
@@ -72,7 +74,7 @@ async def follow_decoded(
 ) -> AsyncGenerator[Listed[T] | Upserted[T] | Deleted[T]]:
     """``follow`` with objects as ``decode`` makes them: it raises UnavailableError or nothing.
 
-    ``heard`` gets the version after every list, change and bookmark: we know all that happened up to then.
+    ``heard`` gets the version after every list, change and bookmark, up to which every change is known.
     """
     version: str | None = None
     failing = False
@@ -107,7 +109,7 @@ async def follow_decoded(
 
 
 def _again(resource: Resource, failing: bool) -> bool:
-    """The server has told us something. Returns that we are not failing any more."""
+    """Log that a kind can be followed again; always False, the new value of ``failing``."""
     if failing:
         log.info("following %s again", resource.plural)
     return False

@@ -42,7 +42,7 @@ class VirtualClock:
         return event.is_set()
 
     def advance(self, seconds: float) -> None:
-        """Move time on and wake whoever waited for it."""
+        """Move time on and wake the waits that have ended."""
         self._now_s += seconds
         for deadline_s, over in self._sleepers:
             if deadline_s <= self._now_s:
@@ -50,7 +50,7 @@ class VirtualClock:
 
     @property
     def next_wake_s(self) -> float | None:
-        """Seconds until the first sleeper wakes; None if nobody sleeps."""
+        """Seconds until the first wait ends; None without one."""
         return min((deadline_s for deadline_s, _ in self._sleepers), default=self._now_s) - self._now_s or None
 
 

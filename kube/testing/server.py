@@ -61,7 +61,7 @@ class FakeApiServer:
 
     @property
     def config(self) -> ClusterConfig:
-        """How to reach it."""
+        """The configuration of a client of this server."""
         return ClusterConfig(server=f"http://127.0.0.1:{self._port}", token=self.token)
 
     async def __aenter__(self) -> Self:
@@ -83,7 +83,7 @@ class FakeApiServer:
             await self._runner.cleanup()
 
     def create(self, resource: Resource, name: str, body: dict[str, Any] | None = None, *, namespace: str = "") -> Any:
-        """Put an object there as another client would."""
+        """Create an object as another client would."""
         return self._changed(self.store.create(_key(resource, name, namespace), body or {"metadata": {}}))
 
     def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
@@ -262,7 +262,7 @@ def _concerns(change: Change, collection: str, namespace: str) -> bool:
 
 
 def _type(request: web.Request, change: Change) -> str:
-    """What a watch with a selector is told: objects come into it and go out of it. Empty for nothing."""
+    """The event type for a watch with a selector, which objects enter and leave. Empty for no event."""
     was = change.before is not None and _selected(request, change.before)
     if not _selected(request, change.body):
         return "DELETED" if was else ""
@@ -290,7 +290,7 @@ _RBAC_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"
 
 
 def _refusal(request: web.Request, status: int) -> KubeError:
-    """What a test wants refused; a 403 in the words of who lacks the right."""
+    """The error that a test asked for; a 403 names the user who lacks the right."""
     if status != 403:  # noqa: PLR2004 - HTTP's own number
         return KubeError("refused by the test", status=status, reason="Test")
     what = parse_path(request.path)[0].rsplit("/", 1)[1] + "/" + parse_subresource(request.path)

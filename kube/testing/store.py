@@ -1,4 +1,4 @@
-"""The objects behind the fake API server: versions, uids, and who owns which field. Pure, no I/O.
+"""The objects behind the fake API server: versions, uids and field owners. Pure, no I/O.
 
 Server-side apply is the real one's rules for maps and scalars; a list is one value, owned as a whole. That is how CRDs
 without list types behave, and enough for labels.
@@ -20,7 +20,7 @@ _SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "
 
 @dataclass
 class Manager:
-    """One managedFields entry: who, by what operation, which leaf paths."""
+    """One managedFields entry: the manager, its operation, its leaf paths."""
 
     name: str
     operation: str
@@ -167,7 +167,7 @@ class Store:
 
     def compact(self) -> None:
         """Forget the log, so that older watches must list again."""
-        self.version += 2  # something happened in between that nobody can be told any more
+        self.version += 2  # a version in between that no watch can see any more
         self.changes = [Change(self.version, "COMPACTED", "", "", {})]
 
     def _birth(self, key: Key, body: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Telling people what happened: Events of events.k8s.io/v1, without flooding the API server.
+"""Events of events.k8s.io/v1, without flooding the API server.
 
     record(occurrence) -> EventLog (counts) -> one Event object a key, its ``series`` updated as it repeats
 
-An occurrence is a repeat when an equal one (same object, type, reason, action and note) was seen within the window.
-The first is written at once, repeats at most once a minute. Memory is bounded: when too many different ones wait,
-the oldest are given up, and how many is known.
+An occurrence is a repeat when an equal one (same object, type, reason, action and note) was seen within the window. The
+first is written at once, repeats at most once a minute. Memory is bounded: when too many different ones wait, the
+oldest are dropped and counted.
 """
 
 import asyncio
@@ -39,7 +39,9 @@ class Occurrence(Struct, frozen=True):
 
 
 class Pending(Struct):
-    """One Event object and what of it the server has not seen yet. Times are wall seconds; ``name`` is its own."""
+    """One Event object, with the occurrences that the server has not seen yet. Times are wall seconds; ``name`` is its
+    own.
+    """
 
     occurrence: Occurrence
     name: str
@@ -51,7 +53,11 @@ class Pending(Struct):
 
 
 class EventLog:
-    """Counts occurrences and says which are to be written when. Pure: times are handed in."""
+    """Counts occurrences and says which are to be written when. Pure: times are handed in.
+
+    ``_entries`` is ordered by first occurrence and holds at most ``capacity`` entries; an entry's ``written_count``
+    never exceeds its ``count``, and they are equal exactly while nothing of it is to be written.
+    """
 
     def __init__(self, *, window_s: float = 600.0, repeat_s: float = 60.0, capacity: int = 256) -> None:
         self._window_s = window_s
@@ -71,18 +77,18 @@ class EventLog:
             entry.count += 1
             entry.last_s = now
             return
-        self._entries.pop(occurrence, None)  # so that the new one stands last: oldest first is the order of dropping
+        self._entries.pop(occurrence, None)  # so that the new entry is last: entries are dropped oldest first
         self._entries[occurrence] = Pending(
             occurrence=occurrence, name=_name(occurrence.regarding.name, now, occurrence), first_s=now, last_s=now
         )
         self._prune(now)
 
     def due(self, now: float) -> list[Pending]:
-        """What is to be written now, oldest first."""
+        """Entries to be written now, oldest first."""
         return [entry for entry in self._entries.values() if self._due_s(entry) <= now]
 
     def next_due_s(self) -> float | None:
-        """When the next entry is to be written, None if all is written."""
+        """The time at which the next entry is to be written, None if all are."""
         times = [self._due_s(entry) for entry in self._entries.values()]
         soonest = min(times, default=float("inf"))
         return None if soonest == float("inf") else soonest
@@ -115,7 +121,7 @@ class EventLog:
 
 
 def _name(regarding: str, now: float, occurrence: Occurrence) -> str:
-    """Unique enough in a namespace: the object, the time, and what happened (two may happen in one instant)."""
+    """A name for an Event from the object, the time and a hash of the occurrence (two may happen in one instant)."""
     return f"{regarding[:200]}.{int(now * 1e6):x}{hash(occurrence) & 0xFFFF:04x}"
 
 
@@ -175,7 +181,7 @@ class EventRecorder:
         return self._log.next_due_s() is None
 
     def record(self, occurrence: Occurrence) -> None:
-        """Tell people; never blocks, never fails."""
+        """Count an occurrence to be written; never blocks, never fails."""
         self._log.add(occurrence, self._clock.wall())
         self._wake.set()
 
@@ -219,7 +225,7 @@ class EventRecorder:
             try:
                 await self._client.merge_patch(EVENTS, entry.name, series, Metadata, namespace=namespace)
             except NotFoundError:
-                pass  # The server forgets Events after an hour: tell it anew.
+                pass  # The server deletes Events after an hour: create it again.
             else:
                 return
         try:
@@ -249,7 +255,7 @@ class EventRecorder:
         )
 
     def _complain(self, error: KubeError) -> None:
-        """Once for each stretch of failures: the first says all."""
+        """Log a failure once for each run of failures."""
         if not self._failing:
             log.warning("an Event could not be written: %s", error)
         self._failing = True

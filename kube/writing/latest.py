@@ -1,7 +1,7 @@
-"""Writing the newest state of one thing, and only that.
+"""Writes the newest state of one object, and no older one.
 
-``put`` replaces whatever waits to be written and returns at once; ``run`` writes when the time has come. States that
-were overtaken while the server was away are never sent: only the latest one counts.
+``put`` replaces the value that waits to be written and returns at once; ``run`` writes it when the interval has passed.
+States that were overtaken while the server was away are never sent: only the latest one counts.
 """
 
 import asyncio
@@ -26,6 +26,10 @@ class LatestWriter(Generic[T]):
     """At most one write each ``min_interval_s``, retried with ``backoff``, and again ``resync_s`` after a success.
 
     ``write`` gets the newest value; it raises KubeError to be tried again. ``name`` is for the log.
+
+    ``put`` writes ``_waiting`` and may be called at any time on the event loop; the other fields are ``run``'s. While
+    ``_writing``, ``_waiting`` has only values put since, which are written next; ``_written`` is what a resync writes
+    again.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class LatestWriter(Generic[T]):
         return self._waiting is None and not self._writing
 
     def put(self, value: T) -> None:
-        """Want ``value`` written. Never blocks."""
+        """Set ``value`` as the next to be written. Never blocks."""
         self._waiting = (value,)
         self._wake.set()
 

@@ -4,11 +4,12 @@
 
 Each object has a lane. Only its first write is ever under way, so what was submitted first arrives first. Writes of one
 lane that share a ``slot`` say the same thing at different times (a status): the newest replaces those that still wait.
-What only time can heal (no answer, 429, 5xx) is tried again here for as long as it takes; everything else is handed
-back as a value, since only the caller knows what a conflict means. A try whose answer was lost may have been applied:
-``attempts`` above 1 says that an AlreadyExists or a failed ``test`` can be the write's own echo.
+A write without an answer, or with 429 or 5xx, is tried again here for as long as it takes; every other outcome is
+returned as a value, since only the caller knows what a conflict means. A try whose answer was lost may have been
+applied: ``attempts`` above 1 says that an AlreadyExists or a failed ``test`` can be the write's own echo.
 
-No attempt is begun while ``may_write`` says no: a leader that lost its lease stops here, at the last possible place.
+No attempt is begun while ``may_write`` returns False: a leader that lost its lease stops here, right before the
+request.
 """
 
 import asyncio
@@ -92,10 +93,15 @@ DEFAULTS = Tuning()
 
 
 class Writer:
-    """Writes what is submitted. Open it with ``async with``; use it from one event loop.
+    """Sends submitted writes. Open it with ``async with``; use it from one event loop.
 
-    ``submit`` waits for room, which is how a caller that is faster than the server is slowed down. ``random`` returns
-    0 to 1, ``rate`` None sets no limit.
+    ``submit`` waits for room, which is how a caller that is faster than the server is slowed down. ``random`` returns 0
+    to 1, ``rate`` None sets no limit.
+
+    All fields are written on that loop. An object has a lane in ``_lanes`` while a write of it waits, is under way or
+    pauses; an active lane is in exactly one place: its key once in ``_ready``, with one worker, or in the pause of one
+    task of ``_parked``. ``_pending`` counts writes whose future is not settled, and ``_idle`` is set exactly while it
+    is 0.
     """
 
     def __init__(
@@ -142,7 +148,7 @@ class Writer:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give up what has not been written; ``drain`` first where it matters."""
+        """Settle unwritten writes as Abandoned; call ``drain`` first where they matter."""
         self._closed = True
         tasks = [*self._workers, *self._parked]
         for task in tasks:
@@ -204,7 +210,7 @@ class Writer:
         await self._idle.wait()
 
     def _supersede(self, lane: _Lane, slot: Hashable) -> None:
-        """Settle what waits in ``lane`` with that slot; what is under way is not in ``waiting``."""
+        """Settle the writes of that slot that wait in ``lane``; a write under way is not in ``waiting``."""
         for pending in [write for write in lane.waiting if write.write.slot == slot]:
             lane.waiting.remove(pending)
             self._settle(pending, Superseded())
@@ -225,7 +231,7 @@ class Writer:
             pause_s = await self._attempt(lane, pending)
             if pause_s is None:
                 if lane.waiting:
-                    await asyncio.sleep(0)  # who waits for the outcome runs before the next body of this object is made
+                    await asyncio.sleep(0)  # callers that wait for the outcome run before the next body is made
                 self._next(key, lane)
             else:
                 self._park(key, pause_s)
@@ -326,7 +332,7 @@ class Writer:
             log.warning("a write did not go through, trying on (%d wait): %s", self._pending, error)
 
     def _next(self, key: Hashable, lane: _Lane) -> None:
-        """The lane is free: queue it again, or forget it."""
+        """Queue the lane again, or delete it where no write waits."""
         if lane.waiting:
             self._ready.put_nowait(key)
         else:
@@ -347,7 +353,7 @@ class Writer:
             self._idle.set()
         self._room.set()
         self._observer.finished(pending.write, outcome, self._clock.monotonic() - pending.since_s)
-        if not pending.future.done():  # whoever waited may have been cancelled
+        if not pending.future.done():  # the task that waited may have been cancelled
             pending.future.set_result(outcome)
 
 

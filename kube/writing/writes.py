@@ -1,4 +1,4 @@
-"""What may be written, and what can become of it: the values between a caller and ``kube.writing.writer``."""
+"""Writes and their outcomes: the values between a caller and ``kube.writing.writer``."""
 
 import enum
 from collections.abc import Hashable
@@ -22,7 +22,7 @@ class Verb(enum.Enum):
 
 
 class Write(Struct, Generic[T], frozen=True, kw_only=True):
-    """One write that somebody wants.
+    """One write that a caller submits.
 
     ``body`` is anything msgspec encodes, or a function that makes it when its turn has come (with the version that the
     write before it left, say). ``kind`` is what the answer is decoded into. ``slot``: see the module. ``force`` is for
@@ -45,14 +45,14 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Written(Struct, Generic[T], frozen=True):
-    """It is done. ``object`` is the answer; None for DELETE."""
+    """The write was applied. ``object`` is the answer; None for DELETE."""
 
     object: T | None
     attempts: int = 1
 
 
 class Conflicted(Struct, frozen=True):
-    """409: somebody else wrote first, or the name is taken (``error.reason`` AlreadyExists)."""
+    """409: another client wrote first, or the name is taken (``error.reason`` AlreadyExists)."""
 
     error: KubeError
     attempts: int = 1
@@ -66,18 +66,20 @@ class Missing(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """Never as it stands: invalid (400, 422 ...), or not allowed (401, 403)."""
+    """The write can never succeed unchanged: invalid (400, 422 ...), or not allowed (401, 403)."""
 
     error: KubeError
     attempts: int = 1
 
 
 class Superseded(Struct, frozen=True):
-    """Never sent: a newer write of its slot has taken its place."""
+    """The write was never sent: a newer write of its slot has replaced it."""
 
 
 class Abandoned(Struct, frozen=True):
-    """Given up: not the leader any more, or closing. After an attempt whose answer was lost it may still be done."""
+    """The write was given up: lost leadership, or closing. After an attempt whose answer was lost it may still be
+    applied.
+    """
 
     why: str
     attempts: int = 0

@@ -1,4 +1,4 @@
-"""What a GPU product is to the simulator: the fields of a board, and what its architecture decides."""
+"""The simulator's GPU products: the fields of a board, and those that its architecture decides."""
 
 from enum import StrEnum
 

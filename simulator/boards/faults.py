@@ -1,4 +1,4 @@
-"""What an XID leaves behind on the board, as data.
+"""The lasting effects of an XID on the board, as data.
 
 Application XIDs leave nothing. The others leave what the driver would show after them until the GPU is reset: a
 recovery action, ECC counts, a pending or failed row remapping, a lost GPU. Sources: NVIDIA's XID catalogue and the
@@ -18,7 +18,7 @@ EVENT_MIG_CONFIG = 0x100
 
 
 class Consequence(Struct, frozen=True):
-    """What stays after an XID. ``recovery`` is NVML_GPU_RECOVERY_ACTION_*."""
+    """The lasting effects of an XID. ``recovery`` is NVML_GPU_RECOVERY_ACTION_*."""
 
     recovery: int = RECOVERY_NONE
     uncorrected: int = 0

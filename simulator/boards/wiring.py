@@ -27,7 +27,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class LinkEnd(Struct, frozen=True):
-    """What one NVLink of a GPU ends at: a peer's link, or (``peer`` None) a port of an NVSwitch."""
+    """What one NVLink of a GPU ends at: another GPU's link, or (``peer`` None) a port of an NVSwitch."""
 
     peer: int | None
     remote_link: int

@@ -1,4 +1,4 @@
-"""NVML event sets: who listens to which GPU, and waiting without polling.
+"""NVML event sets: registrations for GPUs, and waiting without polling.
 
 A registration names a GPU and the epoch of the handle it was made with; after a reset nothing of that GPU arrives
 until it is registered anew with a new handle. A set whose registered GPU is lost reports that from every wait, once
@@ -21,7 +21,7 @@ class FreedError(RuntimeError):
 
 
 class EventSet:
-    """One event set. Every method may be called from any thread."""
+    """One event set. Every method may be called from any thread: ``_changed`` guards all fields."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -116,7 +116,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 
 class Notice(Struct, frozen=True):
-    """An NVML event for whoever registered this GPU in this epoch. ``kind`` is nvmlEventType*."""
+    """An NVML event for the sets that registered this GPU in this epoch. ``kind`` is nvmlEventType*."""
 
     gpu: int
     epoch: int

@@ -1,7 +1,7 @@
 """Where the hardware's state lives between runs: one JSON file, written whole and renamed, under a lock of its own.
 
-Whoever runs the hardware (a simulation, or a client while no simulation runs) holds the lock file; the kernel drops
-it when the process dies, however it dies.
+The process that runs the hardware (a simulation, or a client while no simulation runs) holds the lock file; the kernel
+drops the lock when that process ends in any way.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ LOCK_PAUSE_S = 0.02
 
 
 class StoreError(RuntimeError):
-    """The state cannot be had: another process runs this hardware, or the file is not readable."""
+    """The state is not available: another process runs this hardware, or the file is not readable."""
 
 
 class Store:

@@ -61,7 +61,11 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of ours
 
 
 class Daemon:
-    """The control daemon of one pipe folder."""
+    """The control daemon of one pipe folder.
+
+    One thread runs the select loop and writes every field; a signal only wakes the loop. ``_clients`` holds connected
+    and waiting clients alike; there is at most one ``_server``, and all clients that it serves are of its user.
+    """
 
     def __init__(self, pipe: Path, log: Path, *, multi_user: bool) -> None:
         self._pipe = pipe
@@ -181,7 +185,7 @@ class Daemon:
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        """Connect who waits, in order of arrival, as long as they are of the server's user."""
+        """Connect waiting clients in order of arrival, as long as they are of the server's user."""
         for client in sorted(self._clients.values(), key=lambda other: other.number):
             if client.server is not None:
                 continue
@@ -224,7 +228,8 @@ class Daemon:
         if pid == 0:
             status = 1
             try:
-                # Not ours to keep open: the clients' connections, the lock, the end of the pipe that is to close.
+                # The child must not keep these open: the clients' connections, the lock, the end of the pipe that is to
+                # close.
                 os.dup2(read_end, 3)
                 os.dup2(told, 4)
                 os.closerange(5, 1024)

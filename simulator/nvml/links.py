@@ -66,7 +66,7 @@ def link_end(device: Device, link: int) -> LinkEnd:
 
 
 def is_active(device: Device, link: int) -> bool:
-    """Whether a link is up: neither end is down, and the peer is there."""
+    """Whether a link is up: neither end is down, and the GPU at the other end is there."""
     end = link_end(device, link)
     if link in device.state.links_down:
         return False

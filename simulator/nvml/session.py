@@ -29,7 +29,7 @@ MIG_NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
 
 
 class Session:
-    """What the process holds of NVML. Every method may be called from any thread."""
+    """One process's NVML session. Every method may be called from any thread."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation

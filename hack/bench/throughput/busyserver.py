@@ -1,7 +1,7 @@
 """A model of an API server that is at its limit, in this process and on virtual time.
 
 All requests under way share its cores: with ``k`` of them on ``n`` cores each goes on at ``min(1, n / k)`` of the speed
-that it has alone. Whoever watches is told a while after a write, later while the server is busy, and always in order.
+that it has alone. A watch gets each write with a delay, a longer one while the server is busy, and always in order.
 Costs are spread by random numbers that are handed in, so that runs differ as they do on a real machine.
 """
 
@@ -198,7 +198,7 @@ class BusyClient(Client):
         decode: Decode[T],
         *,
         resource_version: str,  # noqa: ARG002 - nothing happens between a list and its watch here
-        selection: Selection = EVERYTHING,  # noqa: ARG002 - nobody selects here
+        selection: Selection = EVERYTHING,  # noqa: ARG002 - no caller selects here
         timeout_s: int = 300,  # noqa: ARG002 - watches do not end
     ) -> AsyncGenerator[WatchEvent[T]]:
         queue = self._server.watch(resource.path())
@@ -216,7 +216,7 @@ def _check(before: Object, meta: Object) -> None:
 
 
 def _applied(before: Object, wanted: Object) -> Object:
-    """By who says nothing but conditions, which are a map by type."""
+    """Apply a body of conditions alone, which are a map by type."""
     if wanted.keys() != {"conditions"}:
         raise KubeError("this server applies conditions only", status=415)
     conditions = {condition["type"]: condition for condition in (*before.get("conditions", ()), *wanted["conditions"])}

@@ -3,8 +3,8 @@
 Each controller gets a fresh control plane of its own, the same load, and is a separate process started by the same
 command line: ours (``python -m controller --only core --kubeconfig FILE``) under either policy, and one that admits on
 sight without any quota (``nullcontroller``). The ratio to that one tells what deciding costs; all share the machine
-with the API server. What preemption costs is told by who was evicted, and how long these had run.
-Writes are counted in the API server's audit log, by user agent; the generator's own are known, and must be found there.
+with the API server. The cost of preemption is the number of evicted workloads and how long they had run. Writes are
+counted in the API server's audit log, by user agent; the generator's own are known, and must be found there.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Drives the drain benchmark: makes workloads, ends those that were admitted long enough, frees what was evicted.
+"""Drives the drain benchmark: creates workloads, finishes those that were admitted long enough, requeues evicted ones.
 
 It stands in for the users and for the jobs, on the machine that also runs the API server and the controller under test,
 so it is frugal: one watch, decoded no further than the conditions, and few connections that are always busy.
 
-A run is over when the last end has been seen by the watch, as the published one is when the queues show that nobody
-reserves anything: what the API server still owes those who watch belongs to the drain.
+A run is over when the last end has been seen by the watch, as the published one is when the queues show no reservation:
+the API server's delay in its watches belongs to the drain.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The controller's term is the live one, from its watches to its writer; so is the load's generator. Only the API server
 is a model (``busyserver``), and time is virtual: what the machine does besides changes nothing, and a seed gives the
-same run each time. It answers who is evicted, and for whom; how fast the controller is only ``drain`` can tell.
+same run each time. It shows the preemptors and their victims; only ``drain`` measures the controller's speed.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 class _Watched(Counting):
-    """Counts as ever, and who was evicted for whom."""
+    """The usual counts, and the preemptor of each victim."""
 
     def __init__(self) -> None:
         super().__init__(Book(), local_queues=True)

@@ -91,7 +91,7 @@ def shape(factor: float, *, topology: bool = False, cohorts: int = COHORTS) -> S
 
 
 def nodes() -> Iterator[dict[str, Any]]:
-    """Nodes that nobody plays: Ready, and never heard of again."""
+    """Nodes without a kubelet: Ready, and never updated again."""
     for number in range(RACKS * NODES_IN_RACK):
         name = f"node-{number:03}"
         labels = {POOL: "racks", RACK: f"rack-{number // NODES_IN_RACK}", HOST: name}

@@ -114,7 +114,7 @@ def build(name: str) -> Path:
     if target.is_dir():
         return target
     with _build_lock():
-        if target.is_dir():  # somebody else built it while we waited
+        if target.is_dir():  # another process built it while we waited
             return target
         scratch = Path(tempfile.mkdtemp(prefix=f".{program.name}-", dir=target.parent))
         try:

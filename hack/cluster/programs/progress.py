@@ -79,7 +79,7 @@ class Progress:
                 self._write(f"{self._label}: done in {_minutes(self._clock() - self._start)}", last=True)
 
     def expect(self, total: int | None) -> None:
-        """The build begins; so many packages are to be compiled, None where nobody knows."""
+        """The build begins; so many packages are to be compiled, None where that is unknown."""
         with self._lock:
             self._total, self._note, self._began = total, "", self._clock()
             self._show(at_once=True)

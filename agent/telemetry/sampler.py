@@ -28,8 +28,8 @@ from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import CLOCK_EVENT_COUNT, CLOCK_EVENTS, CLOCK_REASONS, ENERGY, HEALTH_STATUS, POWER
 from agent.telemetry.owners import owners_of
 from agent.telemetry.podlabels import PodLabelChoice
-from agent.telemetry.reader import GpuReader
-from agent.telemetry.readings import GpuReading
+from agent.telemetry.reading.reader import GpuReader
+from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import Recent, Scene, User, write
 from agent.telemetry.shares import Figure
 from agent.telemetry.windows import SlidingCounts, XidMemory

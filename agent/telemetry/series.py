@@ -26,7 +26,7 @@ from agent.telemetry.fields import (
     XID_ERRORS,
 )
 from agent.telemetry.healthwatch import Finding
-from agent.telemetry.readings import GpuReading
+from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.shares import Figure
 from agent.telemetry.usage import FIGURES, Usage
 from inventory.devices import Gpu, Node

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from agent.kubelet.containers import PodContainer
-from agent.telemetry.readings import ProcessReading
+from agent.telemetry.reading.readings import ProcessReading
 
 TOLERANCE = 1e-6
 

@@ -19,7 +19,7 @@ from agent.telemetry.fields import (
     POWER,
     of_instances,
 )
-from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
+from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, Split, attribute
 from inventory.devices import Gpu, Node
 from inventory.ids import GpuUuid

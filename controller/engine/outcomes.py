@@ -279,10 +279,16 @@ def _holder(entry: Entry, now_s: float) -> Holder:
     )
 
 
-def _held(one: PodSetChoice) -> PodSetRequests:
-    flavors = {resource: choice.flavor for resource, choice in one.choices.items()}
-    requests = {resource: one.requests.get(resource, 0) for resource in flavors}
-    return PodSetRequests(name=one.name, count=one.count, requests=requests, flavors=flavors, topology=one.topology)
+def _held(pod_set: PodSetChoice) -> PodSetRequests:
+    flavors = {resource: choice.flavor for resource, choice in pod_set.choices.items()}
+    requests = {resource: pod_set.requests.get(resource, 0) for resource in flavors}
+    return PodSetRequests(
+        name=pod_set.name,
+        count=pod_set.count,
+        requests=requests,
+        flavors=flavors,
+        topology=pod_set.topology,
+    )
 
 
 def _eviction(entry: Entry, target: Target, by: Holder, record: DecisionRecord) -> Evicted:

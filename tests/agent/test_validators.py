@@ -22,7 +22,7 @@ from agent.telemetry.activity import WARM_S, ActivityLog, Use
 from agent.telemetry.allocation import NOBODY, GpuPart
 from agent.telemetry.energy import EnergyLedger
 from agent.telemetry.fields import POWER
-from agent.telemetry.readings import GpuReading
+from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.sampler import Pass, Sampler
 from agent.telemetry.shares import Attribution, Figure, Split
 from agent.telemetry.usage import Usage

@@ -87,13 +87,13 @@ def cause_of(workload: Workload, reason: str) -> tuple[str, str]:
 def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> SchedulingStats:
     """One more eviction for this reason and cause."""
     known = stats.evictions if stats is not None else ()
-    if not any((one.reason, one.underlying_cause) == (reason, cause) for one in known):
+    if not any((count.reason, count.underlying_cause) == (reason, cause) for count in known):
         known = (*known, EvictionCount(reason=reason, underlying_cause=cause))
     return SchedulingStats(
         evictions=tuple(
-            msgspec.structs.replace(one, count=one.count + 1)
-            if (one.reason, one.underlying_cause) == (reason, cause)
-            else one
-            for one in known
+            msgspec.structs.replace(count, count=count.count + 1)
+            if (count.reason, count.underlying_cause) == (reason, cause)
+            else count
+            for count in known
         )
     )

@@ -84,13 +84,13 @@ class Board:
 
     def __init__(self, given: GpuNode) -> None:
         devices = given.status.devices
-        numa = tuple(one.numa_node for one in devices)
+        numa = tuple(each.numa_node for each in devices)
         self.links = linkage(_links(given), numa)
         units: dict[ResourceName, list[Unit]] = {}
         for place, device in enumerate(devices):
             for uuid, offers, healthy, memory_mib in _units(device):
                 for offer in offers:
-                    one = Unit(
+                    unit = Unit(
                         uuid,
                         place,
                         offer.replicas,
@@ -100,7 +100,7 @@ class Board:
                         offer.granularity,
                         offer.spread,
                     )
-                    units.setdefault(ResourceName(offer.resource), []).append(one)
+                    units.setdefault(ResourceName(offer.resource), []).append(unit)
         once = {name: _once(found) for name, found in units.items()}
         self.offered = Counter[str]()
         """How many containers may hold each device, under whatever name."""
@@ -111,7 +111,7 @@ class Board:
             name: Pool(found, self.links, alone=str(name) == PERCENT_RESOURCE, offered=self.offered)
             for name, found in once.items()
         }
-        self.order = {uuid: at for at, (uuid, *_) in enumerate(one for device in devices for one in _units(device))}
+        self.order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
         """Of every device, GPU by GPU, each GPU before its MIG instances."""
         self.ceilings: dict[ResourceName, Amount] = {
             name: sum(unit.replicas for unit in pool.units if unit.healthy) for name, pool in self.pools.items()

@@ -74,7 +74,9 @@ class DeviceBook(DeviceSupply):
         else:
             self._labelled.pop(name, None)
         if self.pods.set_host(name, label):
-            for state in (self.nodes.get(one) for one in dict.fromkeys((name, label)) if one is not None):
+            for state in (
+                self.nodes.get(node_name) for node_name in dict.fromkeys((name, label)) if node_name is not None
+            ):
                 if state is not None:
                     state.put(())
                     self._new[state.name] = None
@@ -130,7 +132,7 @@ class DeviceBook(DeviceSupply):
     def _tell_pod(self, key: str, now: PodFacts | None) -> tuple[str, ...]:
         host = self.pods.name(now.node) if now is not None else None
         before = self.pods.get(key)
-        names = dict.fromkeys(one for one in (before and self.pods.name(before.node), host) if one is not None)
+        names = dict.fromkeys(node for node in (before and self.pods.name(before.node), host) if node is not None)
         states = [self.nodes[name] for name in names if name in self.nodes] if before != now else []
         taken = [self._both(state) for state in states]
         self.pods.tell(key, now)
@@ -169,7 +171,7 @@ class DeviceBook(DeviceSupply):
             held = state.reports.get(key) if state is not None else None
             if state is not None and held is not None and sorted(held) != sorted(facts.told):
                 alike = self.pods.on(state.name).values()
-                if not any(one.owner == facts.owner and sorted(one.told) == sorted(held) for one in alike):
+                if not any(other.owner == facts.owner and sorted(other.told) == sorted(held) for other in alike):
                     yield Drift(key, state.name, facts.told, held)
 
     # -- places ------------------------------------------------------------------------------------------------------

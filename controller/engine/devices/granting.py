@@ -86,7 +86,7 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
     if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
         # What no pod was told yet may move where that makes room for one more.
         anew = _completed(state, pods, backed, given, keeping=False)
-        found = max(found, anew, key=lambda one: sum(map(len, one)))
+        found = max(found, anew, key=lambda sets: sum(map(len, sets)))
     state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
 
 
@@ -98,7 +98,7 @@ def validate(state: NodeDevices, pods: KnownPods) -> None:
         if taken(state, pods, empty=empty) != kept:
             raise AssertionError(f"{name}: kept {kept}, given away {state.taken[empty]}")
     held = Counter(state.reports.values())
-    planned = {uuid for grant in state.grants for one in Counter(grant.sets) - held for uuid in one}
+    planned = {uuid for grant in state.grants for devices in Counter(grant.sets) - held for uuid in devices}
     for uuid, times in taken(state, pods, empty=False).items():
         if uuid in planned and times > state.board.offered[uuid]:
             raise AssertionError(f"{name}: {uuid} is given {times} times")

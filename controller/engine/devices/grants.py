@@ -121,8 +121,8 @@ class NodeDevices:
         self.measured.clear()
 
 
-def same_hardware(one: GpuNodeStatus, other: GpuNodeStatus) -> bool:
-    return one.devices == other.devices and one.links == other.links
+def same_hardware(status: GpuNodeStatus, other: GpuNodeStatus) -> bool:
+    return status.devices == other.devices and status.links == other.links
 
 
 def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
@@ -173,12 +173,12 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
     wanted = board.wanted(grant.single_pod)
     ask = grant.ask
     while wanted and len(found) < missing:
-        one = _of_one_pod(board, wanted, ask, ask.link, taken)
-        if not one and ask.wished:
-            one = _of_one_pod(board, wanted, ask, None, taken)
-        if not one:
+        chosen = _of_one_pod(board, wanted, ask, ask.link, taken)
+        if not chosen and ask.wished:
+            chosen = _of_one_pod(board, wanted, ask, None, taken)
+        if not chosen:
             return found
-        found.append(board.sorted(one) if len(wanted) > 1 else tuple(one))
+        found.append(board.sorted(chosen) if len(wanted) > 1 else tuple(chosen))
     return found
 
 
@@ -201,7 +201,7 @@ def _within(
     for pool, size in wanted:
         free = pool.kind.open(pool.free(taken), ask)
         if region is not None:
-            free = tuple([one if region >> unit.gpu & 1 else 0 for one, unit in zip(free, pool.units, strict=True)])
+            free = tuple([count if region >> unit.gpu & 1 else 0 for count, unit in zip(free, pool.units, strict=True)])
         places = pool.kind.choose(free, size, link, ask.split)
         if not places:
             taken.subtract(found)
@@ -221,11 +221,11 @@ def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[s
     return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)
 
 
-def _suits(board: Board, grant: Grant, one: Set, taken: Counter[str]) -> bool:
+def _suits(board: Board, grant: Grant, given: Set, taken: Counter[str]) -> bool:
     """Whether it is a set that could be chosen now."""
-    counts = Counter(one)
+    counts = Counter(given)
     wanted = board.wanted(grant.single_pod)
-    if sum(size for _, size in wanted) != len(one):
+    if sum(size for _, size in wanted) != len(given):
         return False
     gpus: set[int] = set()
     for pool, size in wanted:

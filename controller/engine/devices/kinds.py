@@ -72,7 +72,7 @@ class DeviceKind:
                 for make in self.makes
             )
             keep(self._good, key, good)
-        return tuple(one if fine else 0 for one, fine in zip(free, good, strict=True))
+        return tuple(count if fine else 0 for count, fine in zip(free, good, strict=True))
 
     def room(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
         """How many pods of ``size`` devices each could be given theirs."""
@@ -119,12 +119,12 @@ class DeviceKind:
         fitting = [group for group in self._groups(link) if sum(free[at] for at in group) >= size]
         if not fitting:
             return ()
-        return self._packed(free, size, min(fitting, key=lambda one: (sum(free[at] for at in one), one)))
+        return self._packed(free, size, min(fitting, key=lambda units: (sum(free[at] for at in units), units)))
 
     def _mask(self, free: Free) -> int:
         mask = 0
-        for make, one in zip(self.makes, free, strict=True):
-            if one:
+        for make, counts in zip(self.makes, free, strict=True):
+            if counts:
                 mask |= 1 << make.gpu
         return mask
 

@@ -93,13 +93,21 @@ class Linkage:
         if groups is not None:
             fitting = [free & group for group in groups if (free & group).bit_count() >= size]
             # The tightest group: larger ones stay whole.
-            return self._best(min(fitting, key=lambda one: (one.bit_count(), one & -one)), size) if fitting else 0
+            return (
+                self._best(min(fitting, key=lambda region: (region.bit_count(), region & -region)), size)
+                if fitting
+                else 0
+            )
         left = self.room(free, size, link) - 1
         candidates = [
-            one for part in self._parts(free, link) for one in self._cliques(part, size, link, limit=_MOST_SETS)
+            clique for part in self._parts(free, link) for clique in self._cliques(part, size, link, limit=_MOST_SETS)
         ]
-        keeping = [one for one in candidates if self.room(free ^ one, size, link) >= left] or candidates
-        return max(keeping, key=lambda one: (self._left(free ^ one, link), self._score(one), -one), default=0)
+        keeping = [
+            candidate for candidate in candidates if self.room(free ^ candidate, size, link) >= left
+        ] or candidates
+        return max(
+            keeping, key=lambda choice: (self._left(free ^ choice, link), self._score(choice), -choice), default=0
+        )
 
     def _left(self, free: int, link: Link) -> int:
         """What could still be placed, large sets before small ones."""
@@ -152,8 +160,8 @@ class Linkage:
             if found is None:
                 lowest = free & -free
                 found = 0
-                for one in self._with(lowest, free, size, link):
-                    found = max(found, 1 + most(free ^ one))
+                for chosen in self._with(lowest, free, size, link):
+                    found = max(found, 1 + most(free ^ chosen))
                     if found == bound:
                         break
                 if found < bound:
@@ -166,16 +174,16 @@ class Linkage:
     def _greedy(self, free: int, size: int, link: Link) -> int:
         found = 0
         while free:
-            one = next(self._with(free & -free, free, size, link), 0)
-            found += 1 if one else 0
-            free &= ~(one or free & -free)
+            component = next(self._with(free & -free, free, size, link), 0)
+            found += 1 if component else 0
+            free &= ~(component or free & -free)
         return found
 
     def _cliques(self, part: int, size: int, link: Link, *, limit: int) -> Iterator[int]:
         rest = part
         while rest and limit:
-            for one in self._with(rest & -rest, rest, size, link):
-                yield one
+            for rest_of in self._with(rest & -rest, rest, size, link):
+                yield rest_of
                 limit -= 1
                 if not limit:
                     return
@@ -222,7 +230,7 @@ def _joined(links: LinkMatrix, numa: tuple[int | None, ...], link: Link) -> tupl
 
 def _groups(joined: tuple[int, ...]) -> tuple[int, ...] | None:
     """None where the link is not transitive: a mesh."""
-    found = dict.fromkeys(one | 1 << place for place, one in enumerate(joined))
+    found = dict.fromkeys(mask | 1 << place for place, mask in enumerate(joined))
     if any(joined[place] | 1 << place != group for group in found for place in indexes(group)):
         return None
     return tuple(found)

@@ -121,5 +121,5 @@ def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
     return tuple(left)
 
 
-def _heaviest(one: tuple[float, DeviceShape]) -> tuple[float, str]:
-    return -one[0], str(one[1])
+def _heaviest(weighed: tuple[float, DeviceShape]) -> tuple[float, str]:
+    return -weighed[0], str(weighed[1])

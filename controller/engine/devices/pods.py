@@ -38,8 +38,8 @@ class KnownPods:
             self._labels[name] = label
         if self._labels.get(name) == known:
             return False
-        called = {one for one in (known, label, name) if one is not None}
-        for key in [key for one in called for key, facts in self.on(one).items() if self.name(facts.node) != one]:
+        called = {node for node in (known, label, name) if node is not None}
+        for key in [key for node in called for key, facts in self.on(node).items() if self.name(facts.node) != node]:
             facts = self._facts[key]
             self._drop(key)
             self._file(key, facts)

@@ -191,7 +191,7 @@ class _Run:
         self._refused = bool(missing)
         self._reason = NoFitReason.NONE
         kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
-        pinned = None if self._allowed is None else _merged(self._allowed.get(one.name) for one in pod_sets)
+        pinned = None if self._allowed is None else _merged(self._allowed.get(each.name) for each in pod_sets)
         for group in together.groups:
             start = self._start(together.members[0], group) if self.tried is not None else 0
             request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
@@ -240,7 +240,7 @@ class _Run:
             mode=mode,
             by_quota=by_quota,
             usage=self._usage,
-            borrowing=max((choice.borrow for one in chosen for choice in one.choices.values()), default=0),
+            borrowing=max((choice.borrow for pod_set in chosen for choice in pod_set.choices.values()), default=0),
             no_fit_reason=reason,
             bookmark=bookmark if bookmark is not None else self._bookmark(),
         )
@@ -294,7 +294,7 @@ class _Run:
             return None, None
         names = {pod_set.name for pod_set in pod_sets}
         old = [pod_set for pod_set in self._incoming.replaces.info.pod_sets if pod_set.name in names]
-        return _merged(one.flavors for one in old), _sum(one.requests for one in old)
+        return _merged(held.flavors for held in old), _sum(held.requests for held in old)
 
     def _take(
         self,
@@ -329,8 +329,8 @@ def _worst(chosen: Iterable[PodSetChoice]) -> Mode:
 
 def _sum(asked: Iterable[Mapping[ResourceName, Amount]]) -> dict[ResourceName, Amount]:
     total: dict[ResourceName, Amount] = {}
-    for one in asked:
-        for name, amount in one.items():
+    for sums in asked:
+        for name, amount in sums.items():
             total[name] = min(total.get(name, 0) + amount, UNLIMITED)
     return total
 
@@ -340,7 +340,7 @@ def _flavors(choices: Mapping[ResourceName, FlavorChoice]) -> set[FlavorName]:
 
 
 def _merged(flavors: Iterable[Mapping[ResourceName, FlavorName] | None]) -> dict[ResourceName, FlavorName]:
-    return {name: flavor for one in flavors if one is not None for name, flavor in one.items()}
+    return {name: flavor for each in flavors if each is not None for name, flavor in each.items()}
 
 
 def _share(

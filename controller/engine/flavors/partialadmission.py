@@ -62,7 +62,7 @@ def _whole(count: int, size: int, *, least: int, most: int) -> int:
 
 def _ways(info: WorkloadInfo) -> dict[str, int]:
     """How many pods of each set may be left out."""
-    least = {one.name: one.min_count for one in info.workload.spec.pod_sets}
+    least = {each.name: each.min_count for each in info.workload.spec.pod_sets}
     ways = {}
     for pod_set in info.pod_sets:
         minimum = least.get(pod_set.name)

@@ -137,7 +137,7 @@ class Shortcut:
         self.single = option.index == group.last
         """Where it does not fit there is no other flavor to look at."""
         self.cells = option.cells
-        self.attempts = (*(one.refusal for one in group.options[: option.index]), option.fits)
+        self.attempts = (*(earlier.refusal for earlier in group.options[: option.index]), option.fits)
         self.choices: Mapping[ResourceName, FlavorChoice] = dict.fromkeys(group.resources, option.fitting)
         self.tried: tuple[Mapping[ResourceName, int], ...] = (
             dict.fromkeys(group.resources, option.fitting.tried_index),
@@ -288,7 +288,7 @@ class Plans:
         last = len(group.flavors) - 1
         # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
         decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
-            self._cluster, [name for one in queue.groups for name in one.flavors]
+            self._cluster, [name for each in queue.groups for name in each.flavors]
         )
         binding = takers if decides else []
         for index, name in enumerate(group.flavors):
@@ -362,7 +362,7 @@ def _asks_topology(pod_sets: list[tuple[PodSet, PodSetAsk]]) -> bool:
 
 def _has_topology(cluster: Cluster, names: Iterable[FlavorName]) -> bool:
     known = map(cluster.flavors.get, names)
-    return any(one is not None and one.spec.topology_name is not None for one in known)
+    return any(flavor is not None and flavor.spec.topology_name is not None for flavor in known)
 
 
 def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool:

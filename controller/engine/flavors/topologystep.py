@@ -94,8 +94,8 @@ def single_pod(pod_set: PodSet) -> dict[ResourceName, int]:
     return one_pod(pod_set.template.spec)
 
 
-def _flavors(one: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:
-    return {choice.flavor for choice in one.choices.values()} & on_nodes.get(index, frozenset())
+def _flavors(assigned: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:
+    return {choice.flavor for choice in assigned.choices.values()} & on_nodes.get(index, frozenset())
 
 
 def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
@@ -108,19 +108,19 @@ def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode)
     return [_lowered(choice, failed.problem, mode) if choice.name == failed.pod_set else choice for choice in chosen]
 
 
-def _lowered(one: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
+def _lowered(assigned: PodSetChoice, problem: str, mode: Mode) -> PodSetChoice:
     choices = {
         name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
         if choice.mode is Mode.FIT or mode is Mode.NO_FIT
         else choice
-        for name, choice in one.choices.items()
+        for name, choice in assigned.choices.items()
     }
-    problems = one.problems if problem in one.problems else (*one.problems, problem)
-    attempts = one.attempts
+    problems = assigned.problems if problem in assigned.problems else (*assigned.problems, problem)
+    attempts = assigned.attempts
     if mode is Mode.NO_FIT:
         flavors = {choice.flavor for choice in choices.values()}
         attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
-    return _replace(one, choices=choices, problems=problems, attempts=attempts)
+    return _replace(assigned, choices=choices, problems=problems, attempts=attempts)
 
 
 def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:

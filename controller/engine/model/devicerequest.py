@@ -116,7 +116,7 @@ def _problems(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _link(value: str | None) -> Link | None:
-    return next((one for one in Link if one == value), None)
+    return next((link for link in Link if link == value), None)
 
 
 def _gib(value: str | None) -> int:

@@ -44,8 +44,8 @@ def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
     """What must lie together, in the kubelet's order."""
     found: list[Part] = []
     handed_on, at = 0, 0
-    init = [(one, one.restart_policy != "Always") for one in spec.init_containers]
-    for container, ends in (*init, *((one, False) for one in spec.containers)):
+    init = [(init_container, init_container.restart_policy != "Always") for init_container in spec.init_containers]
+    for container, ends in (*init, *((each, False) for each in spec.containers)):
         size = _asked(container, resource)
         if not size:
             continue
@@ -86,7 +86,7 @@ def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], jo
     first = parts[0]
     if len(parts) == 1 or (joined is None and all(part == first for part in parts)):
         each = [
-            one // first.size for piece, one in zip(pieces, free, strict=True) if not first.step % piece.granularity
+            units // first.size for piece, units in zip(pieces, free, strict=True) if not first.step % piece.granularity
         ]
         return sum(each) // len(parts)
     left, count = list(free), 0

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, Usage
-from controller.engine.preemption.borrowing import any_borrows, within_quota
 from controller.engine.preemption.candidates import (
     Candidate,
     Limits,
@@ -21,10 +20,9 @@ from controller.engine.preemption.candidates import (
     limits_reclaim,
     limits_within,
 )
-from controller.engine.preemption.room import Room
-from controller.engine.preemption.trials import fill_back
+from controller.engine.preemption.room import Room, fill_back
 from controller.engine.quota.queuestate import QueueState
-from controller.engine.quota.quotanode import QuotaNode
+from controller.engine.quota.quotanode import QuotaNode, any_borrows, within_quota
 
 
 class Source(NamedTuple):

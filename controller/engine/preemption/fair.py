@@ -11,12 +11,10 @@ from functools import partial
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.config import FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName
-from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
-from controller.engine.preemption.room import Room
+from controller.engine.preemption.room import Room, fill_back
 from controller.engine.preemption.tournament import Shares, Tournament
-from controller.engine.preemption.trials import fill_back
-from controller.engine.quota.quotanode import QuotaNode
+from controller.engine.quota.quotanode import QuotaNode, borrowers_below
 from controller.engine.quota.shares import below_common_ancestor, may_preempt
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
+from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.model.podrequests import pod_requests, whole_amount
 from controller.engine.model.resources import Amount, FlavorResource
@@ -70,3 +70,17 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 implied=implied and not asked.placed,
             )
             break
+
+
+def fill_back(cluster: Cluster, targets: list[Target], fits: Callable[[], bool]) -> None:
+    """Charge victims back that turn out not to be needed, from the last but one to the first.
+
+    The last one made it fit, so it stays. Kueue (fillBackWorkloads) fills the gap with the last target, which moves
+    only targets checked before: the same victims, in another order.
+    """
+    for place in range(len(targets) - 2, -1, -1):
+        cluster.charge(targets[place].holder)
+        if fits():
+            del targets[place]
+        else:
+            cluster.release(targets[place].holder)

@@ -7,13 +7,13 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment, Possibility
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
-from controller.engine.preemption.borrowing import borrowers_below
 from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
 from controller.engine.preemption.classical import Classical
 from controller.engine.preemption.fair import Fair
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex
 from controller.engine.preemption.room import Room, room_for
+from controller.engine.quota.quotanode import borrowers_below
 
 
 class Preemption:

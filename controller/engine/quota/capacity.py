@@ -77,9 +77,13 @@ class Capacity:
             for flavor in flavors:
                 for resource, amount in offered.items():
                     sums.setdefault(flavor, {})[resource] = sums.get(flavor, {}).get(resource, 0) + amount
-        kept = {flavor: {name: one for name, one in found.items() if one} for flavor, found in self._sums.items()}
-        found = {flavor: {name: one for name, one in made.items() if one} for flavor, made in sums.items()}
-        if {key: one for key, one in kept.items() if one} != {key: one for key, one in found.items() if one}:
+        kept = {
+            flavor: {name: amount for name, amount in found.items() if amount} for flavor, found in self._sums.items()
+        }
+        found = {flavor: {name: amount for name, amount in made.items() if amount} for flavor, made in sums.items()}
+        if {key: amount for key, amount in kept.items() if amount} != {
+            key: amount for key, amount in found.items() if amount
+        }:
             raise AssertionError(f"capacity kept {kept}, nodes offer {found}")
 
     def _recount(self) -> None:

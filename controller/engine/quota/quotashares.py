@@ -57,7 +57,7 @@ class QuotaShares:
 
     def _again(self, flavors: frozenset[FlavorName]) -> Iterator[Owner]:
         keys = {key for flavor in flavors for key in self._users.get(flavor, ())}
-        for key in sorted(keys, key=lambda one: (one[0].__name__, one[1])):
+        for key in sorted(keys, key=lambda pair: (pair[0].__name__, pair[1])):
             yield resolved(self._given[key], self.capacity)
 
     def _forget(self, key: _OwnerKey) -> None:

@@ -78,7 +78,7 @@ class HolderNotes:
 
     def passes_due(self, now_s: float) -> list[WorkloadKey]:
         """By key."""
-        return sorted(key for key, one in self._passes.items() if one.due_s <= now_s) if self._passes else []
+        return sorted(key for key, due in self._passes.items() if due.due_s <= now_s) if self._passes else []
 
     @property
     def has_moved(self) -> bool:

@@ -137,10 +137,10 @@ class _BalancedTrial:
 
     def ordered(self, domains: list[int], *, led: bool) -> list[int]:
         def rank(domain: int) -> tuple[object, ...]:
-            one, score = self.of(domain), -self._counts.scores[domain]
+            numbers, score = self.of(domain), -self._counts.scores[domain]
             if led:
-                return -one.leaders, score, -one.slices_with, one.pods_with, self._tree.path[domain]
-            return score, -one.slices, one.pods, self._tree.path[domain]
+                return -numbers.leaders, score, -numbers.slices_with, numbers.pods_with, self._tree.path[domain]
+            return score, -numbers.slices, numbers.pods, self._tree.path[domain]
 
         return sorted(domains, key=rank)
 
@@ -155,34 +155,34 @@ class _BalancedTrial:
             self._prune_one(domain, threshold)
 
     def _prune_one(self, domain: int, threshold: int) -> None:
-        one = self.of(domain)
-        if one.slices < threshold:
+        numbers = self.of(domain)
+        if numbers.slices < threshold:
             self._clear(domain, leader_only=False)
-        elif self._ask.leaders and one.leaders and one.slices_with < threshold:
+        elif self._ask.leaders and numbers.leaders and numbers.slices_with < threshold:
             self._clear(domain, leader_only=True)
 
     def _clear(self, domain: int, *, leader_only: bool) -> None:
-        one = self.of(domain)
-        one.pods_with = one.slices_with = one.leaders = 0
+        numbers = self.of(domain)
+        numbers.pods_with = numbers.slices_with = numbers.leaders = 0
         if not leader_only:
-            one.pods = one.slices = 0
+            numbers.pods = numbers.slices = 0
         for child in self._tree.children[domain]:
             self._clear(child, leader_only=leader_only)
 
     def _sum(self, domain: int) -> None:
-        shape, one = self._ask.shape, self.of(domain)
+        shape, numbers = self._ask.shape, self.of(domain)
         children = [self.of(child) for child in self._tree.children[domain]]
         if not children:
             return
-        one.pods = sum(child.pods for child in children)
-        one.slices = sum(child.slices for child in children)
+        numbers.pods = sum(child.pods for child in children)
+        numbers.slices = sum(child.slices for child in children)
         hosts = [child for child in children if child.leaders or not shape.leader]
-        one.leaders = max(child.leaders for child in children)
-        one.pods_with = one.pods - min(child.pods - child.pods_with for child in hosts) if hosts else 0
-        one.slices_with = one.slices - min(child.slices - child.slices_with for child in hosts) if hosts else 0
+        numbers.leaders = max(child.leaders for child in children)
+        numbers.pods_with = numbers.pods - min(child.pods - child.pods_with for child in hosts) if hosts else 0
+        numbers.slices_with = numbers.slices - min(child.slices - child.slices_with for child in hosts) if hosts else 0
         if self._tree.level[domain] == shape.slice_level:
-            one.slices = one.pods // shape.slice_size
-            one.slices_with = one.pods_with // shape.slice_size
+            numbers.slices = numbers.pods // shape.slice_size
+            numbers.slices_with = numbers.pods_with // shape.slice_size
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
@@ -196,15 +196,17 @@ class _BalancedTrial:
         states: list[dict[tuple[int, int], tuple[int, ...]]] = [{} for _ in range(greedy.domains + 1)]
         states[0][self._ask.leaders, self._ask.slices * size] = ()
         for domain in self._by_entropy(domains) if by_entropy else sorted(domains, key=self._tree.path.__getitem__):
-            one = self.of(domain)
+            numbers = self.of(domain)
             for taken in range(greedy.domains, 0, -1):
                 for (leaders, pods), chosen in sorted(states[taken - 1].items()):
                     if leaders <= 0 and pods <= 0:
                         continue
-                    if leaders > 0 and one.leaders:
-                        states[taken].setdefault((leaders - one.leaders, pods - one.pods_with), (*chosen, domain))
-                    if one.slices:
-                        states[taken].setdefault((leaders, pods - one.pods), (*chosen, domain))
+                    if leaders > 0 and numbers.leaders:
+                        states[taken].setdefault(
+                            (leaders - numbers.leaders, pods - numbers.pods_with), (*chosen, domain)
+                        )
+                    if numbers.slices:
+                        states[taken].setdefault((leaders, pods - numbers.pods), (*chosen, domain))
         enough = [(pods, chosen) for (leaders, pods), chosen in states[-1].items() if not leaders and pods <= 0]
         return list(max(enough)[1]) if enough else None
 
@@ -212,8 +214,8 @@ class _BalancedTrial:
         """Emptiest first; among equals those whose own children are loaded most evenly."""
 
         def rank(domain: int) -> tuple[object, ...]:
-            one = self.of(domain)
-            return -one.leaders, -one.slices_with, -self._entropy(domain), self._tree.path[domain]
+            numbers = self.of(domain)
+            return -numbers.leaders, -numbers.slices_with, -self._entropy(domain), self._tree.path[domain]
 
         return sorted(domains, key=rank)
 
@@ -230,8 +232,8 @@ class _BalancedTrial:
         over = self._ask.slices - len(chosen) * threshold
         leaders, takes = self._ask.leaders, []
         for domain in self.ordered(chosen, led=True):
-            one = self.of(domain)
-            extra = min((one.slices_with if leaders else one.slices) - threshold, over)
+            numbers = self.of(domain)
+            extra = min((numbers.slices_with if leaders else numbers.slices) - threshold, over)
             takes.append(Take(domain, (threshold + extra) * self._ask.shape.slice_size, 1 if leaders else 0))
             over -= extra
             leaders = 0
@@ -240,8 +242,8 @@ class _BalancedTrial:
     def descend(self, level: int, takes: list[Take]) -> list[Take]:
         """On what was not pruned."""
         counts = self._counts.copy()
-        for domain, one in self._numbers.items():
-            counts.pods[domain], counts.slices[domain] = one.pods, one.slices
-            counts.pods_with[domain], counts.slices_with[domain] = one.pods_with, one.slices_with
-            counts.leaders[domain] = one.leaders
+        for domain, numbers in self._numbers.items():
+            counts.pods[domain], counts.slices[domain] = numbers.pods, numbers.slices
+            counts.pods_with[domain], counts.slices_with[domain] = numbers.pods_with, numbers.slices_with
+            counts.leaders[domain] = numbers.leaders
         return DomainSearch(counts, self._ask, least=False).descend(level, takes, pooled=False)

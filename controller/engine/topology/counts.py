@@ -160,9 +160,9 @@ class Counts:
 
     def _grow(self) -> None:
         missing = len(self.tree.parent) - len(self.pods)
-        kept = {id(one): one for one in (self.pods, self.slices, self.pods_with, self.slices_with)}
-        for one in (*kept.values(), self.leaders, self.scores):
-            one.extend([0] * missing)
+        kept = {id(column): column for column in (self.pods, self.slices, self.pods_with, self.slices_with)}
+        for column in (*kept.values(), self.leaders, self.scores):
+            column.extend([0] * missing)
         self._stamps.extend([-1] * missing)
         self._eligible.extend([False] * missing)
         self._forget_orders()
@@ -226,7 +226,7 @@ class Counts:
         while level > 0 and changed:
             level -= 1
             changed = [
-                one for one in dict.fromkeys(parent[below] for below in changed) if self._changed(one, self._sum)
+                above for above in dict.fromkeys(parent[below] for below in changed) if self._changed(above, self._sum)
             ]
 
     def _changed(self, domain: int, recount: Callable[[int], None]) -> bool:
@@ -296,7 +296,7 @@ class Counts:
             return 1, beside
         leader, ask = (dict(shape.leader), shape.led or ANY), (self._wanted, shape.devices or ANY)
         rooms = [tree.devices.room_beside(name, leader, ask, empty=shape.empty) for name in tree.nodes[leaf]]
-        found = [one for one in rooms if one is not None]
+        found = [room for room in rooms if room is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 
     def rise(self, leaf: int, pods: int) -> float:

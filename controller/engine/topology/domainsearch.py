@@ -96,14 +96,14 @@ class DomainSearch:
         if self.least:
             at = bisect_left(order, (need * SCALE,))
             if at < len(order) and self._packs_at(level):
-                return self._gentlest([one[2] for one in order[at : at + _COMPARED]], need * self._size)
+                return self._gentlest([entry[2] for entry in order[at : at + _COMPARED]], need * self._size)
             return order[at][2] if at < len(order) else None
         after = bisect_left(order, ((1 - need) * SCALE,))
         if after == 0:
             return None
         if self._packs_at(level):
             nearest = reversed(order[max(0, after - _COMPARED) : after])
-            return self._gentlest([one[2] for one in nearest], need * self._size)
+            return self._gentlest([entry[2] for entry in nearest], need * self._size)
         tightest = counts.slices[order[after - 1][2]]
         return order[bisect_left(order, (-tightest * SCALE,))][2]
 
@@ -137,7 +137,7 @@ class DomainSearch:
             domains = self._leader_first(domains, left, counts.slices.__getitem__, counts.slices_with.__getitem__)
             domain = domains[0]
             if not counts.leaders[domain]:
-                return Shortage(level, sum(counts.slices[one] for one in domains), spread=True, leader=True)
+                return Shortage(level, sum(counts.slices[each] for each in domains), spread=True, leader=True)
             if not self.least and counts.slices_with[domain] >= left:
                 domain = self._tightest(domains, counts.slices_with.__getitem__, left, leaders)
             chosen.append(domain)

@@ -209,8 +209,8 @@ class Finder:
                 return f"the slice layer at {layer.topology} must lie below {self.tree.levels[above]}"
             if layer.size < 1 or size % layer.size:
                 return f"slices of {size} cannot be cut into slices of {layer.size} at {layer.topology}"
-            for one in range(above + 1, level + 1):
-                sizes[one] = layer.size
+            for lower in range(above + 1, level + 1):
+                sizes[lower] = layer.size
             above, size = level, layer.size
         return tuple(sizes)
 
@@ -272,7 +272,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
 
 
 def _wishes(shape: RequestShape) -> bool:
-    return any(one is not None and one.wished for one in (shape.devices, shape.led))
+    return any(shape_ is not None and shape_.wished for shape_ in (shape.devices, shape.led))
 
 
 def _strict(shape: RequestShape) -> RequestShape:

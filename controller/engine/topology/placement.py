@@ -302,7 +302,7 @@ class Topologies:
             if isinstance(resized, str):
                 return NoPlacement(group[0].pod_set.name, resized)
             if resized is not None:
-                return [(one.name, one.whole, one.whole) for one in resized]
+                return [(placed.name, placed.whole, placed.whole) for placed in resized]
         found = finder.find(workers, leader, empty=on_empty)
         if isinstance(found, str):
             return NoPlacement(group[0].pod_set.name, found)
@@ -326,11 +326,11 @@ class Topologies:
                     nothing = msgspec.structs.replace(request.previous, domains=())
                     made.append((request.pod_set.name, request.previous, nothing))
                     continue
-                one = replace(finder, request, request.previous, request.lost)
-                if isinstance(one, str):
-                    return NoPlacement(request.pod_set.name, one)
-                self._used.change(request.flavor, one.moved, 1)
-                made.append((request.pod_set.name, one.whole, one.moved))
+                outcome = replace(finder, request, request.previous, request.lost)
+                if isinstance(outcome, str):
+                    return NoPlacement(request.pod_set.name, outcome)
+                self._used.change(request.flavor, outcome.moved, 1)
+                made.append((request.pod_set.name, outcome.whole, outcome.moved))
         finally:
             for _, _, moved in made:
                 self._used.change(group[0].flavor, moved, -1)

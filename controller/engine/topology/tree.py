@@ -118,7 +118,7 @@ class Tree:
         leaf = self._leaves.get(key)
         if leaf is None or self.nodes[leaf]:
             return leaf
-        return next((one for one in self._namesakes.get(key, ()) if self.nodes[one]), None)
+        return next((namesake for namesake in self._namesakes.get(key, ()) if self.nodes[namesake]), None)
 
     def level_of(self, label: str) -> int | None:
         return self.levels.index(label) if label in self.levels else None
@@ -236,7 +236,7 @@ class Tree:
 
 def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> DomainTotals:
     total: DomainTotals = {}
-    for one in many:
-        for name, amount in one.items():
+    for usage in many:
+        for name, amount in usage.items():
             total[name] = total.get(name, 0) + amount
     return total

@@ -55,7 +55,7 @@ class UsageBook:
 
     def unwatch(self, key: DomainKey, told: Watcher, leaf: int) -> None:
         self._wired.clear()
-        left = tuple(one for one in self._watchers.get(key, ()) if one != (told, leaf))
+        left = tuple(watcher for watcher in self._watchers.get(key, ()) if watcher != (told, leaf))
         if left:
             self._watchers[key] = left
             return

@@ -10,8 +10,8 @@ import pytest
 import simulator
 from agent.hardware.gpus import read_gpu
 from agent.telemetry.fields import FIELDS
-from agent.telemetry.reader import GpuReader
-from agent.telemetry.readings import GpuReading
+from agent.telemetry.reading.reader import GpuReader
+from agent.telemetry.reading.readings import GpuReading
 from inventory.devices import Gpu
 from simulator.control import read_request
 from simulator.simulation import Simulation

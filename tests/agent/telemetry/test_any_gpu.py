@@ -12,8 +12,8 @@ import pytest
 from agent.hardware.gpus import read_gpu
 from agent.telemetry import usage
 from agent.telemetry.fields import BY_NAME, FIELDS, FieldKind
-from agent.telemetry.reader import GpuReader
-from agent.telemetry.readings import GpuReading, Values
+from agent.telemetry.reading.reader import GpuReader
+from agent.telemetry.reading.readings import GpuReading, Values
 from agent.telemetry.series import Scene, write
 from inventory.devices import Gpu, Node
 from inventory.ids import NodeName

@@ -18,7 +18,7 @@ from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.podresources import Holder
 from agent.picture import Picture
 from agent.telemetry.collectors import parse
-from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading, Values
+from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.sampler import Sampler
 from inventory.devices import MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, ResourceName

@@ -10,7 +10,7 @@ from msgspec import structs
 from agent.config import ConfigError, load
 from agent.kubelet.containers import ContainerTable, PodIdentity
 from agent.telemetry.podlabels import MOST_LABELS, RESERVED, PodLabelChoice
-from agent.telemetry.readings import GpuReading
+from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import write
 from inventory.ids import GpuUuid
 from tests.agent.telemetry.test_series import UTIL, shared, whole_held

@@ -19,7 +19,7 @@ from agent.telemetry.collectors import parse
 from agent.telemetry.exposition import Family, Writer, labels, number
 from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
-from agent.telemetry.readings import GpuReading, InstanceReading, ProcessReading
+from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
 from inventory.devices import Gpu, MigInstance, Node
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kubelet.containers import PodContainer
-from agent.telemetry.readings import ProcessReading
+from agent.telemetry.reading.readings import ProcessReading
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, attribute, is_active
 
 A, B, C = (PodContainer("team", name, "main") for name in "abc")

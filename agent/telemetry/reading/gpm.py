@@ -12,7 +12,7 @@ import pynvml
 from agent.hardware.errors import CallFailed, NvmlError
 from agent.hardware.query import ask, must
 from agent.telemetry.fields import GPM_METRICS
-from agent.telemetry.readings import Values
+from agent.telemetry.reading.readings import Values
 
 SHORTEST_S = 0.1
 """Samples that are closer together give noise (NVML's own advice)."""

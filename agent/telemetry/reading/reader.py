@@ -13,7 +13,6 @@ import pynvml
 from agent.hardware.errors import CallFailed
 from agent.hardware.migs import mig_handles
 from agent.hardware.query import ask, text
-from agent.telemetry import processes
 from agent.telemetry.fields import (
     CLOCK_REASONS,
     CRC_DATA,
@@ -33,8 +32,9 @@ from agent.telemetry.fields import (
     RETIRED_PENDING,
     RETIRED_SBE,
 )
-from agent.telemetry.gpm import GpmReader
-from agent.telemetry.readings import GpuReading, InstanceReading, Texts, Values
+from agent.telemetry.reading import processes
+from agent.telemetry.reading.gpm import GpmReader
+from agent.telemetry.reading.readings import GpuReading, InstanceReading, Texts, Values
 from inventory.devices import Gpu
 
 MIB = 1 << 20

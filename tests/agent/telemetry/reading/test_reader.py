@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from agent.hardware.errors import GpuLost
-from agent.telemetry import processes, reader
 from agent.telemetry.collectors import USUAL
 from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, FieldKind
+from agent.telemetry.reading import processes, reader
 from tests.agent.telemetry.conftest import Board
 from tests.support.agent import dcgm_exporter as peer
 

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from agent.hardware.errors import CallFailed
 from agent.hardware.query import ABSENT, ask, translate
-from agent.telemetry.readings import ProcessReading
+from agent.telemetry.reading.readings import ProcessReading
 
 MIB = 1 << 20
 MOST = 512

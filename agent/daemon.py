@@ -334,7 +334,7 @@ class Agent:
         self._publish()
 
     def _holdable(self) -> set[DeviceId]:
-        """Whose holders are of interest: what is advertised now, and what was and may still be held."""
+        """Devices whose holders are asked for: those advertised now, and those that were and may still be held."""
         return self.picture.device_ids() | self.mps.device_ids()
 
     def _held(self) -> None:

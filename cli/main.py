@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "queue": ("cli.queue.command:queue", "What queues have and who waits; stop and resume them."),
     "release-nvml": ("cli.node.command:release_nvml", "Let the agent close its NVML session for a while."),
     "sim": ("cli.sim:sim", "Let simulated GPUs fail, recover, come and go."),
-    "simulate": ("cli.simulate.command:simulate_command", "Who would run when, from files alone."),
+    "simulate": ("cli.simulate.command:simulate_command", "Which workload would run when, from files alone."),
 }
 """Where each command is, and the line of the help that begins its own."""
 

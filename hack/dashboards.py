@@ -231,7 +231,10 @@ NODES = Dashboard(
             (f"tessera_agent_sample_duration_seconds{{{N}}}", "seconds for a pass"),
         ),
         table(
-            "Who holds what", "percentunit", f"tessera_gpu_allocation{{{N}}}", text="Share of the GPU, by pod and mode."
+            "Share of each GPU by pod",
+            "percentunit",
+            f"tessera_gpu_allocation{{{N}}}",
+            text="Share of the GPU, by pod and mode.",
         ),
         table("XIDs since the agent started", "none", f"tessera_gpu_xid_errors_total{{{N}}}"),
     ),

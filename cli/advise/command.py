@@ -82,7 +82,8 @@ def advise(
 ) -> None:
     """Say which containers could ask for less GPU, and what that would free.
 
-    Who holds GPUs now is measured by the 95th percentile of what it did in the window, and by the most memory it held.
+    The use of a container that holds GPUs now is the 95th percentile of what it did in the window, and the most memory
+    that it held.
 
     \b
     Examples:
@@ -129,7 +130,7 @@ def _authorities(path: Path | None) -> ssl.SSLContext | None:
 
 def _show(found: Report) -> None:
     if not found.advice:
-        show("nobody holds a GPU")
+        show("no container holds a GPU")
         return
     useful = [advice for advice in found.advice if advice.kind not in (Kind.KEEP, Kind.UNKNOWN)]
     if useful:

@@ -106,11 +106,11 @@ def kubelet(patient: Patient) -> Iterator[Finding]:
             yield Finding("kubelet", OK, f"{registration} answers")
         else:
             yield Finding(
-                "kubelet", ERROR, f"{registration}: nobody listens", "start the kubelet, or give --kubelet-dir"
+                "kubelet", ERROR, f"{registration}: nothing listens", "start the kubelet, or give --kubelet-dir"
             )
     pods = patient.settings.kubelet_dir / "pod-resources/kubelet.sock"
     if not _listens(pods):
-        yield Finding("kubelet", WARNING, f"{pods}: nobody listens", "without it nobody knows which pod holds a device")
+        yield Finding("kubelet", WARNING, f"{pods}: nothing listens", "without it the holders of devices are unknown")
     others = sorted(path for path in folder.glob("nvidia*.sock") if _listens(path))
     for path in others:
         yield Finding(

@@ -28,7 +28,7 @@ def _headline(body: Json) -> Text:
 
 def _place(body: Json) -> Text:
     through = f"LocalQueue {body['localQueue']}, priority {body['priority']}"
-    position = f", number {body['position'] + 1} in line" if body["position"] is not None else ""
+    position = f", position {body['position'] + 1} in the queue" if body["position"] is not None else ""
     return Text(f"ClusterQueue {body['clusterQueue'] or '(none)'} by {through}{position}")
 
 
@@ -68,7 +68,7 @@ def _holders(body: Json) -> list[RenderableType]:
         if not resource["heldBy"]:
             continue
         flavor = body["wouldAdmit"]["flavor"]
-        title = f"Who holds {resource['resource']} of flavor {flavor}"
+        title = f"Holders of {resource['resource']} of flavor {flavor}"
         made = table(title, "workload", "queue", "amount", "priority", "since")
         for holder in resource["heldBy"][:_HOLDERS]:
             going = ", evicted, still there" if holder["evicted"] else ""

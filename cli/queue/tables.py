@@ -119,4 +119,4 @@ def show_pending(body: Json) -> None:
             )
         show(made, *(Text(problem["message"], style="yellow") for problem in queue["problems"]))
     if not shown:
-        click.echo("Nobody waits.")
+        click.echo("No workload is pending.")

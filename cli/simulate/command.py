@@ -44,7 +44,7 @@ class Seconds(click.ParamType[float]):
             self.fail(f'found {value!r}, expected a duration such as "90s" or "2h30m"', param, ctx)
 
 
-@click.command("simulate", short_help="Who would run when, from files alone.")
+@click.command("simulate", short_help="Which workload would run when, from files alone.")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="The simulated fleet's file.")
 @click.option(
@@ -72,7 +72,7 @@ def simulate_command(
     job, tessera.dev/arrival: 10s and tessera.dev/runtime: 30s say when it comes and how long it runs; without a runtime
     it runs for ever.
 
-    Exit codes: 0 done, 2 wrong input, 3 somebody waits at the end (--fail-pending).
+    Exit codes: 0 done, 2 wrong input, 3 a workload is pending at the end (--fail-pending).
 
     \b
     Examples:

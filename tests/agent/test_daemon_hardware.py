@@ -70,7 +70,7 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a hung GPU, beyond its probes, waits for long."""
+    """A caller that waits for a hung GPU, beyond its probes, waits for long."""
     monkeypatch.setattr(GpuWorker.call, "__defaults__", (20.0,))
 
 

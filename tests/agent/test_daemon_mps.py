@@ -78,7 +78,7 @@ async def test_a_container_becomes_a_client_of_its_gpus_daemon_with_an_equal_sha
     assert paths.control.is_socket()
     assert compute_mode(lab, 0) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
     assert "NEW SERVER" in paths.control_log.read_text(), "no client was sent through before"
-    # Nobody is its client: it ends with the agent, and the GPU is as it was.
+    # It has no client: it ends with the agent, and the GPU is as it was.
     running = pid(lab, 0)
     await lab.stop()
     assert not Path(f"/proc/{running}").exists()

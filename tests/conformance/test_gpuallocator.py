@@ -1,4 +1,4 @@
-"""go-gpuallocator's and the NVIDIA device plugin's own cases: equal to or better than the peer in every binding one.
+"""go-gpuallocator's and the NVIDIA device plugin's own cases: each binding one is answered as well or better.
 
 Judged as the corpus says: an answer holds ``required``, has the size, and belongs to a partition that reaches the best
 score; where partitions tie, any is right. The cases that do not bind check the oracle the tests themselves use.
@@ -50,7 +50,7 @@ def chooser(topology: str, *, filled: bool) -> Chooser:
 
 
 def answer(topology: str, available: Sequence[int], required: Sequence[int], size: int, *, filled: bool) -> list[int]:
-    """The GPUs chosen, as indexes; empty where the peer returns none."""
+    """The GPUs chosen, as indexes; empty where go-gpuallocator returns none."""
     try:
         pending = chooser(topology, filled=filled).start(
             available=[gpu_id(i) for i in available], required=[gpu_id(i) for i in required], size=size
@@ -160,7 +160,7 @@ def test_the_oracle_lists_the_partitions_that_the_peer_lists() -> None:
     """Reference data: padding is the remainder here, so sets are compared without it."""
     for case in load("enumeration_cases.json")["partitions"]:
         if not 2 <= case["size"] <= len(case["input"]):
-            continue  # the peer lists single GPUs as partitions of their own, and nothing beyond the input
+            continue  # go-gpuallocator lists single GPUs as partitions of their own, and nothing beyond the input
         listed = {
             frozenset(frozenset(gpu for gpu in part if gpu is not None) for part in partition)
             for partition in case["expected"]

@@ -52,7 +52,7 @@ async def test_without_a_queue_two_gangs_hold_what_the_other_waits_for(cluster: 
 
 
 class Owners:
-    """Who made the gangs: makes lost pods anew, and lets a gang end once all of it runs."""
+    """The owner of the gangs: makes lost pods anew, and lets a gang end once all of it runs."""
 
     def __init__(self, scene: PodLab, gangs: list[Gang]) -> None:
         self.scene = scene

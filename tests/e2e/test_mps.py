@@ -121,7 +121,7 @@ def test_while_one_daemon_cannot_start_the_other_gpus_are_given(lab: Lab, agent:
     paths = paths_of(agent, device)
     blocked = paths.pipe / "control"
     kill(paths)
-    # Whoever holds the lock keeps a daemon from starting: the GPU stays out, for as long as it takes.
+    # The holder of the lock keeps a daemon from starting: the GPU stays out, for as long as it takes.
     with (paths.pipe / "control_lock").open("w") as lock:
         until(lambda: _locked(lock), "the lock")
         agent.until(

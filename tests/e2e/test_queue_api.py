@@ -1,4 +1,4 @@
-"""Kueue's kinds on a real API server: our CRDs and policies accept what the peer's CRDs and webhooks together do."""
+"""Kueue's kinds on a real API server: our CRDs and policies accept what Kueue's CRDs and webhooks together do."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -145,14 +145,14 @@ def rules(schema: Any) -> Iterator[dict[str, Any]]:
             yield from rules(below)
 
 
-# Against the peer.
+# Against Kueue.
 
 
 def difference(what: str, mine: Verdict, theirs: Verdict) -> str | None:
-    """What is wrong with our answer: policies may refuse more than the peer's schema does, nothing may refuse less."""
+    """What is wrong with our answer: policies may refuse more than Kueue's schema does, nothing may refuse less."""
     if mine.accepted == theirs.accepted or (theirs.accepted and mine.by_policy):
         return None
-    return f"{what}: ours {mine.accepted} {mine.message[:200]}, the peer's {theirs.accepted} {theirs.message[:200]}"
+    return f"{what}: ours {mine.accepted} {mine.message[:200]}, Kueue's {theirs.accepted} {theirs.message[:200]}"
 
 
 @pytest.mark.parametrize("version", crdfiles.VERSIONS)

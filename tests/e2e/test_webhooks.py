@@ -173,7 +173,7 @@ def started(cluster: Cluster, name: str) -> bool:
 
 
 def chosen_by_helm(cluster: Cluster) -> set[str]:
-    """Who suspends Jobs when nobody says so, on this cluster: the mutating kinds of a dry run."""
+    """What suspends Jobs on this cluster: the mutating kinds of a dry run."""
     command = [str(binaries.binary("helm")), "install", "other", str(CHART), "--dry-run=server", "--skip-crds"]
     command += ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -1,4 +1,4 @@
-"""The benchmark of victims that leave one by one, on a few nodes: who is told to go, and who runs in the end."""
+"""The benchmark of victims that leave one by one, on a few nodes: which are evicted, and which run in the end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who holds which device, asked often enough and never too often."""
+"""Holders of devices: the kubelet is asked often enough and never too often."""
 
 import asyncio
 import contextlib

@@ -224,7 +224,7 @@ async def test_a_gpu_leaves_mps_before_its_mode_is_switched_and_comes_back_after
     await lab.until(lambda: len(lab.endpoint(shared).healthy) == 2, "a daemon that is ready")
     paths = device_paths(lab.state_dir / "mps", lab.uuid(0))
     daemon = int(paths.pid_file.read_text())
-    # Nobody's: a daemon waits for its clients before it ends.
+    # No client is left: a daemon waits for its clients before it ends.
     with mps_client(lab, 0):
         await reload(lab, in_instances)
         await lab.until(

@@ -1,4 +1,4 @@
-"""Who else has a GPU's device file open, as /proc tells."""
+"""Other processes that have a GPU's device file open, as /proc tells."""
 
 from pathlib import Path
 

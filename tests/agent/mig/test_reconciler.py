@@ -1,4 +1,4 @@
-"""Who is tried when: refused is not waiting, a wish that changed meanwhile is tried itself, drains end."""
+"""When a GPU's change is tried: a refusal is no wait, a wish that changed meanwhile is tried itself, drains end."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -336,7 +336,7 @@ def test_the_xid_gauge_is_there_for_a_gpu_that_does_not_answer() -> None:
     assert series(one, "DCGM_FI_DEV_XID_ERRORS", "gpu", "pod") == {("0", "train"): 79}
     assert families(one).keys() == {"DCGM_FI_DEV_XID_ERRORS", "tessera_gpu_allocation", "tessera_gpu_open_xid"}
     line = next(line for line in write(one).text().decode().splitlines() if line.startswith("DCGM_FI_DEV_XID_ERRORS{"))
-    assert re.findall(r'(\w+)="', line)[-5:] == sorted((*peer.POD_LABELS, *peer.XID_LABELS)), "in the peer's order"
+    assert re.findall(r'(\w+)="', line)[-5:] == sorted((*peer.POD_LABELS, *peer.XID_LABELS)), "in dcgm-exporter's order"
     for xid, said in ((79, XIDS[79].name), (0, "No Error"), (4711, UNKNOWN_XID_NAME)):
         one = scene(WHOLE, Layout(), {}, [], recent={GpuUuid("GPU-0"): Recent(xid=xid)})
         assert series(one, "DCGM_FI_DEV_XID_ERRORS", "err_code", "err_msg") == {(str(xid), said): xid}

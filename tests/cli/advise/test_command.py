@@ -191,7 +191,7 @@ def test_a_container_is_as_old_as_its_youngest_device() -> None:
 
 
 def test_nobody_holds_a_gpu_is_an_answer() -> None:
-    assert run(Stored({"there": [({}, 1)]})) == "nobody holds a GPU\n"
+    assert run(Stored({"there": [({}, 1)]})) == "no container holds a GPU\n"
 
 
 def test_the_token_goes_along(tmp_path: Path) -> None:

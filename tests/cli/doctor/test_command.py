@@ -106,7 +106,7 @@ def test_a_missing_kubelet_and_a_second_plugin_are_told(site: Site) -> None:
     for name in ("nvidia-gpu.sock", "tessera-9.sock"):
         site.listen(folder / name)
     assert site.wrong() == [
-        f"kubelet: {site.socket}: nobody listens",
+        f"kubelet: {site.socket}: nothing listens",
         "device plugins: another device plugin serves nvidia-gpu.sock",
         "device plugins: another agent serves tessera-9.sock",
     ]

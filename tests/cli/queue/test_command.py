@@ -121,8 +121,8 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
         text = (await shell.run("explain", "c")).stdout
         for part in (
             "team/c: Pending, WaitingForQuota",
-            "number 2 in line",
-            "Who holds cpu of flavor default",
+            "position 2 in the queue",
+            "Holders of cpu of flavor default",
             "Story",
         ):
             assert part in text
@@ -218,7 +218,7 @@ async def test_an_account_of_one_namespace_is_answered_without_who_holds_it(shel
         told = await shell.run("explain", "c")
         assert told.stdout.splitlines()[0] == "team/c: Pending, WaitingForQuota"
         assert "What would admit it" in told.stdout
-        assert "Who holds" not in told.stdout
+        assert "Holders of" not in told.stdout
         assert "note: who holds it is not shown: GET /api" in told.stderr
 
 

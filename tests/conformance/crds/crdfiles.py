@@ -1,4 +1,4 @@
-"""The CRDs of both: ours from the chart, the peer's where they lie."""
+"""The CRDs of both: ours from the chart, Kueue's where they lie."""
 
 import os
 from functools import cache

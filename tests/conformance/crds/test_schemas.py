@@ -1,4 +1,4 @@
-"""Our CRDs beside the peer's, without a cluster: the same names, and the same answer of both schemas to every slip."""
+"""Our CRDs beside Kueue's, without a cluster: the same names, and the same answer of both schemas to every slip."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.conformance
 HERE = Path(__file__).parent
 OBJECTS = list(yaml.safe_load_all((HERE / "objects.yaml").read_text()))
 STATUSES = yaml.safe_load((HERE / "statuses.yaml").read_text())
-# Refused by the peer's CEL; by our schema, in whose place a policy or a plain enumeration stands where CEL does not.
+# Refused by Kueue's CEL; by our schema, in whose place a policy or a plain enumeration stands where CEL does not.
 CEL = {"effect", "operator"}
 
 
@@ -75,7 +75,7 @@ def answers(given: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def by_enumeration(what: str) -> bool:
-    """Whether it is one of the few values that the peer's schema lets through, its CEL refuses, and we enumerate."""
+    """Whether it is one of the few values that Kueue's schema lets through, its CEL refuses, and we enumerate."""
     return any(f".{name}" in what for name in CEL)
 
 

@@ -16,7 +16,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         for line in tally.declared:
             reporter.write_line(line)
     reporter.write_line(f"conformance: {without} not yet in force: no runner")
-    # The peer's own cases come last.
+    # Kueue's own cases come last.
     for name in sorted(harness.roots(), reverse=True):
         tally = harness.TALLIES.get(name, harness.Tally())
         total = sum(case.corpus == name for case in everything)

@@ -1,4 +1,4 @@
-"""Where we differ from the peer on purpose: rules over a case's input, each with its reason.
+"""Where we differ from Kueue on purpose: rules over a case's input, each with its reason.
 
 A rule never sees which case it is, so it cannot name one: what it lets pass it lets pass in every corpus.
 """
@@ -45,12 +45,12 @@ def _group_beside_a_second_pass(given: Mapping[str, Any]) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         "a leader and its workers stay in one domain of their required level: where a lost part has no room there, "
-        "the workload is evicted; the peer places each pod set alone and may split the group",
+        "the workload is evicted; Kueue places each pod set alone and may split the group",
         _lost_part_of_a_group,
     ),
     Rule(
         "a leader and its workers that share a node are weighed together against what a second pass took there in the "
-        "same cycle; the peer weighs each alone, and evicts others for a gang that does not fit afterwards",
+        "same cycle; Kueue weighs each alone, and evicts others for a gang that does not fit afterwards",
         _group_beside_a_second_pass,
     ),
 )

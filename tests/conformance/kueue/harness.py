@@ -28,7 +28,7 @@ class Case:
     expect: Mapping[str, Any]
     tags: tuple[str, ...] = ()
     corpus: str = ""
-    """Empty for the peer's own cases, else the name of the folder: ``kueue-random``."""
+    """Empty for Kueue's own cases, else the name of the folder: ``kueue-random``."""
 
     def __str__(self) -> str:
         return f"{self.corpus}:{self.suite}/{self.slug}" if self.corpus else f"{self.suite}/{self.slug}"

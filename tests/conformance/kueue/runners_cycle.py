@@ -206,7 +206,7 @@ def schedule(case: Case) -> Difference | None:
 
 
 def _recomputed(decisions: Decisions, named: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """What a case does not name it does not read: the peer counts recomputations that came to nothing as well."""
+    """What a case does not name it does not read: Kueue counts recomputations that came to nothing as well."""
     found = decisions.recomputations
     return {
         name: {result: found.get(ClusterQueueName(name), {}).get(result, 0) for result in results}
@@ -247,7 +247,7 @@ def _on_nodes(case: Case, api: Api) -> Difference | None:
 
 @runner("scheduler-TestScheduleForAFS")
 def schedule_by_usage(case: Case) -> Difference | None:
-    """``deleteQueue`` goes from the API alone: the engine is not told, as the peer's queues are not."""
+    """``deleteQueue`` goes from the API alone: the engine is not told, as Kueue's queues are not."""
     api = Api(case)
     namespaces = {one["metadata"]["name"]: one["metadata"]["namespace"] for one in case.input["localQueues"]}
     for name, resources in (case.input.get("initialUsage") or {}).items():

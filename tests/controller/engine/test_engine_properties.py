@@ -248,7 +248,7 @@ def test_the_same_events_bring_the_same_decisions(
 def test_the_order_in_which_objects_are_told_changes_nothing(
     config: EngineConfig, given: list[KubernetesObject], history: list[Act], chance: random.Random
 ) -> None:
-    """Some run, some wait, some were told to go: an engine that starts anew comes to the same end either way."""
+    """Some run, some wait, some are evicted: an engine that starts anew comes to the same end either way."""
     run = begun(config, given)
     queues: dict[str, KubernetesObject] = {}
     for act in history:

@@ -1,4 +1,4 @@
-"""Histories of what random worlds of the peer left out: several second passes in one cycle, elastic slices, variants of
+"""Histories of what random worlds of Kueue left out: several second passes in one cycle, elastic slices, variants of
 one job, LimitRanges and transformed requests, all of it beside preemption on shared nodes.
 
 After every cycle the engine recomputes its sums, and the objects as they were written must add up: no node and no
@@ -46,7 +46,7 @@ Act = Callable[[World], object]
 
 
 def running(world: World) -> list[Workload]:
-    """Those that hold quota and were not told to go."""
+    """Workloads that hold quota and are not evicted."""
     return [
         one
         for one in world.workloads.values()

@@ -1,4 +1,4 @@
-"""Nobody waits for what is free: what stands still would stand still as well in a controller that starts now.
+"""No workload waits for what is free: what stands still would stand still as well in a controller that starts now.
 
 Whoever starts anew knows no order of events, no claim and no verdict; so what a running engine has forgotten to try, or
 keeps for nobody, shows as something that the fresh one does at once.

@@ -148,7 +148,7 @@ async def test_a_record_that_nobody_can_read_keeps_nobody_from_acting(kept: str)
 
 @pytest.mark.parametrize("outcome", [Abandoned("not the leader any more"), Refused(KubeError("no"))])
 async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_leads(outcome: Outcome[Any]) -> None:
-    """Who may not write it at all goes on without; who leads no more leaves it to the next leader."""
+    """A controller that may not write it goes on without; one that leads no more leaves it to the next leader."""
     written, counted, told = list[Write[Any]](), list[str](), list[str]()
 
     def put(write: Write[Any]) -> "asyncio.Future[Outcome[Any]]":

@@ -446,7 +446,7 @@ def test_labels_and_annotations_that_concern_the_workload_go_with_it() -> None:
     assert names.ADMISSION_GATED_BY not in world.workloads[world.only]["metadata"]["annotations"]
 
 
-# Who is managed.
+# Which jobs are managed.
 
 
 def test_a_job_without_a_queue_is_left_alone() -> None:

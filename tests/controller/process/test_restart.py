@@ -140,7 +140,7 @@ async def test_a_workload_that_goes_while_it_is_written_gives_its_quota_back() -
 
 
 async def test_another_uid_under_a_known_name_is_another_workload() -> None:
-    """Nobody told of the end of the old one, whose admission is on its way."""
+    """No watch told of the end of the old one, whose admission is on its way."""
     async with stage() as scene:
         scene.queue(cpus=2)
         async with scene.controller():

@@ -104,7 +104,7 @@ class Scene:
 
     @property
     def running(self) -> set[str]:
-        """Who holds quota and was not told to go, held back or not."""
+        """Workloads that hold quota and are not evicted, held back or not."""
         return {_name(key) for key, holder in self.engine.state.cluster.holders.items() if not holder.evicted}
 
 

@@ -211,7 +211,7 @@ async def test_without_the_right_to_put_it_patches_from_then_on(caplog: pytest.L
 
 
 async def test_the_patch_in_its_place_is_made_from_the_same_version() -> None:
-    """Who wrote while it was refused wins over the patch too."""
+    """A writer that came while it was refused wins over the patch too."""
     async with scene(workload()) as now:
         kept = now.seen()
 

@@ -1,4 +1,4 @@
-"""A real API server with our CRDs, policies and conversion, and the peer's CRDs beside them in a group of their own."""
+"""A real API server with our CRDs, policies and conversion, and Kueue's CRDs beside them in a group of their own."""
 
 import contextlib
 import datetime as dt
@@ -146,7 +146,7 @@ def policies() -> tuple[dict[str, Any], ...]:
 
 
 def install_peers(cluster: Cluster) -> None:
-    """The peer's CRDs in their own group: the same schemas under another name, without webhooks."""
+    """Kueue's CRDs in their own group: the same schemas under another name, without webhooks."""
     made = [deepcopy(crdfiles.peer(kind)) for kind in crdfiles.PLURALS]
     for crd in made:
         crd["spec"]["group"] = PEER

@@ -61,7 +61,7 @@ def install(cluster: Cluster) -> None:
     """CRDs, and the controller's account with the chart's rights and no others."""
     files = [word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", str(file))]
     cluster.kubectl("apply", "--server-side", *files)
-    # Nobody here speaks v1beta1, and no replica can be reached to convert it.
+    # No client here speaks v1beta1, and no replica can be reached to convert it.
     patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
     cluster.kubectl("patch", *cluster.kubectl("get", "crd", "-o", "name").split(), "--type=merge", "-p", patch)
     grant(cluster)

@@ -65,7 +65,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Leaving:
-    """One of those that hold quota, or the first that was told to go."""
+    """One of those that hold quota, or the first that is evicted."""
 
     how: str
     pick: int = 0
@@ -82,7 +82,7 @@ class Story(NamedTuple):
     objects: list[KubernetesObject]
     acts: list[Act]
     at_once: int | None
-    """How many of those told to go leave between two looks at the world, in the end; None: all."""
+    """How many of the evicted leave between two looks at the world, in the end; None: all."""
 
     def world(self, config: EngineConfig) -> World:
         """What has become of it once nobody is on the way out any more; those that evict each other for ever go on

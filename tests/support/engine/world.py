@@ -173,7 +173,7 @@ class World:
         return len(gone)
 
     def leaving(self) -> list[Workload]:
-        """Those who were told to go and still hold quota."""
+        """Workloads that are evicted and still hold quota."""
         return [one for one in self.workloads.values() if self.held(one) and is_true(one.status.conditions, "Evicted")]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Who may pass a blocked head, against the definition itself: with it or without it, the head starts no later."""
+"""What may pass a blocked head, against the definition itself: with it or without it, the head starts no later."""
 
 from typing import Any
 

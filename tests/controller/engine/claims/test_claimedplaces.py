@@ -1,4 +1,4 @@
-"""A clique whose pods were made to go for a gang is that gang's, until it runs: no other takes a piece of it."""
+"""A clique whose pods were evicted for a gang is that gang's, until it runs: no other takes a piece of it."""
 
 from collections.abc import Callable, Mapping
 
@@ -38,7 +38,7 @@ def beside(workload: Workload) -> Workload:
 
 
 def stop(world: World, name: str) -> None:
-    """This one of those who were told to go has gone; it waits again."""
+    """One of the evicted workloads has stopped; it is pending again."""
     one = world.workloads[WorkloadKey(f"ns/{name}")]
     gates = world.engine.state.config.gates
     freed = status.unreserved(one, PendingReason.PENDING_EVALUATION, "stopped", now_s=world.now_s, gates=gates)
@@ -47,7 +47,7 @@ def stop(world: World, name: str) -> None:
 
 
 def evicting(*, reserve: bool) -> World:
-    """One rack of two nodes: both workloads on it were told to go for a gang of the whole rack; one of them has."""
+    """One rack of two nodes: both workloads on it were evicted for a gang of the whole rack; one has stopped."""
     world = world_of({"b/r1/a": 2, "b/r1/b": 2, "b/r2/z": 1}, reserve=reserve)
     for at, name in enumerate(("low1", "low2")):
         world.put(gang(name, 2, created_s=at))

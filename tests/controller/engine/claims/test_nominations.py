@@ -44,7 +44,7 @@ def two_queues() -> World:
 
 
 def nominated(world: World) -> list[str]:
-    """Who is tried in the next cycles."""
+    """Workloads that are tried in the next cycles."""
     tried: list[str] = []
     nominate = Nominator.nominate
 

@@ -1,4 +1,4 @@
-"""What the peer does not have, through whole cycles: what happens with it, and what happens without."""
+"""What Kueue does not have, through whole cycles: what happens with it, and what happens without."""
 
 from unittest.mock import patch
 
@@ -190,7 +190,7 @@ def test_with_everything_on_nothing_is_lost_and_every_world_settles(
 
 
 def test_what_an_entry_looks_past_is_taken_off_once() -> None:
-    """Who looks past claims and is then found out of place asks what claims keep: these are not charged then."""
+    """A workload that is assigned without claims and finds no place asks what claims keep: none is charged."""
     world = preemptor_on_borrowed_quota()
     asked, decide = [], Cycle._decide
 

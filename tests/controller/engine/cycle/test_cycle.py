@@ -443,7 +443,7 @@ def test_a_blocked_head_keeps_the_quota_that_it_had_lent() -> None:
 
 
 def test_a_blocked_head_that_may_always_reclaim_keeps_nothing() -> None:
-    """Who is in its way holds what is its own; what the head gets it can take back at any time."""
+    """The workloads in its way hold their own quota; what the head gets can be reclaimed at any time."""
     reclaims = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
     it = world(cluster_queue("a", 5, cohort="c", preemption=reclaims), cluster_queue("b", 0, cohort="c"))
     it.put(workload("first", "a", 3))

@@ -1,4 +1,4 @@
-"""Rules of a cycle that random worlds showed, decided by the peer's own scheduler: one claim a rule."""
+"""Rules of a cycle that random worlds showed, decided by Kueue's own scheduler: one claim a rule."""
 
 from typing import Any
 
@@ -263,7 +263,7 @@ class TestReasons:
 
 
 class TestRecomputedVictims:
-    """Whose victims are another's is nominated once more, as if those were gone."""
+    """A workload whose victims are another's is nominated once more, as if those had stopped."""
 
     def world(self) -> World:
         world = World()
@@ -290,7 +290,7 @@ class TestRecomputedVictims:
         assert found == {"y": {"deferred_fit": 1}}
 
     def test_else_it_is_counted_as_skipped(self) -> None:
-        """Its victim is another's, and there is nobody else who may be made to go."""
+        """Its victim is another's, and no other workload may be preempted."""
         world = World()
         world.put(flavor(), cluster_queue("z", 4, cohort="all"), local_queue("z"))
         for name, nominal in (("x", 3), ("y", 1)):

@@ -37,7 +37,7 @@ class Day:
         )
 
     def come(self) -> None:
-        """Somebody new, or who was there before."""
+        """A new workload, or one that was there before."""
         gone = [name for name in self.names if f"ns/{name}" not in self.world.workloads]
         name = self.chance.choice(gone) if gone and self.chance.random() < 0.3 else f"w{len(self.names)}"
         asked: dict[str, Any] = {}

@@ -60,7 +60,7 @@ def test_slices_in_slices_find_a_place_exactly_where_there_is_one(given_lab: Giv
 def test_best_fit_takes_no_more_domains_of_a_level_than_those_above_make_needed(
     given_lab: Given, request: PlacementRequest
 ) -> None:
-    """Down to the level of the slices: below it the peer fills the smallest first."""
+    """Down to the level of the slices: below it Kueue fills the smallest first."""
     (lab, _), trial = given_lab, Trial(given_lab, request)
     if lab.balanced or not request.count or trial.asked.unconstrained or trial.asked.slices_alone:
         return

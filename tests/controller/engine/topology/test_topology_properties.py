@@ -52,7 +52,7 @@ def labs(draw: st.DrawFn) -> tuple[Lab, dict[str, int]]:
     lab = Lab(hosts, gates)
     lab.balanced, lab.layered = gates["TASBalancedPlacement"], gates["TASMultiLayerTopology"]
     for path, gpus in hosts.items():
-        # Somebody may hold more than a node still has.
+        # Workloads may hold more than a node still has.
         taken = draw(st.integers(0, gpus + 1))
         if taken:
             lab.hold({path.rpartition("/")[2]: taken})

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.config.parsers import MEMORY_MIB
 from agent.config.reader import Reader
-from inventory.api.gpulayout import MAX_MPS_CLIENTS
+from inventory.api.gpulayout import MAX_ENTRIES, MAX_MPS_CLIENTS, MAX_PROFILES, MAX_REPLICAS
 from inventory.ids import ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
@@ -26,9 +26,6 @@ from inventory.layout.sharing import SharingMode
 from yamlfile import Document, Kind, Place, parse_text
 from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
 
-MAX_ENTRIES = 64
-MAX_REPLICAS = 4096
-MAX_PROFILES = 16
 MAX_GPU_REFS = 64
 
 _UUID = r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

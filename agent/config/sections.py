@@ -11,6 +11,7 @@ from agent.config.layoutsection import SECTION
 from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
+from inventory.api.gpulayout import MAX_REPLICAS
 from inventory.ids import ResourceName
 from inventory.layout.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
 from yamlfile import Kind, Place
@@ -18,8 +19,6 @@ from yamlfile.parsers import BOOL, TEXT, Parser, integer, one_of
 
 PREFIX = "nvidia.com/"
 MAX_NAME = 63
-MAX_REPLICAS = 4096
-"""Kubelet holds every replica as a device; more than this is a slip of the finger."""
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

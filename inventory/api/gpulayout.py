@@ -10,6 +10,10 @@ from msgspec import Meta, Struct
 
 KIND: Final = "GpuLayout"
 PLURAL: Final = "gpulayouts"
+MAX_ENTRIES: Final = 64
+MAX_PROFILES: Final = 16
+MAX_REPLICAS: Final = 4096
+"""Kubelet holds every replica as a device; more than this is a slip of the finger."""
 MAX_MPS_CLIENTS: Final = 60
 """The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
 
@@ -36,13 +40,15 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
             extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
         ),
     ]
-    replicas: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | None = None
     clients: Annotated[
         tuple[ClientFields, ...], Meta(max_length=MAX_MPS_CLIENTS, description="mode mps: shares by size.")
     ] = ()
     granularity: Annotated[int, Meta(ge=1, le=100, description="mode fractional: a divisor of 100.")] | None = None
     placement: Annotated[str, Meta(max_length=16, description="mode fractional: packed or spread.")] = ""
-    profiles: Annotated[tuple[Name, ...], Meta(max_length=16, description="mode mig: what the GPU is cut into.")] = ()
+    profiles: Annotated[
+        tuple[Name, ...], Meta(max_length=MAX_PROFILES, description="mode mig: what the GPU is cut into.")
+    ] = ()
     sharing: Annotated[str, Meta(max_length=16, description="mode mig with replicas: timeSlicing or mps.")] = ""
     rename: bool | None = None
     resource: Annotated[str, Meta(max_length=63, description="The resource's name in place of the usual one.")] = ""
@@ -52,7 +58,9 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
 class SpecFields(Struct, frozen=True, rename="camel"):
     """How the GPUs of the nodes that carry the labels are to be cut and shared."""
 
-    layout: Annotated[tuple[EntryFields, ...], Meta(max_length=64, description="GPUs that no entry names stay whole.")]
+    layout: Annotated[
+        tuple[EntryFields, ...], Meta(max_length=MAX_ENTRIES, description="GPUs that no entry names stay whole.")
+    ]
     node_selector: Annotated[
         dict[str, Name], Meta(description="Labels that a node must carry; none: every node with GPUs.")
     ] = {}

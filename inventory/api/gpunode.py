@@ -15,6 +15,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from inventory.api.gpulayout import MAX_REPLICAS
+
 KIND: Final = "GpuNode"
 PLURAL: Final = "gpunodes"
 
@@ -23,7 +25,6 @@ MAX_INSTANCES: Final = 16
 MAX_HOLDERS: Final = 4096
 MAX_PROBLEMS: Final = 64
 MAX_TEXT: Final = 512
-MAX_REPLICAS: Final = 4096
 HANDED_OUT: Final = ("Healthy", "Suspect")
 """States of health in which the agent gives a device to containers; a device without a state is healthy."""
 

@@ -88,7 +88,7 @@ async def test_a_library_without_events_is_told_as_that(short_folder: Path) -> N
 
 
 async def test_what_the_agent_finds_otherwise_than_the_library_says_is_wrong(short_folder: Path) -> None:
-    found = await examine(default(short_folder, "-DSMALLER_EACH_TIME"), short_folder)
+    found = await examine(default(short_folder, "-DSMALLER_EACH_PROCESS"), short_folder)
     ((verdict, text),) = of(found, "discovery")
     assert verdict == "WRONG"
     assert "memory_mib is" in text

@@ -142,7 +142,7 @@ def test_a_change_that_a_pod_is_in_the_way_of_is_refused_by_its_name_and_comes_w
     assert pod.container
     lab.delete_pods()
     lab.await_amounts({**OFFERED, GPU: 3, SHARED: 0})
-    assert not lab.gpunode().get("problems")
+    until(lambda: not lab.gpunode().get("problems"), "the GpuNode has no problem any more")
 
 
 @pytest.fixture

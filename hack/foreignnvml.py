@@ -34,7 +34,7 @@ from hack.nvmlreading import USEFUL, GpuFacts, Reading
 from hack.show import ROOT
 from inventory.devices import Gpu
 
-STUB = ROOT / "tests/e2e/nvml_stub.c"
+STUB = ROOT / "tests/e2e/nvml/nvml_stub.c"
 NAME = "libnvidia-ml.so.1"
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"

@@ -1,4 +1,4 @@
-"""What the agent's start and idling cost on a C library: tests/e2e/nvml_stub.c, two GPUs, no simulator or API server.
+"""What the agent's start and idling cost on the C library of tests/e2e/nvml: two GPUs, no simulator or API server.
 
 The start is CPU time, bytecode compiled before, as in the image. The library looks for orders once a second, so that
 what is measured is the agent.
@@ -16,7 +16,7 @@ from hack.agents import AgentProcess
 from hack.bench.table import Row
 
 GPU = "nvidia.com/gpu"
-SOURCE = Path(__file__).parents[3] / "tests/e2e/nvml_stub.c"
+SOURCE = Path(__file__).parents[3] / "tests/e2e/nvml/nvml_stub.c"
 STARTS, RESTARTS = 7, 5
 SETTLE_S, IDLE_S = 6.0, 60.0
 LOOK_S = 0.002

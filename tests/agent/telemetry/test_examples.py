@@ -1,4 +1,4 @@
-"""The examples about metrics say what they mean: see also tests/e2e/test_metrics.py."""
+"""The examples about metrics say what they mean: see also tests/e2e/metrics/test_metrics.py."""
 
 from pathlib import Path
 

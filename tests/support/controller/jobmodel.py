@@ -1,7 +1,7 @@
 """A Job, its Workloads, the API server's rules about them and the Job controller, in memory.
 
 It behaves as Kubernetes does where start and stop depend on it: optimistic locking, which parts of a Job may change
-when, and a Job controller that takes its time. ``tests/e2e/test_jobs_core.py`` checks the same against the real one.
+when, and a Job controller that takes its time. ``tests/e2e/queues/test_jobs_core.py`` checks it against the real one.
 """
 
 import copy

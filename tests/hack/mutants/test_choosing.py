@@ -8,7 +8,7 @@ from hack.mutants import choosing
 from hack.mutants.choosing import ROOMS, Mirror, drawn, mirror
 from hack.mutants.planting import Mutant, mutants_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def room(name: str, functions: int) -> list[Mutant]:

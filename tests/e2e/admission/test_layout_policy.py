@@ -11,7 +11,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.e2e.test_fraction_policies import CHART
+from tests.e2e.admission.test_fraction_policies import CHART
 from tests.support.e2e.lab import EXAMPLES, until
 
 pytestmark = pytest.mark.e2e

@@ -20,7 +20,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.dashboards import FOLDER
 from hack.prometheus import Prometheus
-from tests.e2e.test_metrics import process_of
+from tests.e2e.metrics.test_metrics import process_of
 from tests.support.charts.series import RULES
 from tests.support.e2e.lab import FAST, GPU, SHARED, Agent, Lab, fleet, until
 from tests.support.e2e.queuelab import API, CONFIG, QUEUE, Controller, install

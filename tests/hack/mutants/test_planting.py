@@ -7,7 +7,7 @@ import pytest
 
 from hack.mutants.planting import mutants_of, planted
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def changed(body: str) -> list[str]:

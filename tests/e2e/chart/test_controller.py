@@ -16,7 +16,7 @@ from hack.cluster.state import Spec
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 NAME = "t-tessera-controller"
 
 

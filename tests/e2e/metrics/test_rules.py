@@ -13,7 +13,7 @@ from tests.support.charts.rulecases import ALERTS, Fires
 
 pytestmark = pytest.mark.e2e
 
-RULES = Path(__file__).parents[2] / "charts/tessera/files/rules.yaml"
+RULES = Path(__file__).parents[3] / "charts/tessera/files/rules.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)

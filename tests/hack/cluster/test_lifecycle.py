@@ -21,7 +21,7 @@ from tests.support import machine
 pytestmark = pytest.mark.e2e
 
 ROOT = Path("/var/tmp/tsr-test")
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 NODES = ("left", "right")
 
 

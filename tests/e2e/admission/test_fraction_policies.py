@@ -18,7 +18,7 @@ from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 NAMESPACE = "tessera-system"
 PERCENT, SHARED, PRODUCT = "tessera.dev/gpu-percent", "nvidia.com/gpu.shared", "nvidia.com/gpu.product"
 A100, H100 = "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"

@@ -31,7 +31,7 @@ from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 NAMESPACE = "tessera-system"
 CONTROLLER = f"system:serviceaccount:{NAMESPACE}:t-tessera-controller"
 JOBSET = "system:serviceaccount:jobset-system:jobset-controller-manager"

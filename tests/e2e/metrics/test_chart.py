@@ -19,7 +19,7 @@ from tests.support.e2e.lab import EXAMPLES
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 Objects = Mapping[tuple[str, str], dict[str, Any]]
 
 
@@ -87,7 +87,7 @@ def test_each_dashboard_is_a_config_map_that_grafanas_sidecar_finds() -> None:
 
 
 def test_a_collectors_file_goes_along_with_the_config_files_as_the_page_says() -> None:
-    page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
     values = yaml.safe_load(page.split("```\nconfig:")[1].split("```")[0])
     done = helm({}, config=values)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import pytest
 from hack.mutants.planting import mutants_of
 from hack.mutants.survivors import LIST, listed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_each_entry_is_a_mutant_of_the_code_as_it_is() -> None:

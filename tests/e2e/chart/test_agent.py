@@ -26,7 +26,7 @@ from tests.agent.cluster.test_gpunode import largest
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 NAMESPACE = "tessera-system"
 AGENT = f"system:serviceaccount:{NAMESPACE}:t-tessera-agent"
 COUNT, PRODUCT = "nvidia.com/gpu.count", "nvidia.com/gpu.product"

@@ -12,7 +12,7 @@ from hack.cluster.programs import binaries
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parents[2] / "charts" / "tessera"
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -89,6 +89,15 @@ class ReleaseQuota(Struct, frozen=True, kw_only=True):
     requeue: bool
 
 
+class HoldWorkload(Struct, frozen=True, kw_only=True):
+    """``on``: it gives up its quota and does not queue (Requeued False, reason OnHold); else it queues again."""
+
+    name: str
+    uid: str
+    on: bool
+    message: str
+
+
 class StartJob(Struct, frozen=True, kw_only=True):
     patches: tuple[Patch, ...]
 
@@ -129,6 +138,7 @@ WorkloadAction = (
     | SetPodsReady
     | SetWaitingForPods
     | ReleaseQuota
+    | HoldWorkload
 )
 """An action about the Workload alone, whatever it was made for."""
 

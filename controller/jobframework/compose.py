@@ -29,10 +29,10 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
     """The pod sets that the workload asks for. Raises JobError."""
-    asked = kind.pod_sets(job)
-    if settings.gates.on("PartialAdmission"):
-        return asked
-    return tuple(JobPodSet(**{**_fields(pod_set), "min_count": None}) for pod_set in asked)
+    asked, gates = kind.pod_sets(job), settings.gates
+    dropped = {} if gates.on("PartialAdmission") else {"min_count": None}
+    dropped |= {} if gates.on("TopologyAwareScheduling") else {"topology_request": None}
+    return tuple(JobPodSet(**{**_fields(pod_set), **dropped}) for pod_set in asked) if dropped else asked
 
 
 def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:

@@ -5,13 +5,16 @@ JobError means that the job is not what its kind allows, in one sentence for its
 runs already (stop above all) does not raise it for annotations that went bad since.
 """
 
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Final, Literal, Protocol
 
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import Json, mapping, text
 from controller.objects.meta import Struct
 
 Ending = Literal["Succeeded", "Failed"]
+FACTS: Final = "tessera.dev/facts"
+"""Where ``completed`` puts other objects into a job's JSON. No patch names it, so it never leaves the process."""
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,31 @@ class Outcome(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Why a job may not be created or changed so: ``type`` is Kubernetes' field error, ``field`` its path."""
+
+    type: Literal["Invalid", "Forbidden", "Required", "NotSupported", "Duplicate", "TooLong", "TooMany"]
+    field: str
+    sentence: str
+
+
+class ObjectKind(Struct, frozen=True, kw_only=True):
+    """A kind of other objects that jobs of a kind are read together with."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """An object that a job names; in the job's own namespace where its kind has namespaces."""
+
+    kind: ObjectKind
+    name: str
+
+
 class JobKind(Protocol):
     """The names are those of the API; ``framework`` is the name of the integration in Kueue's configuration."""
 
@@ -49,6 +77,35 @@ class JobKind(Protocol):
     @property
     def can_be_elastic(self) -> bool:
         """Whether a running job of this kind may change its size."""
+        ...
+
+    @property
+    def reads(self) -> tuple[ObjectKind, ...]:
+        """Kinds of other objects that ``references`` may name."""
+        ...
+
+    def references(self, job: Json) -> tuple[Reference, ...]:
+        """Other objects that its pod sets follow from. All other methods want them in the job, see ``completed``."""
+        ...
+
+    def is_skipped(self, job: Json) -> bool:
+        """Whether it is none of the queue's business, whatever its owners are."""
+        ...
+
+    def is_on_hold(self, job: Json) -> bool:
+        """Whether it must not start now although it may: its workload waits without quota."""
+        ...
+
+    def validate(self, job: Json) -> tuple[Refusal, ...]:
+        """The kind's own rules about a job that is queued and created; what all kinds share is in ``rules``."""
+        ...
+
+    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
+        """The kind's own rules about a change. Those of ``validate`` are for the new job as well."""
+        ...
+
+    def defaulted(self, job: Json) -> Json:
+        """``job`` with what the kind's queueing needs in it from its creation on; itself where that is nothing."""
         ...
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
@@ -106,6 +163,63 @@ class JobKind(Protocol):
         Suspends at once. Templates and counts go back to what the workload's spec says when the pods are gone.
         """
         ...
+
+
+class KindDefaults:
+    """For kinds that have nothing to say about these questions."""
+
+    can_be_elastic: bool = False
+    reads: tuple[ObjectKind, ...] = ()
+
+    def references(self, _job: Json) -> tuple[Reference, ...]:
+        return ()
+
+    def is_skipped(self, _job: Json) -> bool:
+        return False
+
+    def is_on_hold(self, _job: Json) -> bool:
+        return False
+
+    def validate(self, _job: Json) -> tuple[Refusal, ...]:
+        return ()
+
+    def validate_update(self, _old: Json, _new: Json) -> tuple[Refusal, ...]:
+        return ()
+
+    def defaulted(self, job: Json) -> Json:
+        return job
+
+
+Look = Callable[[ObjectKind, str, str], Json | None]
+"""An object by its kind, namespace (empty for the cluster's) and name; None where there is none."""
+
+
+def no_objects(_kind: ObjectKind, _namespace: str, _name: str) -> Json | None:
+    """There are none."""
+    return None
+
+
+def completed(kind: JobKind, job: Json, look: Look) -> Json:
+    """The job with the objects that it references in it; the very job where it references none. Raises JobError."""
+    references = kind.references(job)
+    if not references:
+        return job
+    namespace = text(job, "metadata", "namespace")
+    found = {
+        _key(reference): look(reference.kind, namespace if reference.kind.namespaced else "", reference.name)
+        for reference in references
+    }
+    return {**job, FACTS: found}
+
+
+def fact(job: Json, reference: Reference) -> Json | None:
+    """The referenced object, out of a completed job; None where there is none."""
+    found: Json | None = mapping(job, FACTS).get(_key(reference))
+    return found
+
+
+def _key(reference: Reference) -> str:
+    return f"{reference.kind.group}/{reference.kind.plural}/{reference.name}"
 
 
 def api_version(kind: JobKind) -> str:

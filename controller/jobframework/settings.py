@@ -7,7 +7,7 @@ import msgspec
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework.deviceplan import DevicePlan, no_plan
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import JobKind, Look, no_objects
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.objects.meta import LabelSelector, OwnerReference
@@ -43,6 +43,8 @@ class ClusterObjects:
     is_admitted: Callable[[str], bool]
     """Whether the workload of the job of that uid is admitted."""
     device_plan: DevicePlan = no_plan
+    look: Look = no_objects
+    """Objects that kinds of jobs read, see ``JobKind.reads``."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

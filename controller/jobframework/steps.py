@@ -8,6 +8,7 @@ from controller.jobframework.actions import (
     EmitEvent,
     FinishReason,
     FinishWorkload,
+    HoldWorkload,
     Refuse,
     ReleaseQuota,
     RemoveFinalizer,
@@ -65,6 +66,10 @@ def release_quota(workload: SeenWorkload, evicted: Condition) -> ReleaseQuota:
         message=evicted.message,
         requeue=evicted.reason in _REQUEUED_AT_ONCE,
     )
+
+
+def hold(workload: SeenWorkload, message: str, *, on: bool) -> HoldWorkload:
+    return HoldWorkload(name=workload.name, uid=workload.uid, on=on, message=message)
 
 
 def not_startable(workload: SeenWorkload, sentence: str) -> list[FinishWorkload | EmitEvent]:

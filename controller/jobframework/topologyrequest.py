@@ -50,6 +50,18 @@ def topology_request(
     return request if pod_index_label is None else {**request, "podIndexLabel": pod_index_label}
 
 
+def ranked(
+    request: Json | None, pod_index_label: str | None, sub_group_label: str | None, sub_group_count: int | None
+) -> Json | None:
+    """``request`` with what tells a pod's number in its set: also for a pod set that asks for no topology itself."""
+    given = {
+        "podIndexLabel": pod_index_label,
+        "subGroupIndexLabel": sub_group_label,
+        "subGroupCount": sub_group_count,
+    }
+    return {**(request or {}), **{key: value for key, value in given.items() if value is not None}} or None
+
+
 def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
     """``(name, count, topology request)`` of all pod sets of a job. Raises JobError for a group that is none."""
     groups: dict[str, list[tuple[str, int, Json]]] = {}

@@ -11,7 +11,7 @@ What may be changed on a Job, by the API server's validation (pkg/registry/batch
 from typing import Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import Ending, Outcome, Patch
+from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import (
     JobPodSet,
@@ -54,7 +54,7 @@ _ENDS: Final[tuple[tuple[str, Ending, str], ...]] = (
 )
 
 
-class BatchJob:
+class BatchJob(KindDefaults):
     """Kubernetes' own Job. See ``kind.JobKind``."""
 
     framework = "batch/job"

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from controller.jobframework import names
 from controller.jobframework.actions import Action, EmitEvent, Refuse, StartJob, StopJob, UngatePods
 from controller.jobframework.kind import JobKind, Patch, api_version
-from controller.jobframework.raw import Json, sequence
+from controller.jobframework.raw import Json, labels, sequence
 from controller.jobshell.watched import resource_of
 from controller.jobshell.workloadactions import WorkloadActions, written
 from controller.watching.kinds import PODS
@@ -89,15 +90,8 @@ class JobActions:
         return (await self._client.list_all(PODS, dict[str, Any], chosen)).items
 
     async def _ungate(self, kind: JobKind, job: Json, gate: str, counts: dict[str, int]) -> None:
-        """Of a kind with one pod set: the oldest pods lose the gate until as many as were admitted are without it."""
-        pods = await self._pods(kind, job)
-        live = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
-        free = sum(gate not in _gates(pod) for pod in live)
-        held = sorted(
-            (pod for pod in live if gate in _gates(pod)),
-            key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]),
-        )
-        for pod in held[: max(0, sum(counts.values()) - free)]:
+        """Of each pod set the oldest pods lose the gate until as many as were admitted are without it."""
+        for pod in pods_to_ungate(await self._pods(kind, job), gate, counts):
             gates = [one for one in sequence(pod, "spec", "schedulingGates") if one.get("name") != gate]
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"schedulingGates": gates or None}}
             write = Write(
@@ -109,6 +103,25 @@ class JobActions:
                 kind=Stamped,
             )
             await written(self._writer, write)
+
+
+def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> list[Json]:
+    """Pods that may lose ``gate``, so that ``counts`` of each pod set are without it.
+
+    A start labels the pods with their pod set. A pod without the label belongs to the one pod set of a job that has no
+    other; where there are several it was not charged, and keeps its gate.
+    """
+    live = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    found: list[Json] = []
+    for name, count in counts.items():
+        own = [pod for pod in live if len(counts) == 1 or labels(pod).get(names.POD_SET) == name]
+        free = sum(gate not in _gates(pod) for pod in own)
+        held = sorted(
+            (pod for pod in own if gate in _gates(pod)),
+            key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]),
+        )
+        found += held[: max(0, count - free)]
+    return found
 
 
 def _reference(kind: JobKind, job: Json) -> ObjectReference:

@@ -10,6 +10,8 @@ Precondition: the job is never older than the caller's own last write to it. Quo
 because of the state in which the job was seen.
 """
 
+from dataclasses import replace
+
 from controller.jobframework import compose, elastic, names
 from controller.jobframework.actions import (
     Action,
@@ -22,7 +24,7 @@ from controller.jobframework.actions import (
     UpdateWorkload,
 )
 from controller.jobframework.context import Context, controls
-from controller.jobframework.kind import Outcome
+from controller.jobframework.kind import Outcome, completed
 from controller.jobframework.marks import prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
@@ -35,6 +37,7 @@ from controller.jobframework.steps import (
     finish,
     finish_orphans,
     flavor_missing,
+    hold,
     not_startable,
     refuse,
     release_quota,
@@ -44,6 +47,7 @@ from controller.jobframework.steps import (
 from controller.objects.meta import Condition, find_condition
 
 _GONE = "The job does not exist any more"
+_ON_HOLD = "OnHold"
 _RUN_TO_THE_END = ("Succeeded", "Failed")
 
 
@@ -53,6 +57,7 @@ def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) ->
         return tuple(finish_orphans(seen.workloads, _GONE))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:
+        context = replace(context, job=completed(seen.kind, seen.job, cluster.look))
         return tuple(_job(context))
     except JobError as error:
         return (*_hold(context, error), refuse(error))
@@ -63,7 +68,7 @@ def _job(context: Context) -> list[Action]:
     own = [workload for workload in seen.workloads if controls(job, workload)]
     if text(job, "metadata", "deletionTimestamp"):
         return _leaving(context, own)
-    if not is_managed(job, seen.namespace_labels, settings):
+    if context.kind.is_skipped(job) or not is_managed(job, seen.namespace_labels, settings):
         return _unmanaged(context, own)
     try:
         ancestor = managed_ancestor(job, settings, context.cluster)
@@ -267,7 +272,26 @@ def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> lis
     actions += [ready] if ready is not None else []
     if workload.eviction is not None:
         return actions + _evicted(context, workload, workload.eviction)
+    if context.kind.is_on_hold(context.job):
+        return actions + _on_hold(context, workload)
+    if _is_held(workload):
+        return [*actions, hold(workload, "The job may start again", on=False)]
     return actions + _run_or_not(context, workload)
+
+
+def _is_held(workload: SeenWorkload) -> bool:
+    requeued = find_condition(workload.typed.status.conditions, "Requeued")
+    return requeued is not None and requeued.status == "False" and requeued.reason == _ON_HOLD
+
+
+def _on_hold(context: Context, workload: SeenWorkload) -> list[Action]:
+    """The job itself says that it must not start: it holds no quota meanwhile, and keeps its workload."""
+    stopping = _stopping(context, workload, "The job is on hold")
+    if stopping or not context.kind.is_stopped(context.job):
+        return stopping
+    if _is_held(workload) and not workload.is_reserved:
+        return []
+    return [hold(workload, "The job is on hold", on=True)]
 
 
 def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:

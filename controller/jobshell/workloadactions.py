@@ -15,6 +15,7 @@ from controller.jobframework.actions import (
     CreateWorkload,
     DeleteWorkload,
     FinishWorkload,
+    HoldWorkload,
     ReleaseQuota,
     RemoveFinalizer,
     SetPodsReady,
@@ -25,7 +26,7 @@ from controller.jobframework.actions import (
 )
 from controller.jobframework.raw import Json
 from controller.objects.meta import Condition, Time, epoch_s, with_condition
-from controller.objects.workload import ReclaimablePod, Workload
+from controller.objects.workload import ReclaimablePod, RequeueState, Workload
 from controller.watching.kinds import WORKLOADS
 from controller.watching.ledger import Kept, Ledger
 from controller.watching.workqueue import ActionFailedError
@@ -86,7 +87,7 @@ class WorkloadActions:
     def _after(
         self,
         workload: Workload,
-        action: FinishWorkload | SetReclaimable | SetPodsReady | SetWaitingForPods | ReleaseQuota,
+        action: FinishWorkload | SetReclaimable | SetPodsReady | SetWaitingForPods | ReleaseQuota | HoldWorkload,
     ) -> Workload:
         now_s = self._clock.wall()
         match action:
@@ -100,11 +101,21 @@ class WorkloadActions:
                 return _with_condition(workload, _WAITING, action, now_s)
             case ReleaseQuota():
                 return self._released(workload, action, now_s)
+            case HoldWorkload(on=True, message=message):
+                return self._held(workload, message, now_s)
+            case HoldWorkload(message=message):
+                return status.requeued(workload, PendingReason.ON_HOLD, message, now_s)
 
     def _released(self, workload: Workload, action: ReleaseQuota, now_s: float) -> Workload:
         gates = self._engine.state.config.gates
         after = status.unreserved(workload, PendingReason.PENDING_EVALUATION, action.message, now_s=now_s, gates=gates)
         return status.requeued(after, action.reason, action.message, now_s) if action.requeue else after
+
+    def _held(self, workload: Workload, message: str, now_s: float) -> Workload:
+        gates = self._engine.state.config.gates
+        after = status.unreserved(workload, PendingReason.ON_HOLD, message, now_s=now_s, gates=gates)
+        state = workload.status.requeue_state or RequeueState()
+        return status.held_back(after, PendingReason.ON_HOLD, message, state=state, now_s=now_s)
 
     async def remove_finalizer(self, key: WorkloadKey, uid: str) -> None:
         kept = await self._free(key, uid)

@@ -15,7 +15,7 @@ import msgspec
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Event
 from controller.engine.conditions.evictionstatus import deactivation_target, evicted
-from controller.engine.conditions.reasons import EventType
+from controller.engine.conditions.reasons import EventType, PendingReason
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
@@ -151,6 +151,8 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
             restarted = stop == "None"
             message = f"The {name} is no longer stopped"
             return Step(after=status.requeued(workload, f"{name}Restarted", message, now_s)) if restarted else None
+    if requeued.reason == PendingReason.ON_HOLD:
+        return None  # its job's reconciler takes it off hold
     state = workload.status.requeue_state
     if state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s:
         return None

@@ -13,6 +13,7 @@ from controller.jobframework.actions import (
     DeleteWorkload,
     EmitEvent,
     FinishWorkload,
+    HoldWorkload,
     Refuse,
     ReleaseQuota,
     RemoveFinalizer,
@@ -23,7 +24,7 @@ from controller.jobframework.actions import (
     UngatePods,
     UpdateWorkload,
 )
-from controller.jobframework.kind import Patch
+from controller.jobframework.kind import JobKind, Patch
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
@@ -114,7 +115,10 @@ def cluster_objects(**more: Any) -> ClusterObjects:
 class World:
     """One Job and everything around it. ``minor`` is Kubernetes' version: 35 or 36."""
 
-    def __init__(self, job_: Json, *, minor: int = 36, settings: JobSettings | None = None) -> None:
+    def __init__(
+        self, job_: Json, *, minor: int = 36, settings: JobSettings | None = None, kind: JobKind | None = None
+    ) -> None:
+        self.kind = kind or BatchJob()
         self.job: Json | None = copy.deepcopy(job_)
         self.workloads: dict[str, Json] = {}
         self.minor = minor
@@ -130,7 +134,7 @@ class World:
 
     def observed(self, job_: Json | None = None) -> Observed:
         return Observed(
-            kind=BatchJob(),
+            kind=self.kind,
             job=copy.deepcopy(self.job if job_ is None else job_),
             workloads=tuple(SeenWorkload.of(copy.deepcopy(raw)) for raw in self.workloads.values()),
             gated_pods=self.gated_pods,
@@ -195,6 +199,12 @@ class World:
                 self._status(name).pop("admission")
                 self.condition(name, "QuotaReserved", "False", "Pending")
                 self.condition(name, "Admitted", "False", "NoReservation")
+            case HoldWorkload(name=name, on=on, message=message):
+                self._status(name).pop("admission", None)
+                if on:
+                    self.condition(name, "QuotaReserved", "False", "OnHold")
+                    self.condition(name, "Admitted", "False", "NoReservation")
+                self.condition(name, "Requeued", "False" if on else "True", "OnHold", message)
             case UngatePods():
                 self.gated_pods = 0
             case EmitEvent(reason=reason, message=message):
@@ -364,11 +374,15 @@ class World:
 
     def admit(self, name: str, *, flavor: str = "a100", count: int | None = None) -> None:
         raw = self.workloads[name]
-        pod_set = raw["spec"]["podSets"][0]
         self._status(name)["admission"] = {
             "clusterQueue": "cq",
             "podSetAssignments": [
-                {"name": "main", "flavors": {"cpu": flavor}, "count": pod_set["count"] if count is None else count}
+                {
+                    "name": pod_set["name"],
+                    "flavors": {"cpu": flavor},
+                    "count": pod_set["count"] if count is None else count,
+                }
+                for pod_set in raw["spec"]["podSets"]
             ],
         }
         self.condition(name, "Evicted", "False", "QuotaReserved")

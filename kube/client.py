@@ -75,6 +75,18 @@ class _Versioned(Struct):
     metadata: _Version
 
 
+class _GroupVersion(Struct, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(Struct):
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+class _GroupList(Struct):
+    groups: tuple[_Group, ...] = ()
+
+
 class Selection(Struct, frozen=True):
     """Which objects of a kind: selectors in the API's own syntax, None for all."""
 
@@ -157,6 +169,11 @@ class Client:
             if not page.metadata.continue_:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
+
+    async def group_versions(self) -> frozenset[str]:
+        """``group/version`` of everything that is served beside the core group. Every account may ask for it."""
+        groups = _decode(await self._request("GET", "/apis"), _GroupList).groups
+        return frozenset(version.group_version for group in groups for version in group.versions)
 
     async def create(self, resource: Resource, body: Any, kind: type[T], *, namespace: str | None = None) -> T:
         """POST. An object of that name is a ConflictError with reason AlreadyExists."""

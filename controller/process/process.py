@@ -24,7 +24,7 @@ from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import QUEUED_PODS, TYPES, WORKLOADS
+from controller.watching.kinds import IF_SERVED, QUEUED_PODS, TYPES, WORKLOADS, is_custom
 from controller.watching.readers import RawWorkloads, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
@@ -79,7 +79,9 @@ class Process:
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
             self._own = self._flags.namespace or self._config.namespace or own_namespace()
-            self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=self._readers())
+            readers = self._readers()
+            lacking = IF_SERVED | {one for one in readers if one not in TYPES and is_custom(one)}
+            self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=readers, may_lack=lacking)
             self._listen()
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")

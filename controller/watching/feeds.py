@@ -6,17 +6,17 @@ there is as Added, and every change after that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.watching.inbox import News
 from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled
 from controller.watching.readers import reader
+from controller.watching.served import ServedKinds
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Clock, sleep
-from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.reading.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
 from kube.resources import Resource
 
@@ -26,11 +26,7 @@ T = TypeVar("T")
 FIRST = 10.0
 """Seconds after which a kind that is not listed yet is logged."""
 
-_SERVED_S = 30.0
-"""Between two requests for a kind whose CRD is not there."""
-_AGAIN_S = 1.0
 _LOOK_S = 0.02
-_NOWHERE = Selection(field_selector="metadata.name=none")
 
 # Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
 ORDER = tuple(sorted(TYPES, key=lambda resource: resource is WORKLOADS))
@@ -40,9 +36,9 @@ class Feeds:
     """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``.
 
     A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; what it was
-    given and the copies agree, because both change in one call. ``_absent`` has kinds of IF_SERVED that the API server
-    does not know, or does not let us read: they count as listed. A kind of NEEDED_BY is followed once ``_wanted`` is
-    set for it, and never stops again.
+    given and the copies agree, because both change in one call. Kinds of ``may_lack`` are followed while the API server
+    has them, and count as listed while it has not. A kind of NEEDED_BY is followed once ``_wanted`` is set for it, and
+    never stops again.
     """
 
     def __init__(
@@ -52,6 +48,7 @@ class Feeds:
         clock: Clock,
         random: Callable[[], float],
         readers: dict[Resource, Decode[Any]] | None = None,
+        may_lack: Collection[Resource] = IF_SERVED,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -59,7 +56,7 @@ class Feeds:
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
-        self._absent: set[Resource] = set()
+        self._served = ServedKinds(client, [one for one in found if one in may_lack], clock)
         self.undecodable_seen = 0
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
@@ -84,6 +81,8 @@ class Feeds:
                 for later, wanted in self._wanted.items():
                     if NEEDED_BY[later] is resource:
                         wanted.set()
+            if isinstance(change, Synced) and resource in self._served:
+                self._served.listed(resource)
             if isinstance(change, Undecodable):
                 self.undecodable_seen += 1
             elif self._listener is not None and not isinstance(change, Synced):
@@ -98,6 +97,7 @@ class Feeds:
             asyncio.create_task(self._follow(resource, reflector), name=f"follow-{resource.plural}")
             for resource, reflector in self._reflectors.items()
         ]
+        tasks.append(asyncio.create_task(self._served.run(), name="served-kinds"))
         try:
             yield tasks
         finally:
@@ -123,38 +123,24 @@ class Feeds:
     async def _follow(self, resource: Resource, reflector: Reflector[Any]) -> None:
         if resource in self._wanted:
             await self._wanted[resource].wait()
-        if resource in IF_SERVED:
-            await self._wait_served(resource)
-        await reflector.run()
+        if resource not in self._served:
+            await reflector.run()
+        while True:
+            await self._served.appears(resource)
+            await reflector.run_while_served()
+            self._served.gone(resource)
 
     async def _settled(self, resource: Resource, reflector: Reflector[Any]) -> None:
         """Return when it has been listed, or is known not to be there."""
-        while resource in IF_SERVED and not reflector.synced:
-            if resource in self._absent:
+        while resource in self._served and not reflector.synced:
+            if resource in self._served.absent:
                 return
             await sleep(self._clock, _LOOK_S)
         await reflector.wait_synced()
 
-    async def _wait_served(self, resource: Resource) -> None:
-        """Return when the API server knows the kind, and lets us read it."""
-        while True:
-            try:
-                await self._client.list_all(resource, dict[str, Any], _NOWHERE)
-            except (NotFoundError, ForbiddenError) as error:
-                if resource not in self._absent:
-                    log.info("no %s: %s", resource.plural, error)
-                self._absent.add(resource)
-                await sleep(self._clock, _SERVED_S)
-            except KubeError as error:
-                log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
-                await sleep(self._clock, _AGAIN_S)
-            else:
-                self._absent.discard(resource)
-                return
-
     def _follows(self, resource: Resource) -> bool:
         wanted = self._wanted.get(resource)
-        if resource in self._absent:
+        if resource in self._served.absent:
             return False
         return wanted is None or wanted.is_set()
 

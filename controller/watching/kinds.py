@@ -77,3 +77,11 @@ where a Topology places pods on nodes.
 
 IF_SERVED: Final = frozenset({GPU_NODES})
 """Kinds that a cluster may lack: none of their objects exist while their CRD does not."""
+
+
+def is_custom(resource: Resource) -> bool:
+    """Whether its group is not one of Kubernetes' own: those have no dot, or end in ``.k8s.io``.
+
+    ``kueue.x-k8s.io`` and the like do not, and their kinds are there only where a CRD is.
+    """
+    return "." in resource.group and not resource.group.endswith(".k8s.io")

@@ -8,6 +8,7 @@ as ``Undecodable`` and stays as it was last understood: one bad object never hid
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from msgspec import Struct
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Clock
-from kube.errors import UnavailableError
+from kube.errors import NotFoundError, UnavailableError
 from kube.reading.watch import Deleted, Listed, Upserted, follow_decoded
 from kube.resources import Resource
 
@@ -171,6 +172,18 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        await self._follow(may_go=False)
+
+    async def run_while_served(self) -> None:
+        """Follow until the kind itself is gone: then every object is told as removed, and this may be called again."""
+        with contextlib.suppress(NotFoundError):
+            await self._follow(may_go=True)
+        self._replace(())
+        self._synced.clear()
+        self._heard_s = None
+        self._version = ""
+
+    async def _follow(self, *, may_go: bool) -> None:
         async for change in follow_decoded(
             self._client,
             self._resource,
@@ -179,6 +192,7 @@ class Reflector(Generic[T]):
             backoff=self._backoff,
             selection=self._selection,
             heard=self._hear,
+            may_go=may_go,
         ):
             match change:
                 case Listed(items=items):

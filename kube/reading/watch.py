@@ -14,7 +14,7 @@ from msgspec import Struct
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection, decoder
 from kube.clock import Clock, sleep
-from kube.errors import ExpiredError, KubeError, UnavailableError
+from kube.errors import ExpiredError, KubeError, NotFoundError, UnavailableError
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _SHORT_S = 1.0
 """A watch that the server ends sooner than this is not taken up again at once: proxies do that when they are unwell."""
+
+_GONE_AFTER = 3
+"""Answers in a row that there is no such kind: of several API servers one may not know a new kind yet."""
 
 
 class Listed(Struct, Generic[T], frozen=True):
@@ -71,19 +74,22 @@ async def follow_decoded(
     backoff: Backoff,
     heard: Callable[[str], None],
     selection: Selection = EVERYTHING,
+    may_go: bool = False,
 ) -> AsyncGenerator[Listed[T] | Upserted[T] | Deleted[T]]:
     """``follow`` with objects as ``decode`` makes them: it raises UnavailableError or nothing.
 
-    ``heard`` gets the version after every list, change and bookmark, up to which every change is known.
+    ``heard`` gets the version after every list, change and bookmark, up to which every change is known. ``may_go``: the
+    kind may be removed from the API server, which ends this with NotFoundError.
     """
     version: str | None = None
     failing = False
+    missing = 0
     while True:
         try:
             if version is None:
                 listing = await client.list_decoded(resource, decode, selection)
                 version = listing.resource_version
-                failing = _again(resource, failing)
+                failing, missing = _again(resource, failing), 0
                 heard(version)
                 yield Listed(items=listing.items)
             started_s = clock.monotonic()
@@ -99,6 +105,14 @@ async def follow_decoded(
         except ExpiredError:
             version = None
             # A server that always answers 410 must not be listed in a tight loop.
+            await sleep(clock, backoff.next())
+        except NotFoundError as error:
+            version, missing = None, missing + 1
+            if may_go and missing == _GONE_AFTER:
+                raise
+            if not (may_go or failing):
+                log.warning("cannot follow %s, trying on: %s", resource.plural, error)
+                failing = True
             await sleep(clock, backoff.next())
         except KubeError as error:
             wanted = error.retry_after_s if isinstance(error, UnavailableError) else None

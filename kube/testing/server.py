@@ -46,6 +46,8 @@ class FakeApiServer:
         self.refuse: Callable[[str, str], int | KubeError | None] = lambda _method, _path: None
         """Given method and path: a status (or an error) to answer instead of serving, or None."""
         self.unknown: set[str] = set()
+        self._installed: set[str] = set()
+        """``apiVersion`` of kinds that discovery names though they have no object."""
         self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
         """Given method and path: True serves the call and cuts the connection before its answer."""
         self.hold: asyncio.Event | None = None
@@ -88,6 +90,19 @@ class FakeApiServer:
 
     def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
         self.store.delete(_key(resource, name, namespace))
+        self._notify()
+
+    def install(self, resource: Resource) -> None:
+        """The kind is served, and discovery says so, also while it has no object."""
+        self.unknown.discard(resource.plural)
+        self._installed.add(resource.api_version)
+
+    def uninstall(self, resource: Resource) -> None:
+        """As when its CRD is deleted: its objects go, then its watches end and its paths are not found."""
+        for collection, namespace, name in list(self.store.objects):
+            if collection == resource.path():
+                self.store.delete((collection, namespace, name))
+        self.unknown.add(resource.plural)
         self._notify()
 
     def merge(
@@ -146,8 +161,10 @@ class FakeApiServer:
         return answer
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/apis":
+            return self._groups()
         collection, namespace, name = parse_path(request.path)
-        if collection.rsplit("/", 1)[1] in self.unknown:
+        if _plural(collection) in self.unknown:
             return _status(KubeError("the server could not find the requested resource", status=404, reason="NotFound"))
         if name is None and request.method == "GET":
             if request.query.get("watch") == "true":
@@ -158,6 +175,16 @@ class FakeApiServer:
         answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
         self._notify()
         return web.json_response(answer)
+
+    def _groups(self) -> web.Response:
+        """Discovery: groups of which there is an object, and those that a test installed."""
+        stored = {
+            collection.split("/apis/")[1].rsplit("/", 1)[0]
+            for collection, _, _ in self.store.objects
+            if "/apis/" in collection
+        }
+        versions = [{"groupVersion": version} for version in sorted(stored | self._installed)]
+        return web.json_response({"kind": "APIGroupList", "groups": [{"versions": [one]} for one in versions]})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
         """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""
@@ -201,6 +228,7 @@ class FakeApiServer:
         try:
             while not self._closing.is_set() and not transport.is_closing():
                 grown = self._grown
+                gone = _plural(collection) in self.unknown
                 for change in self.store.since(version):
                     version = change.version
                     type_ = _concerns(change, collection, namespace) and _type(request, change)
@@ -211,6 +239,8 @@ class FakeApiServer:
                     told, version = self._bookmarks, self.store.version
                     mark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
                     await response.write(json.dumps(mark).encode() + b"\n")
+                if gone:
+                    break
                 await grown.wait()
         except KubeError as error:  # its place was forgotten meanwhile: told within the stream, as the real one does
             await response.write(json.dumps({"type": "ERROR", "object": _status_object(error)}).encode() + b"\n")
@@ -253,6 +283,10 @@ def parse_subresource(path: str) -> str:
     return "/".join(path.strip("/").split("/")[depth:])
 
 
+def _plural(collection: str) -> str:
+    return collection.rsplit("/", 1)[1]
+
+
 def _key(resource: Resource, name: str, namespace: str) -> Key:
     return resource.path(), namespace, name
 
@@ -293,6 +327,8 @@ def _refusal(request: web.Request, status: int) -> KubeError:
     """The error that a test asked for; a 403 names the user who lacks the right."""
     if status != 403:  # noqa: PLR2004 - HTTP's own number
         return KubeError("refused by the test", status=status, reason="Test")
+    if request.path == "/apis":
+        return KubeError('forbidden: User "test" cannot get path "/apis"', status=403, reason="Forbidden")
     what = parse_path(request.path)[0].rsplit("/", 1)[1] + "/" + parse_subresource(request.path)
     right = f'cannot {_RBAC_VERBS[request.method]} resource "{what.rstrip("/")}"'
     return KubeError(f'forbidden: User "test" {right}', status=403, reason="Forbidden")

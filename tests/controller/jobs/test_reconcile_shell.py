@@ -1,5 +1,6 @@
 """A second kind of job in the table: the shell runs it beside Jobs, also beside one of the same name."""
 
+import logging
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from controller.config.settings import ControllerConfig
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobshell import watched
 from controller.jobshell.watched import resource_of
+from controller.watching import served
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
@@ -90,3 +92,27 @@ async def test_a_job_that_is_gone_leaves_one_of_another_kind_and_the_same_name_a
             await eventually(lambda: condition(scene, "Other", "Finished") == "True/OwnerNotFound")
             assert condition(scene, "Job", "Finished") == ""
             assert not suspended(scene, JOBS, "a")
+
+
+async def test_a_kind_whose_crd_comes_and_goes_while_the_controller_runs(
+    both: ControllerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(served, "ASK_S", 0.05)
+    caplog.set_level(logging.INFO)
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        scene.server.unknown.add("others")
+        async with scene.controller(both, core_only=False):
+            job(scene, "b")
+            await eventually(lambda: not suspended(scene, JOBS, "b"), what="Jobs run though the other kind is absent")
+            scene.server.install(OTHERS)
+            other(scene, "a")
+            await eventually(lambda: not suspended(scene, OTHERS, "a"))
+            scene.server.uninstall(OTHERS)
+            await eventually(lambda: condition(scene, "Other", "Finished") == "True/OwnerNotFound")
+            await eventually(lambda: "others are not served any more" in caplog.text)
+            scene.server.install(OTHERS)
+            other(scene, "c")
+            await eventually(lambda: not suspended(scene, OTHERS, "c"))
+            assert condition(scene, "Job", "Finished") == ""
+        assert not [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

@@ -13,7 +13,7 @@ from controller.config.settings import Address, ControllerConfig
 from controller.core import Core
 from controller.process.flags import Flags
 from controller.process.process import Process
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
 from kube.config import ClusterConfig
 from kube.testing import FakeApiServer, eventually
 
@@ -170,6 +170,7 @@ class Stage:
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     async with FakeApiServer() as server:
+        server.install(GPU_NODES)
         yield Stage(server)
 
 

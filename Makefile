@@ -61,7 +61,7 @@ mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine: on
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's Kueue cases)
 ifdef CORPUS
 	@echo "conformance: Kueue's cases in $(CORPUS)"
-	@TESSERA_CORPUS="$(CORPUS)" $(BIN)/pytest -q -m conformance tests/conformance/kueue
+	@TESSERA_CORPUS="$(CORPUS)" $(BIN)/pytest -q -m conformance tests/conformance/kueue tests/conformance/kueuejobs
 else
 	@if [ -d "$(SHARED_CORPUS)" ]; then \
 	  echo "conformance: other systems' cases in $(SHARED_CORPUS)"; \

@@ -3,19 +3,10 @@
 A rule never sees which case it is, so it cannot name one: what it lets pass it lets pass in every corpus.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from tests.conformance.kueue.harness import Case
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """``applies`` is given the case's ``input``: gates, kinds, fields."""
-
-    reason: str
-    applies: Callable[[Mapping[str, Any]], bool]
+from tests.conformance.replay import Rule
 
 
 def _pod_sets(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -54,7 +45,3 @@ RULES: tuple[Rule, ...] = (
         _group_beside_a_second_pass,
     ),
 )
-
-
-def declared(case: Case) -> Rule | None:
-    return next((rule for rule in RULES if rule.applies(case.input)), None)

@@ -25,8 +25,8 @@ from controller.objects.meta import Time, epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Admission, Workload
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
 from tests.conformance.kueue.runners_workload import duration_s, request_rules
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _KINDS = (
     "namespaces",

@@ -25,9 +25,9 @@ from controller.objects.decode import decode
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Topology
 from controller.objects.workload import Workload
-from tests.conformance.kueue.harness import ABSENT, Case, Difference, first_difference, runner
 from tests.conformance.kueue.runners_quota import amounts_of
 from tests.conformance.kueue.runners_workload import request_rules
+from tests.conformance.replay import ABSENT, Case, Difference, first_difference, runner
 
 _REASONED = "(some reason)"
 _USUAL_QUEUE = "test-clusterqueue"

@@ -17,7 +17,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
 from controller.objects.workload import Workload
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
 def fair_sharing(config: Any) -> FairSharing | None:

@@ -20,8 +20,8 @@ from controller.objects.meta import epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
 from tests.conformance.kueue.runners_workload import duration_s
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
 def admission_fair_sharing(data: dict[str, Any] | None) -> AdmissionFairSharing | None:

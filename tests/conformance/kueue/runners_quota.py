@@ -17,7 +17,7 @@ from controller.engine.quota.quotaspec import cluster_queue_spec, cohort_spec
 from controller.engine.quota.shares import share
 from controller.objects.decode import decode
 from controller.objects.queues import ClusterQueue, Cohort
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 Amounts = dict[FlavorResource, Amount]
 

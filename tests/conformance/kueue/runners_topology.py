@@ -19,7 +19,7 @@ from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet, PodSetTopologyRequest, TopologyAssignment, Workload
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 FLAVOR = FlavorName("default")
 

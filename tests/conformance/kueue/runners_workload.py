@@ -22,7 +22,7 @@ from controller.objects.core import LimitRange, RuntimeClass
 from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, to_json
 from controller.objects.workload import TopologyAssignment, Workload
-from tests.conformance.kueue.harness import Case, Difference, first_difference, runner
+from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 

@@ -4,7 +4,7 @@ suite of the corpus is in it.
 
 import importlib
 
-from tests.conformance.kueue.harness import Case
+from tests.conformance.replay import Case
 
 RUNNER_MODULES: tuple[str, ...] = (
     "runners_cycle",

@@ -3,13 +3,13 @@ import json
 import pytest
 
 from controller.engine.model.gates import DEFAULTS
-from tests.conformance.kueue import harness
+from tests.conformance import replay
 
 pytestmark = pytest.mark.conformance
 
 
 def test_our_gate_defaults_are_the_peers() -> None:
-    file = harness.roots()[""] / "feature_gate_defaults.json"
+    file = replay.roots()[""] / "feature_gate_defaults.json"
     if not file.exists():
         pytest.skip("this corpus holds cases alone")
     assert json.loads(file.read_text(encoding="utf-8")) == DEFAULTS

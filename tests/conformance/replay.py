@@ -1,17 +1,22 @@
-"""Kueue's own cases through our engine: reading a case, and comparing what it wants with what came out.
+"""Kueue's own cases through our code: reading a case, running it, and comparing what it wants with what came out.
 
-Data flows ``cases(suite)`` -> the suite's runner, which builds objects, calls the engine and compares -> the first
-difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module that
-``suites.RUNNER_MODULES`` names.
-A runner never looks at a case's name.
+Data flows ``cases(suite)`` -> the suite's runner, which builds objects, calls our code and compares -> the first
+difference, or None. A runner registers itself with ``@runner("suite-name")`` in a module that the layout's
+``suites.RUNNER_MODULES`` names. A runner never looks at a case's name.
+
+There are two layouts: the scheduler's cases (``tests/conformance/kueue``) and those of job kinds
+(``tests/conformance/kueuejobs``), whose suites begin with ``jobs-``.
 """
 
 import json
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from controller.engine.model.gates import FeatureGates
 from tests.conformance import corpus
@@ -28,10 +33,12 @@ class Case:
     expect: Mapping[str, Any]
     tags: tuple[str, ...] = ()
     corpus: str = ""
-    """Empty for Kueue's own cases, else the name of the folder: ``kueue-random``."""
+    """Empty for the scheduler's cases, else ``kueue-random`` or ``kueue-jobs``."""
+    compare: str = ""
+    """What the case looks at and what it ignores, in words."""
 
     def __str__(self) -> str:
-        return f"{self.corpus}:{self.suite}/{self.slug}" if self.corpus else f"{self.suite}/{self.slug}"
+        return f"{self.corpus}:{self.suite}/{self.slug}" if self.corpus == RANDOM else f"{self.suite}/{self.slug}"
 
     @property
     def gates(self) -> FeatureGates:
@@ -59,6 +66,8 @@ class Tally:
 
 
 RANDOM: Final = "kueue-random"
+JOBS: Final = "kueue-jobs"
+JOBS_PREFIX: Final = "jobs-"
 TALLIES: dict[str, Tally] = {}
 """By corpus; a case that was run has counted itself here."""
 Runner = Callable[[Case], Difference | None]
@@ -79,11 +88,14 @@ def runner(suite: str) -> Callable[[Runner], Runner]:
 
 
 def roots() -> dict[str, Path]:
-    """The folders of ``<suite>/<slug>.json`` files by corpus: ``$TESSERA_CORPUS`` alone, else ``corpus/kueue`` and
-    ``corpus/kueue-random`` of the shared data.
+    """The folders of ``<suite>/<slug>.json`` files by corpus: ``$TESSERA_CORPUS`` alone, else those of the shared data.
+
+    A given folder may have either layout, or both: each suite's name says which.
     """
     given = os.environ.get("TESSERA_CORPUS")
-    return {"": Path(given)} if given else {"": corpus.folder("kueue"), RANDOM: corpus.folder(RANDOM)}
+    if given:
+        return {"": Path(given)}
+    return {"": corpus.folder("kueue"), RANDOM: corpus.folder(RANDOM), JOBS: corpus.folder(JOBS)}
 
 
 def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
@@ -96,8 +108,34 @@ def cases(root: Path, suite: str, name: str = "") -> Iterator[Case]:
             input=data["input"],
             expect=data["expect"],
             tags=tuple(data.get("tags") or ()),
-            corpus=name,
+            corpus=JOBS if suite.startswith(JOBS_PREFIX) else name,
+            compare=data.get("compare", ""),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A difference on purpose. ``applies`` is given the case's ``input`` and never sees which case it is."""
+
+    reason: str
+    applies: Callable[[Mapping[str, Any]], bool]
+
+
+def check(case: Case, rules: Sequence[Rule]) -> None:
+    """Run the case and count it. A failure's first line is ``FAIL suite/slug: first difference``."""
+    tally = TALLIES.setdefault(case.corpus, Tally())
+    tally.ran += 1
+    try:
+        difference = RUNNERS[case.suite](case)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is this case's failure, in the form of any other
+        pytest.fail(f"FAIL {case}: raised {type(error).__name__}: {error}\n{traceback.format_exc()}", pytrace=False)
+    if difference is None:
+        tally.passed += 1
+        return
+    rule = next((rule for rule in rules if rule.applies(case.input)), None)
+    if rule is None:
+        pytest.fail(f"FAIL {case}: {difference}", pytrace=False)
+    tally.declared.append(f"DIFFERENT {case}: {rule.reason}: {difference}")
 
 
 def all_cases() -> Iterator[Case]:

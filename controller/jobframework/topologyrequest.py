@@ -3,14 +3,17 @@
 Source of the keys and rules: Kueue's topology aware scheduling (KEP 2724), sections "User-facing API" and "Validation".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework.kind import Refusal
 from controller.jobframework.names import is_label_key
 from controller.jobframework.raw import JobError, Json, parsed_flag, parsed_integer, shown
+from controller.objects.meta import Struct
 
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
@@ -30,6 +33,15 @@ class _Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int
 
 
+class AskingPodSet(Struct, frozen=True, kw_only=True):
+    """A pod set of a job that may ask for a topology. ``path``: where the annotations stand."""
+
+    name: str
+    path: str
+    count: int
+    annotations: Mapping[str, str]
+
+
 def topology_request(
     annotations: Mapping[str, str], *, path: str, count: int, pod_index_label: str | None = None, elastic: bool = False
 ) -> Json | None:
@@ -37,16 +49,15 @@ def topology_request(
 
     Raises JobError; ``path`` is where the annotations stand.
     """
-    request = {
-        **_level(annotations, path),
-        **_slices(annotations, path, count=count),
-        **_constraints(annotations, path, count=count),
-        **_group(annotations, path),
-    }
+    asking = AskingPodSet(name="", path=path, count=count, annotations=annotations)
+    for refusal in (*refusals(asking), *size_refusals(asking)):
+        raise JobError(f"{refusal.field}: {refusal.sentence}")
+    request = _request(annotations)
     if not request:
         return None
-    if elastic and ("required" in request or "preferred" in request):
-        raise JobError(f"{path}: an elastic job may not ask for {REQUIRED} or {PREFERRED}: its pods come and go")
+    if elastic:
+        for refusal in elastic_refusals(asking):
+            raise JobError(f"{refusal.field}: {refusal.sentence}")
     return request if pod_index_label is None else {**request, "podIndexLabel": pod_index_label}
 
 
@@ -64,99 +75,204 @@ def ranked(
 
 def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
     """``(name, count, topology request)`` of all pod sets of a job. Raises JobError for a group that is none."""
-    groups: dict[str, list[tuple[str, int, Json]]] = {}
-    for name, count, request in pod_sets:
-        if request is not None and "podSetGroupName" in request:
-            groups.setdefault(request["podSetGroupName"], []).append((name, count, request))
-    for group, members in groups.items():
-        where = f"{GROUP_NAME} {shown(group)}"
-        if len(members) != _GROUP_MEMBERS:
-            names = ", ".join(name for name, _, _ in members)
-            raise JobError(f"{where}: expected exactly two pod sets, found {len(members)} ({names})")
-        (_, one, first), (_, other, second) = members
-        if 1 not in (one, other):
-            raise JobError(f"{where}: expected one of the two pod sets to have one pod, found {one} and {other}")
-        if any(first.get(key) != second.get(key) for key in ("required", "preferred")):
-            raise JobError(f"{where}: both pod sets must ask for the same required or preferred topology")
+    members = [(name, count, request) for name, count, request in pod_sets if request and "podSetGroupName" in request]
+    for group in dict.fromkeys(request["podSetGroupName"] for _, _, request in members):
+        own = [member for member in members if member[2]["podSetGroupName"] == group]
+        found = _group_problem(
+            [(name, count, (request.get("required"), request.get("preferred"))) for name, count, request in own]
+        )
+        if found is not None:
+            raise JobError(f"{GROUP_NAME} {shown(group)}: {found[1]}")
 
 
-def _level(annotations: Mapping[str, str], path: str) -> Json:
+def refusals(asking: AskingPodSet, gates: FeatureGates | None = None) -> list[Refusal]:
+    """What is wrong with the annotations of one pod set, whatever its count is."""
+    given, path = asking.annotations, asking.path
+    return [
+        *_level_refusals(given, path),
+        *_slice_refusals(given, path),
+        *_constraint_refusals(given, path, gates or FeatureGates()),
+        *_group_refusals(given, path),
+    ]
+
+
+def size_refusals(asking: AskingPodSet) -> list[Refusal]:
+    """Slices that are larger than the pod set; sizes that cannot be read are not looked at."""
+    given, count = asking.annotations, asking.count
+    sizes: list[tuple[str, int]] = []
+    if SLICE_SIZE in given and (size := _integer(given[SLICE_SIZE])) is not None:
+        sizes.append((SLICE_SIZE, size))
+    if SLICE_CONSTRAINTS in given:
+        listed = _constraints(given[SLICE_CONSTRAINTS]) or []
+        sizes += [(SLICE_CONSTRAINTS, max(one.size for one in listed))] if listed else []
+    return [
+        _invalid(f"{asking.path}[{key}]", f"a slice of {size} pods is larger than the pod set of {count}")
+        for key, size in sizes
+        if size > count
+    ]
+
+
+def elastic_refusals(asking: AskingPodSet) -> list[Refusal]:
+    return [
+        Refusal(
+            type="Forbidden",
+            field=f"{asking.path}.{key}",
+            sentence=f"an elastic job may not ask for {REQUIRED} or {PREFERRED}: its pods come and go",
+        )
+        for key in (REQUIRED, PREFERRED)
+        if key in asking.annotations
+    ]
+
+
+def group_refusals(pod_sets: Iterable[AskingPodSet]) -> list[Refusal]:
+    """Groups of pod sets that are none; one refusal for each member."""
+    groups: dict[str, list[AskingPodSet]] = {}
+    for one in pod_sets:
+        if GROUP_NAME in one.annotations:
+            groups.setdefault(one.annotations[GROUP_NAME], []).append(one)
+    found: list[Refusal] = []
+    for members in groups.values():
+        levels = [
+            (one.name, one.count, (one.annotations.get(REQUIRED), one.annotations.get(PREFERRED))) for one in members
+        ]
+        problem = _group_problem(levels)
+        if problem is not None:
+            key, sentence = problem
+            found += [_invalid(f"{one.path}{key}", sentence) for one in members]
+    return found
+
+
+_Level = tuple[str | None, str | None]
+"""The required and the preferred level."""
+
+
+def _group_problem(members: Sequence[tuple[str, int, _Level]]) -> tuple[str, str] | None:
+    """Of members as name, count and level: where it stands below the annotations, and the sentence."""
+    if len(members) != _GROUP_MEMBERS:
+        names = ", ".join(name for name, _, _ in members)
+        return f"[{GROUP_NAME}]", f"expected exactly two pod sets, found {len(members)} ({names})"
+    (_, one, first), (_, other, second) = members
+    if 1 not in (one, other):
+        return f"[{GROUP_NAME}]", f"expected one of the two pod sets to have one pod, found {one} and {other}"
+    return ("", "both pod sets must ask for the same required or preferred topology") if first != second else None
+
+
+def _request(annotations: Mapping[str, str]) -> Json:
+    """The request of annotations that are in order."""
+    request: Json = {}
+    for key, name in ((REQUIRED, "required"), (PREFERRED, "preferred")):
+        if key in annotations:
+            request[name] = annotations[key]
+    if UNCONSTRAINED in annotations and parsed_flag(annotations[UNCONSTRAINED], UNCONSTRAINED):
+        request["unconstrained"] = True
+    if SLICE_TOPOLOGY in annotations:
+        request["podSetSliceRequiredTopology"] = annotations[SLICE_TOPOLOGY]
+        request["podSetSliceSize"] = parsed_integer(annotations[SLICE_SIZE], SLICE_SIZE)
+    if SLICE_CONSTRAINTS in annotations:
+        listed: list[dict[str, Any]] = [
+            {"topology": one.topology, "size": one.size} for one in _constraints(annotations[SLICE_CONSTRAINTS]) or ()
+        ]
+        request["podsetSliceRequiredTopologyConstraints"] = listed
+    if GROUP_NAME in annotations:
+        request["podSetGroupName"] = annotations[GROUP_NAME]
+    return request
+
+
+def _level_refusals(annotations: Mapping[str, str], path: str) -> Iterator[Refusal]:
     asked = [key for key in (REQUIRED, PREFERRED, UNCONSTRAINED) if key in annotations]
     if len(asked) > 1:
-        raise JobError(f"{path}: at most one of {REQUIRED}, {PREFERRED}, {UNCONSTRAINED}, found {' and '.join(asked)}")
-    if REQUIRED in annotations:
-        return {"required": _level_label(annotations, REQUIRED, path)}
-    if PREFERRED in annotations:
-        return {"preferred": _level_label(annotations, PREFERRED, path)}
-    if UNCONSTRAINED in annotations and parsed_flag(annotations[UNCONSTRAINED], f"{path}[{UNCONSTRAINED}]"):
-        return {"unconstrained": True}
-    return {}
+        yield _invalid(path, f"at most one of {REQUIRED}, {PREFERRED}, {UNCONSTRAINED}, found {' and '.join(asked)}")
+    for key in (REQUIRED, PREFERRED, SLICE_TOPOLOGY):
+        if key in annotations and not is_label_key(annotations[key]):
+            yield _no_label(annotations[key], f"{path}[{key}]")
+    if UNCONSTRAINED in annotations:
+        try:
+            parsed_flag(annotations[UNCONSTRAINED], "")
+        except JobError:
+            found = shown(annotations[UNCONSTRAINED])
+            yield _invalid(f"{path}[{UNCONSTRAINED}]", f"expected true or false, found {found}")
 
 
-def _slices(annotations: Mapping[str, str], path: str, *, count: int) -> Json:
-    if (SLICE_TOPOLOGY in annotations) != (SLICE_SIZE in annotations):
-        missing, given = (SLICE_SIZE, SLICE_TOPOLOGY) if SLICE_TOPOLOGY in annotations else (SLICE_TOPOLOGY, SLICE_SIZE)
-        raise JobError(f"{path}: {given} is set without {missing}")
-    if SLICE_TOPOLOGY not in annotations:
-        return {}
+def _slice_refusals(annotations: Mapping[str, str], path: str) -> Iterator[Refusal]:
     where = f"{path}[{SLICE_SIZE}]"
-    return {
-        "podSetSliceRequiredTopology": _level_label(annotations, SLICE_TOPOLOGY, path),
-        "podSetSliceSize": _size(parsed_integer(annotations[SLICE_SIZE], where), where, count=count),
-    }
+    if SLICE_TOPOLOGY in annotations and SLICE_SIZE not in annotations:
+        yield Refusal(type="Required", field=where, sentence=f"{SLICE_TOPOLOGY} is set without {SLICE_SIZE}")
+    elif SLICE_SIZE in annotations and SLICE_TOPOLOGY not in annotations and SLICE_CONSTRAINTS not in annotations:
+        yield Refusal(type="Forbidden", field=where, sentence=f"{SLICE_SIZE} is set without {SLICE_TOPOLOGY}")
+    elif SLICE_SIZE in annotations:
+        size = _integer(annotations[SLICE_SIZE])
+        if size is None:
+            yield _invalid(where, f"expected an integer, found {shown(annotations[SLICE_SIZE])}")
+        elif not 1 <= size <= _MAX_SIZE:
+            yield _invalid(where, f"expected a size of at least 1, found {size}")
 
 
-def _constraints(annotations: Mapping[str, str], path: str, *, count: int) -> Json:
+def _constraint_refusals(annotations: Mapping[str, str], path: str, gates: FeatureGates) -> Iterator[Refusal]:
     if SLICE_CONSTRAINTS not in annotations:
-        return {}
+        return
+    where = f"{path}[{SLICE_CONSTRAINTS}]"
+    if not gates.on("TASMultiLayerTopology"):
+        yield Refusal(type="Forbidden", field=where, sentence="the feature gate TASMultiLayerTopology is off")
+        return
     for other in (SLICE_TOPOLOGY, SLICE_SIZE, GROUP_NAME):
         if other in annotations:
-            raise JobError(f"{path}: {SLICE_CONSTRAINTS} may not stand beside {other}")
-    where = f"{path}[{SLICE_CONSTRAINTS}]"
-    try:
-        given = msgspec.json.decode(annotations[SLICE_CONSTRAINTS], type=list[_Constraint])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise JobError(f'{where}: expected a JSON list of {{"topology": LABEL, "size": PODS}}') from None
+            yield Refusal(type="Forbidden", field=where, sentence=f"it may not stand beside {other}")
+    yield from _listed_refusals(annotations[SLICE_CONSTRAINTS], where)
+
+
+def _listed_refusals(value: str, where: str) -> Iterator[Refusal]:
+    given = _constraints(value)
+    if given is None:
+        yield _invalid(where, 'expected a JSON list of {"topology": LABEL, "size": PODS}')
+        return
     if not 1 <= len(given) <= _MAX_CONSTRAINTS:
-        raise JobError(f"{where}: expected 1 to {_MAX_CONSTRAINTS} constraints, found {len(given)}")
+        yield _invalid(where, f"expected 1 to {_MAX_CONSTRAINTS} constraints, found {len(given)}")
+        return
     if len({constraint.topology for constraint in given}) < len(given):
-        raise JobError(f"{where}: each topology at most once")
+        yield _invalid(where, "each topology at most once")
     for constraint in given:
-        _check_label(constraint.topology, where)
-        _size(constraint.size, where, count=count)
+        if not is_label_key(constraint.topology):
+            yield _no_label(constraint.topology, where)
+        if not 1 <= constraint.size <= _MAX_SIZE:
+            yield _invalid(where, f"expected a size of at least 1, found {constraint.size}")
+            return
     for outer, inner in pairwise(given):
         if outer.size % inner.size:
-            raise JobError(f"{where}: each size must be a multiple of the next, found {outer.size} before {inner.size}")
-    listed: list[dict[str, Any]] = [{"topology": constraint.topology, "size": constraint.size} for constraint in given]
-    return {"podsetSliceRequiredTopologyConstraints": listed}
+            sentence = f"each size must be a multiple of the next, found {outer.size} before {inner.size}"
+            yield _invalid(where, sentence)
 
 
-def _group(annotations: Mapping[str, str], path: str) -> Json:
+def _group_refusals(annotations: Mapping[str, str], path: str) -> Iterator[Refusal]:
     if GROUP_NAME not in annotations:
-        return {}
+        return
     where, name = f"{path}[{GROUP_NAME}]", annotations[GROUP_NAME]
     if not name or name.isdecimal():
-        raise JobError(f"{where}: expected a name that is no number, found {shown(name)}")
+        yield _invalid(where, f"expected a name that is no number, found {shown(name)}")
     if REQUIRED not in annotations and PREFERRED not in annotations:
-        raise JobError(f"{where}: a group needs {REQUIRED} or {PREFERRED}")
-    if SLICE_TOPOLOGY in annotations or SLICE_SIZE in annotations:
-        raise JobError(f"{where}: a group may not ask for slices")
-    return {"podSetGroupName": name}
+        yield Refusal(type="Forbidden", field=where, sentence=f"a group needs {REQUIRED} or {PREFERRED}")
+    for key in (SLICE_TOPOLOGY, SLICE_SIZE):
+        if key in annotations:
+            yield Refusal(type="Forbidden", field=where, sentence=f"a group may not ask for slices ({key})")
 
 
-def _level_label(annotations: Mapping[str, str], key: str, path: str) -> str:
-    return _check_label(annotations[key], f"{path}[{key}]")
+def _constraints(value: str) -> list[_Constraint] | None:
+    """None for text that is none."""
+    try:
+        return msgspec.json.decode(value, type=list[_Constraint])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
 
 
-def _check_label(value: str, where: str) -> str:
-    if not is_label_key(value):
-        raise JobError(f"{where}: expected the node label of a topology level, found {shown(value)}")
-    return value
+def _integer(value: str) -> int | None:
+    try:
+        return parsed_integer(value, "")
+    except JobError:
+        return None
 
 
-def _size(size: int, where: str, *, count: int) -> int:
-    if not 1 <= size <= _MAX_SIZE:
-        raise JobError(f"{where}: expected a size of at least 1, found {size}")
-    if size > count:
-        raise JobError(f"{where}: a slice of {size} pods is larger than the pod set of {count}")
-    return size
+def _no_label(value: str, where: str) -> Refusal:
+    return _invalid(where, f"expected the node label of a topology level, found {shown(value)}")
+
+
+def _invalid(field: str, sentence: str) -> Refusal:
+    return Refusal(type="Invalid", field=field, sentence=sentence)

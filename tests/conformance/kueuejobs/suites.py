@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.conformance.replay import JOBS, RUNNERS, Case
 
-RUNNER_MODULES: tuple[str, ...] = ()
+RUNNER_MODULES: tuple[str, ...] = ("runners_validation",)
 
 SCOPE: Final = (
     "multikueue",
@@ -57,8 +57,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-job-TestReclaimablePods",
     "jobs-job-TestReconciler",
     "jobs-job-TestTerminalIndexesCount",
-    "jobs-job-TestValidateCreate",
-    "jobs-job-TestValidateUpdate",
     "jobs-job-Test_applyWorkloadSliceSchedulingGate",
     "jobs-jobframework-TestApplyDefaultLocalQueue",
     "jobs-jobframework-TestApplyDefaultWorkloadPriorityClass",
@@ -78,13 +76,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-jobframework-TestRecordWorkloadCreationLatency",
     "jobs-jobframework-TestSanitizePodSets",
     "jobs-jobframework-TestUpdateWorkloadPriority",
-    "jobs-jobframework-TestValidateImmutablePodSpec",
-    "jobs-jobframework-TestValidateJobOnCreate",
-    "jobs-jobframework-TestValidateJobOnUpdate",
-    "jobs-jobframework-TestValidateOnCreate",
-    "jobs-jobframework-TestValidateOnUpdate",
-    "jobs-jobframework-TestValidateSliceRequiredTopologyConstraintsAnnotation",
-    "jobs-jobframework-TestValidateSliceSizeAnnotationUpperBound",
     "jobs-jobframework-TestWorkloadShouldBeSuspended",
     "jobs-jobset-TestDefault",
     "jobs-jobset-TestPodSets",
@@ -123,8 +114,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-pod-TestRecordPodSchedulingGateRemovalSeconds",
     "jobs-pod-TestRun",
     "jobs-pod-TestStop",
-    "jobs-pod-TestValidateCreate",
-    "jobs-pod-TestValidateUpdate",
     "jobs-pod-TestWorkloadHandlerDelete",
     "jobs-podset-TestAddOrUpdateLabel",
     "jobs-podset-TestFromAssignment",

@@ -1,0 +1,124 @@
+"""Runners of the suites about what may be created and changed: type and field of each error, in order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from controller.jobframework.kind import Refusal
+from controller.jobframework.topologyrequest import AskingPodSet, refusals, size_refusals
+from controller.jobrules import batchjob, marks, pods, podspec
+from tests.conformance.replay import Case, Difference, first_difference, runner
+
+
+def errors_differ(wanted: Sequence[Mapping[str, str]] | None, found: Iterable[Refusal]) -> Difference | None:
+    listed = [{"type": f"FieldValue{one.type}", "field": one.field} for one in found]
+    return first_difference([{"type": one["type"], "field": one["field"]} for one in wanted or ()], listed, "errors")
+
+
+def wanted_errors(case: Case) -> Any:
+    return case.expect.get("wantErr") or case.expect.get("wantValidationErrs")
+
+
+@runner("jobs-job-TestValidateCreate")
+def job_created(case: Case) -> Difference | None:
+    return errors_differ(wanted_errors(case), batchjob.created(case.input["job"], case.gates))
+
+
+@runner("jobs-job-TestValidateUpdate")
+def job_updated(case: Case) -> Difference | None:
+    given = case.input
+    return errors_differ(wanted_errors(case), batchjob.updated(given["oldJob"], given["newJob"], case.gates))
+
+
+@runner("jobs-jobframework-TestValidateJobOnCreate")
+def any_job_created(case: Case) -> Difference | None:
+    found = marks.created(case.input["job"], case.input["gvk"]["Kind"], case.gates)
+    return errors_differ(wanted_errors(case), found)
+
+
+@runner("jobs-jobframework-TestValidateJobOnUpdate")
+def any_job_updated(case: Case) -> Difference | None:
+    given = case.input
+    found = _marks_updated(case, given["oldJob"], given["newJob"], has_default_queue=given["nsHasDefaultQueue"])
+    return errors_differ(wanted_errors(case), found)
+
+
+def _marks_updated(
+    case: Case, old: dict[str, Any], new: dict[str, Any], *, has_default_queue: bool = False
+) -> list[Refusal]:
+    return marks.updated(
+        old,
+        new,
+        new["kind"],
+        case.gates,
+        was_suspended=old["spec"]["suspend"],
+        is_suspended=new["spec"]["suspend"],
+        has_default_queue=has_default_queue,
+    )
+
+
+def _custom(failures: Sequence[Mapping[str, str]] | None) -> list[Refusal]:
+    """What the kind's own rules refuse."""
+    return [
+        marks.invalid(one["field"], "the kind's own") if one["type"] == "FieldValueInvalid" else marks.forbidden("", "")
+        for one in failures or ()
+    ]
+
+
+@runner("jobs-jobframework-TestValidateOnCreate")
+def webhook_created(case: Case) -> Difference | None:
+    given = case.input
+    if given.get("customValidationError"):
+        return first_difference(given["customValidationError"], case.expect["wantError"])
+    found = marks.created(given["job"], given["job"]["kind"], case.gates)
+    return errors_differ(case.expect["wantError"], [*found, *_custom(given.get("customValidationFailure"))])
+
+
+@runner("jobs-jobframework-TestValidateOnUpdate")
+def webhook_updated(case: Case) -> Difference | None:
+    given = case.input["args"]
+    if given.get("customValidationError"):
+        return first_difference(given["customValidationError"], case.expect["wantError"])
+    found = _marks_updated(case, given["oldObj"], given["newObj"])
+    return errors_differ(case.expect["wantError"], [*found, *_custom(given.get("customValidationFailure"))])
+
+
+@runner("jobs-jobframework-TestValidateImmutablePodSpec")
+def pod_spec_changed(case: Case) -> Difference | None:
+    return errors_differ(
+        case.expect["wantErr"], podspec.changed(case.input["oldPodSpec"], case.input["newPodSpec"], "spec")
+    )
+
+
+@runner("jobs-jobframework-TestValidateSliceRequiredTopologyConstraintsAnnotation")
+def topology_annotations(case: Case) -> Difference | None:
+    found = refusals(_asking(case, 0), case.gates)
+    return first_difference(case.expect["wantErrNum"], len(found), "errors")
+
+
+@runner("jobs-jobframework-TestValidateSliceSizeAnnotationUpperBound")
+def slice_sizes(case: Case) -> Difference | None:
+    found = size_refusals(_asking(case, case.input["podSetCount"]))
+    return first_difference(case.expect["wantErrNum"], len(found), "errors")
+
+
+def _asking(case: Case, count: int) -> AskingPodSet:
+    return AskingPodSet(name="", path="metadata.annotations", count=count, annotations=case.input["annotations"])
+
+
+@runner("jobs-pod-TestValidateCreate")
+def pod_created(case: Case) -> Difference | None:
+    pod = case.input["pod"]
+    return errors_differ(case.expect["wantErr"], pods.created(pod, case.gates)) or _warned(case, pod)
+
+
+@runner("jobs-pod-TestValidateUpdate")
+def pod_updated(case: Case) -> Difference | None:
+    given = case.input
+    found = pods.updated(given["oldPod"], given["newPod"], case.gates)
+    return errors_differ(case.expect["wantErr"], found) or _warned(case, given["newPod"])
+
+
+def _warned(case: Case, pod: dict[str, Any]) -> Difference | None:
+    """Every owner in these cases is of a kind that is queued as a whole."""
+    warned = pods.warnings(pod, is_job_kind=True)
+    return first_difference(len(case.expect["wantWarns"] or ()), len(warned), "warnings")

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 Json = dict[str, Any]
 
@@ -22,6 +24,15 @@ QUIET_S = 2.0
 def console() -> Console:
     found = Console()
     return found if found.is_terminal else Console(width=_NO_TERMINAL, no_color=True)
+
+
+def titled(title: str, *columns: str) -> Table:
+    # Titles are not folded to the table's width: a narrow table would break them into pieces.
+    heading = Text(title, no_wrap=True, overflow="ignore")
+    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
 
 
 def show(*parts: RenderableType | None) -> None:

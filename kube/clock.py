@@ -10,15 +10,12 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only grow; no meaning outside this process."""
-        ...
 
     def wall(self) -> float:
         """Unix seconds, for times that are shown."""
-        ...
 
     async def wait(self, event: asyncio.Event, timeout_s: float | None) -> bool:
         """Wait until ``event`` is set (True) or ``timeout_s`` have passed (False); None waits for the event alone."""
-        ...
 
 
 class SystemClock:

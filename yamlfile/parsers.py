@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,15 @@ _GO_BOOLS = {
 }
 
 
-def _bool(text: str) -> bool:
-    if text not in _GO_BOOLS:
-        raise Unfit
-    return _GO_BOOLS[text]
+def mapped(known: Mapping[str, Any], expected: str, kinds: frozenset[Kind] = STRING) -> Parser:
+    """One of the words that ``known`` has, as what it has there."""
+
+    def convert(text: str) -> Any:
+        if text not in known:
+            raise Unfit
+        return known[text]
+
+    return Parser(expected=expected, convert=convert, kinds=kinds)
 
 
 def plain(text: str) -> str:
@@ -78,7 +83,7 @@ def words_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in plain(text).split(",") if word.strip()))
 
 
-BOOL = Parser(expected="true or false", convert=_bool, kinds=frozenset({Kind.BOOL}))
+BOOL = mapped(_GO_BOOLS, "true or false", frozenset({Kind.BOOL}))
 TEXT = Parser(expected="a string", convert=plain, kinds=STRING)
 PATH = Parser(expected="a path", convert=_path, kinds=STRING)
 WORDS = Parser(expected="words, separated by commas", convert=words_in, kinds=STRING, many=True)
@@ -87,13 +92,7 @@ WORDS = Parser(expected="words, separated by commas", convert=words_in, kinds=ST
 def one_of(values: type[StrEnum] | tuple[StrEnum, ...]) -> Parser:
     """One member of an enumeration."""
     known = {value.value: value for value in values}
-
-    def convert(text: str) -> StrEnum:
-        if text not in known:
-            raise Unfit
-        return known[text]
-
-    return Parser(expected=alternatives(known), convert=convert, kinds=STRING)
+    return mapped(known, alternatives(known))
 
 
 def some_of(values: type[StrEnum]) -> Parser:

@@ -1,6 +1,6 @@
 """One node of a config file's tree with its file and key path: what a message needs, and typed ways down."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -87,6 +87,12 @@ class Place:
             elif not place.is_null:
                 found[name] = place
         return found
+
+    def required(self, fields: Mapping[str, "Place"], key: str) -> "Place":
+        """That one of ``fields``, this place's own. Raises ConfigError where it is not among them."""
+        if key not in fields:
+            raise self.error(f"the key {key}", "none")
+        return fields[key]
 
     def named(self, known: Iterable[str]) -> list[tuple[str, str | None, "Place"]]:
         """The children: each with its key and which of ``known`` that is, None for neither.

@@ -81,13 +81,13 @@ SECTION: Reader = _section
 
 def _entry(place: Place, where: str) -> LayoutEntry:
     fields = place.fields(sorted({*_ALWAYS, *(key for keys in KEYS.values() for key in keys)}))
-    mode: LayoutMode = _required(place, fields, "mode").value(_MODE)
+    mode: LayoutMode = place.required(fields, "mode").value(_MODE)
     known = (*_ALWAYS, *KEYS[mode])
     for key, field in fields.items():
         if key not in known:
             raise field.error(f"one of {', '.join(sorted(known))} with mode {mode.value}", f"the key {key}")
     entry = LayoutEntry(
-        gpus=_selector(_required(place, fields, "gpus")),
+        gpus=_selector(place.required(fields, "gpus")),
         mode=mode,
         when_busy=fields["whenBusy"].value(_WHEN_BUSY) if "whenBusy" in fields else WhenBusy.REFUSE,
         rename=bool(fields["rename"].value(BOOL)) if "rename" in fields else True,
@@ -96,19 +96,13 @@ def _entry(place: Place, where: str) -> LayoutEntry:
         clients=_clients(fields["clients"]) if "clients" in fields else (),
         granularity=fields["granularity"].value(GRANULARITY) if "granularity" in fields else 1,
         placement=fields["placement"].value(_PLACEMENT) if "placement" in fields else FractionPlacement.PACKED,
-        profiles=_profiles(_required(place, fields, "profiles")) if mode is LayoutMode.MIG else (),
+        profiles=_profiles(place.required(fields, "profiles")) if mode is LayoutMode.MIG else (),
         sharing=_SHARING[fields["sharing"].value(_SHARED_BY)] if "sharing" in fields else SharingMode.TIME_SLICING,
         where=where,
     )
     if entry.resource is not None and "rename" in fields:
         raise fields["rename"].error("either resource or rename", "both")
     return entry
-
-
-def _required(place: Place, fields: Mapping[str, Place], key: str) -> Place:
-    if key not in fields:
-        raise place.error(f"the key {key}", "none")
-    return fields[key]
 
 
 # -- gpus --------------------------------------------------------------------------------------------------------
@@ -127,16 +121,22 @@ def _selector(place: Place) -> GpuSelector:
         )
     if place.node.kind is not Kind.LIST:
         raise place.error(_GPUS)
-    refs: list[str] = []
-    for item in place.items():
-        if item.node.kind not in (Kind.INT, Kind.STRING) or not _REF.fullmatch(item.node.text):
-            raise item.error("an index (0) or a GPU's UUID (GPU-...)")
-        if item.node.text in refs:
-            raise item.error("each GPU once", f"{item.node.text} twice")
-        refs.append(item.node.text)
+    refs = distinct_refs(place, _REF, "an index (0) or a GPU's UUID (GPU-...)", "each GPU once")
     if not 0 < len(refs) <= MAX_GPU_REFS:
         raise place.error(_GPUS, f"{len(refs)} GPUs")
-    return GpuSelector(refs=tuple(refs))
+    return GpuSelector(refs=refs)
+
+
+def distinct_refs(place: Place, pattern: re.Pattern[str], expected: str, once: str) -> tuple[str, ...]:
+    """The items of a list, which are to match ``pattern`` and to differ. Raises ConfigError: ``expected``, ``once``."""
+    refs: list[str] = []
+    for item in place.items():
+        if item.node.kind not in (Kind.INT, Kind.STRING) or not pattern.fullmatch(item.node.text):
+            raise item.error(expected)
+        if item.node.text in refs:
+            raise item.error(once, f"{item.node.text} twice")
+        refs.append(item.node.text)
+    return tuple(refs)
 
 
 def _nonempty(text: str) -> str:

@@ -5,7 +5,7 @@ import re
 
 from agent.config.settings import Address
 from agent.health.xids import FaultClass
-from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, one_of, plain, words_in
+from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, mapped, one_of, plain, words_in
 from yamlfile.tree import Kind
 
 _CENTURIES_S = 1e10
@@ -102,18 +102,9 @@ def sifted_xids(text: str) -> tuple[str, tuple[str, ...]]:
     return ",".join(word for word in words if word not in bad), bad
 
 
-def _discovery(text: str) -> str:
-    if text not in ("auto", "nvml"):
-        raise Unfit
-    return text
-
-
-DISCOVERY = Parser(
-    expected="auto or nvml (devices without NVML, such as Tegra's, are not supported)",
-    convert=_discovery,
-    kinds=frozenset({Kind.STRING}),
+DISCOVERY = mapped(
+    {"auto": "auto", "nvml": "nvml"}, "auto or nvml (devices without NVML, such as Tegra's, are not supported)"
 )
-
 
 FAULT_CLASS = one_of(FaultClass)
 

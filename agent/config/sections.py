@@ -7,7 +7,7 @@ and then ignores (``resources``, ``rename``, ``devices``) works here.
 import re
 from typing import Any
 
-from agent.config.layoutsection import SECTION
+from agent.config.layoutsection import SECTION, distinct_refs
 from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
@@ -43,12 +43,6 @@ def _name(place: Place) -> ResourceName:
     return ResourceName(name)
 
 
-def _required(place: Place, fields: dict[str, Place], key: str) -> Place:
-    if key not in fields:
-        raise place.error(f"the key {key}", "none")
-    return fields[key]
-
-
 # -- resources ---------------------------------------------------------------------------------------------------
 
 
@@ -57,12 +51,12 @@ def _patterns(target: str) -> Reader:
         patterns: list[ResourcePattern] = []
         for item in place.items():
             fields = item.fields(("pattern", "name"))
-            pattern: str = _required(item, fields, "pattern").value(TEXT)
+            pattern: str = item.required(fields, "pattern").value(TEXT)
             if not pattern:
                 raise fields["pattern"].error("a pattern, e.g. * for everything")
             if any(known.pattern == pattern for known in patterns):
                 fields["pattern"].warn("the pattern stands above already: this one never matches")
-            patterns.append(ResourcePattern(pattern, _name(_required(item, fields, "name"))))
+            patterns.append(ResourcePattern(pattern, _name(item.required(fields, "name"))))
         if patterns:
             values[target] = tuple(patterns)
 
@@ -85,7 +79,7 @@ def _mps(place: Place, values: dict[str, Any]) -> None:
 def read_replication(place: Place, mode: SharingMode, *, one_by_default: bool) -> Replication:
     """A section of ``sharing``. ``one_by_default``: requests above one fail unless the file says otherwise."""
     fields = place.fields(_SHARING_KEYS)
-    resources = _required(place, fields, "resources")
+    resources = place.required(fields, "resources")
     entries = [(item, _entry(item)) for item in resources.items()]
     if not entries:
         raise resources.error("at least one resource", "an empty list")
@@ -110,8 +104,8 @@ def _flag(fields: dict[str, Place], key: str, *, default: bool) -> bool:
 def _entry(item: Place) -> ReplicatedResource:
     fields = item.fields(_ENTRY_KEYS)
     return ReplicatedResource(
-        name=_name(_required(item, fields, "name")),
-        replicas=_required(item, fields, "replicas").value(integer(2, MAX_REPLICAS)),
+        name=_name(item.required(fields, "name")),
+        replicas=item.required(fields, "replicas").value(integer(2, MAX_REPLICAS)),
         rename=_name(fields["rename"]) if "rename" in fields else None,
         devices=_selector(fields["devices"]) if "devices" in fields else DeviceSelector(),
     )
@@ -128,16 +122,10 @@ def _selector(place: Place) -> DeviceSelector:
         return DeviceSelector(count=place.value(integer(1, 9999)))
     if place.node.kind is not Kind.LIST:
         raise place.error(_DEVICES)
-    refs: list[str] = []
-    for item in place.items():
-        if item.node.kind not in (Kind.INT, Kind.STRING) or not _DEVICE.fullmatch(item.node.text):
-            raise item.error("an index (0), a MIG index (0:1) or a UUID")
-        if item.node.text in refs:
-            raise item.error("each device once", f"{item.node.text} twice")
-        refs.append(item.node.text)
+    refs = distinct_refs(place, _DEVICE, "an index (0), a MIG index (0:1) or a UUID", "each device once")
     if not refs:
         raise place.error(_DEVICES, "an empty list")
-    return DeviceSelector(refs=tuple(refs))
+    return DeviceSelector(refs=refs)
 
 
 def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:

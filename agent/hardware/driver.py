@@ -190,19 +190,20 @@ class Driver:
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
         """``function(handle)`` on the GPU's own thread, between probes. Raises what it does, GpuLost, CallTimedOut."""
-        slot = self._find(uuid)
-        if slot is None or slot.handle is None:
-            raise GpuLost(f"NVML does not list {uuid}")
-        handle = slot.handle
+        slot, handle = self._listed(uuid)
         return await slot.worker.call(lambda: function(handle), timeout_s)
 
     async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
         """``function`` of the GPU's handle, beside its probes. Raises what it raises, GpuLost, CallTimedOut."""
+        slot, handle = self._listed(uuid)
+        return await slot.changes.call(lambda: function(handle), timeout_s)
+
+    def _listed(self, uuid: GpuUuid) -> tuple[_Slot, Any]:
+        """The slot of a GPU with its handle. Raises GpuLost."""
         slot = self._find(uuid)
         if slot is None or slot.handle is None:
             raise GpuLost(f"NVML does not list {uuid}")
-        handle = slot.handle
-        return await slot.changes.call(lambda: function(handle), timeout_s)
+        return slot, slot.handle
 
     def hurry(self, seconds: float) -> None:
         """Calls of the next so many seconds wait less for the thread, see ``GpuWorker.hurry``."""

@@ -64,6 +64,14 @@ def ask(function: Callable[..., Any], *args: Any) -> Any | None:
         raise translate(error, function.__name__) from None
 
 
+def figure(function: Callable[..., Any], *args: Any) -> Any | None:
+    """``ask``, with a refusal read as absence: one figure that fails must not cost the others."""
+    try:
+        return ask(function, *args)
+    except CallFailed:
+        return None
+
+
 def text(value: Any) -> str:
     """A C string, whichever of bytes and str the library gave."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

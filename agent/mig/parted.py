@@ -70,17 +70,15 @@ def parse(text: str, file: str) -> Parted:
     version = fields.get("version")
     if version is None or version.node.text != "v1":
         raise (version or place).error("version: v1")
-    if "mig-configs" not in fields:
-        raise place.error("the key mig-configs", "none")
-    found = {name: tuple(_entry(item) for item in listed.items()) for name, listed in fields["mig-configs"].children()}
+    configs = place.required(fields, "mig-configs")
+    found = {name: tuple(_entry(item) for item in listed.items()) for name, listed in configs.children()}
     return Parted(found, tuple(place.document.warnings))
 
 
 def _entry(place: Place) -> PartedEntry:
     fields = place.fields(("device-filter", "devices", "mig-enabled", "mig-devices"))
     for key in ("devices", "mig-enabled"):
-        if key not in fields:
-            raise place.error(f"the key {key}", "none")
+        place.required(fields, key)
     profiles = _profiles(fields["mig-devices"]) if "mig-devices" in fields else ()
     enabled = bool(fields["mig-enabled"].value(BOOL))
     if profiles and not enabled:

@@ -5,9 +5,8 @@ import datetime as dt
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import Json
+from cli.console import Json, titled
 from cli.console import show as print_parts
-from cli.queue.tables import table
 from inventory.api.deviceplan import written
 
 _HOLDERS = 10
@@ -56,7 +55,7 @@ def _numbers(body: Json) -> list[RenderableType]:
         return parts
     columns = ("resource", "needed", "free", "lacking", "quota", "used", "quota left", "borrowable", "at most")
     keys = ("resource", "needed", "available", "lacking", "nominal", "used", "quotaLeft", "borrowable", "atMost")
-    made = table(f"What would admit it, by flavor {wanted['flavor']}", *columns)
+    made = titled(f"What would admit it, by flavor {wanted['flavor']}", *columns)
     for resource in wanted["resources"]:
         made.add_row(*("no limit" if resource[key] is None else str(resource[key]) for key in keys))
     return [*parts, Text(""), made]
@@ -69,7 +68,7 @@ def _holders(body: Json) -> list[RenderableType]:
             continue
         flavor = body["wouldAdmit"]["flavor"]
         title = f"Holders of {resource['resource']} of flavor {flavor}"
-        made = table(title, "workload", "queue", "amount", "priority", "since")
+        made = titled(title, "workload", "queue", "amount", "priority", "since")
         for holder in resource["heldBy"][:_HOLDERS]:
             going = ", evicted, still there" if holder["evicted"] else ""
             made.add_row(
@@ -88,7 +87,7 @@ def _devices(body: Json) -> list[RenderableType]:
     """The devices planned for or held by its pods on each node, and the pods that got others."""
     parts: list[RenderableType] = []
     if body.get("devices"):
-        made = table("Devices", "pod set", "node", "for each pod")
+        made = titled("Devices", "pod set", "node", "for each pod")
         for placed in body["devices"]:
             made.add_row(placed["podSet"], placed["node"], "\n".join(map(_shown, placed["pods"])))
         parts += [Text(""), made]
@@ -113,7 +112,7 @@ def _shown(devices: list[str]) -> str:
 def _story(body: Json) -> list[RenderableType]:
     if not body["story"]:
         return []
-    made = table("Story", "when", "queue", "what")
+    made = titled("Story", "when", "queue", "what")
     for event in body["story"]:
         when = dt.datetime.fromtimestamp(event["at"], tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         made.add_row(when, event["clusterQueue"], event["sentence"])

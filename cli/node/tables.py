@@ -8,6 +8,7 @@ from rich.text import Text
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
+from cli.console import titled
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
@@ -25,15 +26,6 @@ def headline(report: NodeReport) -> Text:
     return Text(f"{node.name}: {len(node.gpus)} GPUs{simulated}, {state}; agent {report.version}")
 
 
-def _table(title: str, *columns: str) -> Table:
-    # Titles are not folded to the table's width: a narrow table would break them into pieces.
-    heading = Text(title, no_wrap=True, overflow="ignore")
-    table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _state(name: str) -> Text:
     return Text(name, style=STATE_STYLES.get(name, ""))
 
@@ -43,7 +35,7 @@ def gpus(report: NodeReport) -> Table | None:
         return None
     states = {unit.uuid: unit.state for unit in report.health}
     modes = device_modes(report.node, Layout(report.resources))
-    table = _table("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
+    table = titled("GPUs", "GPU", "product", "memory", "NUMA", "PCI", "MIG", "mode", "health", "UUID")
     for gpu in report.node.gpus:
         mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
@@ -58,7 +50,7 @@ def links(report: NodeReport) -> Table | None:
     node = report.node
     if len(node.gpus) < 2:  # noqa: PLR2004 - one GPU has no links
         return None
-    table = _table(
+    table = titled(
         "Links (NVn: n NVLinks, else the nearest common PCIe ancestor)", "", *(f"{g.index}" for g in node.gpus)
     )
     for i, gpu in enumerate(node.gpus):
@@ -71,7 +63,7 @@ def partitions(report: NodeReport) -> Table | None:
     rows = [(gpu, mig) for gpu in report.node.gpus for mig in gpu.mig_instances]
     if not rows:
         return None
-    table = _table("MIG instances", "GPU", "profile", "GI/CI", "slots", "memory", "UUID")
+    table = titled("MIG instances", "GPU", "profile", "GI/CI", "slots", "memory", "UUID")
     for gpu, mig in rows:
         slots = "-" if mig.start is None or mig.size is None else f"{mig.start}-{mig.start + mig.size - 1}"
         ids = f"{mig.gi_id}/{mig.ci_id}"
@@ -82,7 +74,7 @@ def partitions(report: NodeReport) -> Table | None:
 def mig_layouts(report: NodeReport) -> Table | None:
     if not report.mig:
         return None
-    table = _table("MIG layouts", "GPU", "wished", "state", "for", "why")
+    table = titled("MIG layouts", "GPU", "wished", "state", "for", "why")
     for gpu in report.mig:
         style = "" if gpu.state is MigState.APPLIED else "yellow"
         state = Text(gpu.state.value, style=style)
@@ -96,7 +88,7 @@ def resources(report: NodeReport) -> Table | None:
     servers = {server.resource: server for server in report.servers}
     bad = {unit.uuid for unit in report.health if unit.state in {"Unhealthy", "Probation"}}
     held = {held_by.device for held_by in report.holders}
-    table = _table("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
+    table = titled("Resources", "resource", "devices", "healthy", "held", "sharing", "enforced by", "kubelet")
     for resource in report.resources:
         server = servers.get(resource.name)
         healthy = sum(1 for device in resource.devices if device.physical_id not in bad)
@@ -112,7 +104,7 @@ def resources(report: NodeReport) -> Table | None:
 def holders(report: NodeReport) -> Table | None:
     if not report.holders:
         return None
-    table = _table("Held", "pod", "container", "resource", "device")
+    table = titled("Held", "pod", "container", "resource", "device")
     percents: dict[tuple[Holder, str], int] = {}
     for held_by in report.holders:
         whole = held_by.holder.resource == PERCENT_RESOURCE
@@ -127,7 +119,7 @@ def holders(report: NodeReport) -> Table | None:
 def mps(report: NodeReport) -> Table | None:
     if not report.mps:
         return None
-    table = _table("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
+    table = titled("MPS daemons", "device", "UUID", "phase", "since", "restarts", "why")
     for daemon in report.mps:
         age = _ago(report.now_s - daemon.since_s)
         table.add_row(daemon.name, daemon.device, daemon.phase.value, age, str(daemon.restarts), daemon.reason)
@@ -139,7 +131,7 @@ def health(report: NodeReport) -> Table | None:
     rows = [(index.get(group.uuid, -1), fault) for group in report.faults for fault in group.faults]
     if not rows:
         return None
-    table = _table("Open faults", "GPU", "since", "times", "cause", "what to do", "source")
+    table = titled("Open faults", "GPU", "since", "times", "cause", "what to do", "source")
     for gpu, fault in rows:
         table.add_row(
             str(gpu), _ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
@@ -152,7 +144,7 @@ def history(report: NodeReport) -> Table | None:
         return None
     index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
     latest = sorted(report.history, key=lambda change: change.at_s)[-HISTORY_LINES:]
-    table = _table("Health history", "when", "GPU", "from", "to", "cause")
+    table = titled("Health history", "when", "GPU", "from", "to", "cause")
     for change in latest:
         name = str(index.get(change.gpu, "?")) + (f" {change.mig}" if change.mig else "")
         table.add_row(_clock(change.at_s), name, _state(change.old.value), _state(change.new.value), change.cause)

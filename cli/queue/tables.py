@@ -3,20 +3,11 @@
 from collections.abc import Iterable
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from cli.console import Json, show
+from cli.console import Json, show, titled
 
 _AMOUNTS = ("flavor", "resource", "used", "quota", "borrowed", "free")
-
-
-def table(title: str, *columns: str) -> Table:
-    heading = Text(title, no_wrap=True, overflow="ignore")
-    made = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
 
 
 def with_quotas(queues: Iterable[Json], objects: Iterable[Json]) -> list[Json]:
@@ -53,13 +44,13 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
 
 
 def show_queues(body: Json) -> None:
-    made = table("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *_AMOUNTS)
+    made = titled("ClusterQueues", "queue", "cohort", "state", "waiting", "running", *_AMOUNTS)
     for queue in body["clusterQueues"]:
         first = (queue["name"], queue["cohort"] or "-", _state(queue), _waiting(queue), str(queue["admitted"]))
         rows = _rows(queue)
         for number, row in enumerate(rows or [("-",) * 6]):
             made.add_row(*(first if number == 0 else ("",) * len(first)), *row)
-    locals_ = table("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running")
+    locals_ = titled("LocalQueues", "queue", "ClusterQueue", "state", "waiting", "running")
     for local in body["localQueues"]:
         state = "stopped" if local["stopPolicy"] != "None" else "open"
         locals_.add_row(local["name"], local["clusterQueue"], state, str(local["pending"]), str(local["admitted"]))
@@ -107,7 +98,7 @@ def show_pending(body: Json) -> None:
         if not queue["pending"]:
             continue
         shown = True
-        made = table(f"ClusterQueue {queue['clusterQueue']}", "#", "workload", "LocalQueue", "priority", "reason", "")
+        made = titled(f"ClusterQueue {queue['clusterQueue']}", "#", "workload", "LocalQueue", "priority", "reason", "")
         for workload in queue["pending"]:
             made.add_row(
                 str(workload["position"] + 1),

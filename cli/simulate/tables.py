@@ -4,7 +4,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.console import show as print_parts
-from cli.queue.tables import table
+from cli.console import titled
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
 from controller.simulation.timeline import Entry, Kind, Result
@@ -21,7 +21,7 @@ def show(result: Result) -> None:
 def timeline(result: Result) -> RenderableType:
     if not result.timeline:
         return Text("No job was read: nothing happens.")
-    made = table("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
+    made = titled("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
     for entry in result.timeline:
         kind = Text(entry.event.value, style=_STYLES.get(entry.event, ""))
         made.add_row(
@@ -46,7 +46,7 @@ def _flavors(entry: Entry) -> str:
 def queues(result: Result) -> RenderableType | None:
     if not result.final.cluster_queues:
         return None
-    made = table(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
+    made = titled(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
     for name, end in result.final.cluster_queues.items():
         used, borrowed = ({k: v for k, v in amounts.items() if v} for amounts in (end.usage, end.borrowed))
         made.add_row(name, _amounts(used), _amounts(borrowed), f"{end.share:.0%}", str(end.weighted_share))
@@ -67,7 +67,7 @@ def placements(result: Result) -> RenderableType | None:
     rows = [(entry, place) for entry in result.timeline if entry.event is Kind.ADMITTED for place in entry.placement]
     if not rows:
         return None
-    made = table("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
+    made = titled("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
     for entry, place in rows:
         domains = "/".join(place.domains.values())
         gpus = written(place.devices).replace(",", ", ") or "-"
@@ -79,7 +79,7 @@ def fragmentation(result: Result) -> RenderableType | None:
     """Of each flavor's free GPUs, those that requests like this run's could not use."""
     if not result.fragmentation:
         return None
-    made = table("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
+    made = titled("Free GPUs", "flavor", "", "free", "of no use", "part", "largest block")
     for sample in result.fragmentation:
         for when, spread in (("before", sample.before), ("after", sample.after)):
             largest = ", ".join(f"{most} in a {level}" for level, most in spread.largest.items())
@@ -92,7 +92,7 @@ def fragmentation(result: Result) -> RenderableType | None:
 def waiting(result: Result) -> RenderableType | None:
     if not result.final.pending:
         return None
-    made = table("Still waiting", "workload", "reason", "")
+    made = titled("Still waiting", "workload", "reason", "")
     for workload in result.final.pending:
         made.add_row(workload.workload, workload.reason, workload.message)
     return made

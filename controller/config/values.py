@@ -7,7 +7,7 @@ from typing import Any, Final
 from controller.config.settings import Address
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
-from yamlfile.parsers import NUMBER, STRING, TEXT, Parser, Unfit, finite, go_duration, plain
+from yamlfile.parsers import NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
 from yamlfile.place import Place
 from yamlfile.tree import Kind
 
@@ -62,13 +62,7 @@ def matching(pattern: str, expected: str, *, longest: int = 253) -> Parser:
 
 
 def choice(*words: str) -> Parser:
-    def convert(text: str) -> str:
-        if text not in words:
-            raise Unfit
-        return text
-
-    expected = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-    return Parser(expected=expected, convert=convert, kinds=STRING)
+    return mapped({word: word for word in words}, alternatives(words))
 
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -122,16 +116,14 @@ def _check_key(key: str, place: Place) -> None:
 
 def _requirement(place: Place) -> LabelSelectorRequirement:
     fields = place.fields(("key", "operator", "values"))
-    for needed in ("key", "operator"):
-        if needed not in fields:
-            raise place.error(f"the key {needed}", "none")
-    operator: str = fields["operator"].value(choice(*_OPERATORS))
+    key = place.required(fields, "key")
+    operator: str = place.required(fields, "operator").value(choice(*_OPERATORS))
     values = tuple(item.value(LABEL_VALUE) for item in fields["values"].items()) if "values" in fields else ()
     if operator in ("In", "NotIn") and not values:
         raise place.error("values for In and NotIn", "none")
     if operator in ("Exists", "DoesNotExist") and values:
         raise fields["values"].error("no values for Exists and DoesNotExist")
-    return LabelSelectorRequirement(key=fields["key"].value(QUALIFIED), operator=operator, values=values)
+    return LabelSelectorRequirement(key=key.value(QUALIFIED), operator=operator, values=values)
 
 
 def opaque(_: Place) -> None:
@@ -159,29 +151,11 @@ _OPENSSL_CIPHERS: Final = {
 }
 
 
-def _cipher(text: str) -> str:
-    if text not in _OPENSSL_CIPHERS:
-        raise Unfit
-    return _OPENSSL_CIPHERS[text]
-
-
-CIPHER: Final = Parser(
-    expected="a TLS 1.2 cipher suite with forward secrecy, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    convert=_cipher,
-    kinds=STRING,
+CIPHER: Final = mapped(
+    _OPENSSL_CIPHERS, "a TLS 1.2 cipher suite with forward secrecy, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 )
 
 _TLS_VERSIONS: Final = {f"VersionTLS1{minor}": f"1.{minor}" for minor in range(4)}
-
-
-def _tls_version(text: str) -> str:
-    if text not in _TLS_VERSIONS:
-        raise Unfit
-    return _TLS_VERSIONS[text]
-
-
-TLS_VERSION: Final = Parser(
-    expected="VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13", convert=_tls_version, kinds=STRING
-)
+TLS_VERSION: Final = mapped(_TLS_VERSIONS, alternatives(_TLS_VERSIONS))
 
 ANY_TEXT: Final = TEXT

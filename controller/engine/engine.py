@@ -35,7 +35,7 @@ from controller.engine.quota.quotashares import QuotaShares
 from controller.engine.quota.usagehistory import UsageRecord
 from controller.engine.state.activity import Inactive
 from controller.engine.state.clusterevents import ClusterEvents
-from controller.engine.state.enginestate import EngineState, members
+from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import SLICE_REPLACES
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
@@ -303,7 +303,7 @@ class Engine:
         node = self.state.cluster.queue(queue).node
         found = [
             Held(holder.key, holder.cluster_queue, amount)
-            for name in members(node.root())
+            for name in node.root().queue_names()
             for holder in self.state.cluster.queues[name].holders.values()
             if (amount := holder.usage.get(fr, 0))
         ]

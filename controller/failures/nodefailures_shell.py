@@ -92,18 +92,14 @@ class NodeFailureController:
 
     def hear(self, news: News) -> None:
         match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry):
-                found = entry.object
-            case Removed(key=key):
-                found = None
-            case _:
-                return
-        if news.resource == NODES and found is None:
-            self.failures.remove_node(key.name)
-        elif news.resource == NODES:
-            self.failures.set_node(key.name, node_state(found))
-        elif news.resource == PODS:
-            self.failures.set_pod(f"{key.namespace}/{key.name}", None if found is None else pod_on_host(found))
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == NODES:
+                self.failures.set_node(key.name, node_state(entry.object))
+            case Removed(key=key) if news.resource == NODES:
+                self.failures.remove_node(key.name)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == PODS:
+                self.failures.set_pod(f"{key.namespace}/{key.name}", pod_on_host(entry.object))
+            case Removed(key=key) if news.resource == PODS:
+                self.failures.set_pod(f"{key.namespace}/{key.name}", None)
         if self.failures.has_work:
             self._event.set()
 

@@ -143,13 +143,16 @@ class FairSharingStatus(Struct, frozen=True, kw_only=True):
     weighted_share: Int64 = 0
 
 
-class ClusterQueueStatus(Struct, frozen=True, kw_only=True):
+class _QueueStatus(Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     flavors_reservation: tuple[FlavorUsage, ...] = ()
     flavors_usage: tuple[FlavorUsage, ...] = ()
     pending_workloads: Int32 = 0
     reserving_workloads: Int32 = 0
     admitted_workloads: Int32 = 0
+
+
+class ClusterQueueStatus(_QueueStatus, frozen=True, kw_only=True):
     fair_sharing: FairSharingStatus | None = None
 
 
@@ -189,13 +192,7 @@ class LocalQueueFairSharingStatus(Struct, frozen=True, kw_only=True):
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
-class LocalQueueStatus(Struct, frozen=True, kw_only=True):
-    conditions: tuple[Condition, ...] = ()
-    flavors_reservation: tuple[FlavorUsage, ...] = ()
-    flavors_usage: tuple[FlavorUsage, ...] = ()
-    pending_workloads: Int32 = 0
-    reserving_workloads: Int32 = 0
-    admitted_workloads: Int32 = 0
+class LocalQueueStatus(_QueueStatus, frozen=True, kw_only=True):
     fair_sharing: LocalQueueFairSharingStatus | None = None
 
 

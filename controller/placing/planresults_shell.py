@@ -30,20 +30,16 @@ class PlanResultReporter:
         self._tell = tell
 
     def hear(self, news: News) -> None:
-        match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry):
-                found = entry.object
-            case Removed(key=key):
-                found = None
-            case _:
-                return
         results: list[PlanResult] = []
-        if news.resource == PODS:
-            results = self.results.set_pod(
-                f"{key.namespace}/{key.name}", planned_pod(found) if found is not None else None
-            )
-        elif news.resource == GPU_NODES:
-            results = self.results.set_node(key.name, held_devices(found) if found is not None else {})
+        match news.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == PODS:
+                results = self.results.set_pod(f"{key.namespace}/{key.name}", planned_pod(entry.object))
+            case Removed(key=key) if news.resource == PODS:
+                results = self.results.set_pod(f"{key.namespace}/{key.name}", None)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == GPU_NODES:
+                results = self.results.set_node(key.name, held_devices(entry.object))
+            case Removed(key=key) if news.resource == GPU_NODES:
+                results = self.results.set_node(key.name, {})
         for result in results:
             self._report(result)
 

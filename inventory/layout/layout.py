@@ -226,14 +226,16 @@ def single_strategy_problem(node: Node) -> str | None:
     return None
 
 
+def _only_a_part(gpu: Gpu, mig: MigInstance) -> str:
+    return f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
+
+
 def _mixed(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
     if not gpu.mig_instances:
         problems.append(f"GPU {gpu.index} ({gpu.uuid}) has MIG mode on and no instance: nothing of it is advertised")
     for mig in gpu.mig_instances:
         if not mig.fills_gpu_instance:
-            problems.append(
-                f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
-            )
+            problems.append(_only_a_part(gpu, mig))
             continue
         name = _match(spec.mig_patterns, mig.profile) if spec.mig_patterns else mig_resource_name(mig.profile)
         if name is None:
@@ -374,9 +376,7 @@ def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offered]:
         problems.append(f"GPU {gpu.index} ({gpu.uuid}) is to have the MIG instances {lacking}, which are not there yet")
     for mig in gpu.mig_instances if gpu.mig_enabled else ():
         if not mig.fills_gpu_instance:
-            problems.append(
-                f"GPU {gpu.index}: {mig.profile} ({mig.uuid}) is a part of a GPU instance and gets no resource"
-            )
+            problems.append(_only_a_part(gpu, mig))
             continue
         name = mode.resource or mig_resource_name(mig.profile)
         device = _instance(gpu, mig, name).device

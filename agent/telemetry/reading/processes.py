@@ -6,7 +6,7 @@ import pynvml
 from msgspec import Struct, structs
 
 from agent.hardware.errors import CallFailed
-from agent.hardware.query import ABSENT, ask, translate
+from agent.hardware.query import ABSENT, figure, translate
 from agent.telemetry.reading.readings import ProcessReading
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
     """Every process on the GPU or its instances, with its weights. Raises GpuLost, DriverUnavailable."""
     found: dict[tuple[int, int | None], float | None] = {}
     for listing in _LISTS:
-        for context in _figure(listing, handle) or ():
+        for context in figure(listing, handle) or ():
             gi_id = None if context.gpuInstanceId in (None, NO_INSTANCE) else int(context.gpuInstanceId)
             memory_mib = None if context.usedGpuMemory is None else context.usedGpuMemory / MIB
             key = (int(context.pid), gi_id)
@@ -86,11 +86,3 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
 def _larger(one: float | None, other: float | None) -> float | None:
     known = [value for value in (one, other) if value is not None]
     return max(known, default=None)
-
-
-def _figure(function: Any, *args: Any) -> Any | None:
-    """``ask``, with a refusal read as absence: one list that fails must not cost the others."""
-    try:
-        return ask(function, *args)
-    except CallFailed:
-        return None

@@ -10,9 +10,8 @@ from typing import Any
 
 import pynvml
 
-from agent.hardware.errors import CallFailed
 from agent.hardware.migs import mig_handles
-from agent.hardware.query import ask, text
+from agent.hardware.query import figure, text
 from agent.telemetry.fields import (
     CLOCK_REASONS,
     CRC_DATA,
@@ -152,7 +151,7 @@ class GpuReader:
         found: Values = {}
         for name, function, args, factor in _SINGLE:
             if name in self.wanted:
-                value = _number(_figure(function, handle, *args))
+                value = _number(figure(function, handle, *args))
                 if value is not None:
                     found[name] = value * factor
         if CLOCK_REASONS in found:
@@ -162,9 +161,9 @@ class GpuReader:
     def _labels(self, handle: Any) -> Texts:
         for name, function, args in _TEXTS:
             if name in self.wanted and name not in self._texts:
-                self._texts[name] = _text(_figure(function, handle, *args))
+                self._texts[name] = _text(figure(function, handle, *args))
         if NVML_VERSION in self.wanted and NVML_VERSION not in self._texts:
-            self._texts[NVML_VERSION] = _text(_figure(pynvml.nvmlSystemGetNVMLVersion))
+            self._texts[NVML_VERSION] = _text(figure(pynvml.nvmlSystemGetNVMLVersion))
         return {name: found for name, found in self._texts.items() if found}
 
     def _instances(self, handle: Any, gpu: Gpu, now_s: float) -> tuple[InstanceReading, ...]:
@@ -173,19 +172,11 @@ class GpuReader:
         found: dict[int, InstanceReading] = {}
         for index, mig in mig_handles(handle):
             gi_id = known.get(index)
-            if gi_id is None or gi_id in found or _figure(pynvml.nvmlDeviceGetGpuInstanceId, mig) != gi_id:
+            if gi_id is None or gi_id in found or figure(pynvml.nvmlDeviceGetGpuInstanceId, mig) != gi_id:
                 continue
             found[gi_id] = InstanceReading(gi_id, {**_memory(mig), **self._gpm.read(handle, gi_id, now_s)})
         self._gpm.keep(set(found))
         return tuple(found.values())
-
-
-def _figure(function: Callable[..., Any], *args: Any) -> Any | None:
-    """``ask``, with a refusal read as absence: one figure that fails must not cost the pass."""
-    try:
-        return ask(function, *args)
-    except CallFailed:
-        return None
 
 
 def _text(value: Any) -> str | None:
@@ -200,13 +191,13 @@ def _number(value: Any) -> float | None:
 
 
 def _rates(handle: Any) -> Iterator[tuple[str, float]]:
-    rates = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    rates = figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
     found = [] if rates is None else [(GPU_UTIL, rates.gpu), (MEM_COPY_UTIL, rates.memory)]
     for name, function in (
         (ENC_UTIL, pynvml.nvmlDeviceGetEncoderUtilization),
         (DEC_UTIL, pynvml.nvmlDeviceGetDecoderUtilization),
     ):
-        engine = _figure(function, handle)
+        engine = figure(function, handle)
         if engine is not None:
             found.append((name, engine[0]))
     for name, percent in found:
@@ -217,13 +208,13 @@ def _rates(handle: Any) -> Iterator[tuple[str, float]]:
 def _memory(handle: Any) -> Values:
     """Framebuffer of a GPU or a MIG device, MiB."""
     found: Values = {}
-    memory = _figure(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = figure(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     reserved = 0
     if memory is not None:
         reserved = memory.reserved
         found["DCGM_FI_DEV_FB_RESERVED"] = reserved / MIB
     else:
-        memory = _figure(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = figure(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if memory is not None and memory.total < BLANK_64:
         found["DCGM_FI_DEV_FB_TOTAL"] = memory.total / MIB
         found["DCGM_FI_DEV_FB_FREE"] = memory.free / MIB
@@ -234,7 +225,7 @@ def _memory(handle: Any) -> Values:
 
 
 def _bar1(handle: Any) -> Values:
-    bar1 = _figure(pynvml.nvmlDeviceGetBAR1MemoryInfo, handle)
+    bar1 = figure(pynvml.nvmlDeviceGetBAR1MemoryInfo, handle)
     if bar1 is None or bar1.bar1Total >= BLANK_64:
         return {}
     return {
@@ -245,7 +236,7 @@ def _bar1(handle: Any) -> Values:
 
 
 def _licence(handle: Any) -> Values:
-    features = _figure(pynvml.nvmlDeviceGetGridLicensableFeatures_v4, handle)
+    features = figure(pynvml.nvmlDeviceGetGridLicensableFeatures_v4, handle)
     if features is None:
         return {}
     count = features.licensableFeaturesCount if features.isGridLicenseSupported else 0
@@ -258,7 +249,7 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
     states = [(NVLINK_STATE, link) for link in links]
     traffic = [(NVLINK_TX_KIB, ALL_LINKS), (NVLINK_RX_KIB, ALL_LINKS)] if links else []
     asked = [*((number, 0) for number in FIELD_VALUES), *traffic, *states]
-    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked)
+    answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked)
     if answers is None:
         return {}, None
     got = [_value(answers[i]) for i in range(len(asked))]
@@ -276,7 +267,7 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
 def _traffic(handle: Any, links: list[int]) -> Values:
     """The traffic of each of these links, KiB. A call of its own, made only where these figures are exported."""
     asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
-    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
+    answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     if answers is None:
         return {}
     found: Values = {}
@@ -292,14 +283,14 @@ def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Valu
     found: Values = {}
     fields = {number: name for number, name in LINK_FIELDS.items() if name in lacking}
     asked = [(number, link) for number in fields for link in links]
-    answers = _figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
+    answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     for answer, (number, _) in zip(answers or (), asked, strict=False):
         value = _value(answer)
         if value is not None:
             found[fields[number]] = found.get(fields[number], 0.0) + value
     for counter, name in LINK_COUNTERS.items():
         if name in lacking and name not in found:
-            counts = [_figure(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, counter) for link in links]
+            counts = [figure(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, counter) for link in links]
             known = [float(count) for count in counts if count is not None and count < BLANK_64]
             if known:
                 found[name] = math.fsum(known)
@@ -314,10 +305,10 @@ def _retired(handle: Any, lacking: frozenset[str]) -> Values:
         (RETIRED_DBE, pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
     )
     for name, cause in causes:
-        pages = _figure(pynvml.nvmlDeviceGetRetiredPages, handle, cause) if name in lacking else None
+        pages = figure(pynvml.nvmlDeviceGetRetiredPages, handle, cause) if name in lacking else None
         if pages is not None:
             found[name] = float(len(pages))
-    pending = _figure(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if RETIRED_PENDING in lacking else None
+    pending = figure(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if RETIRED_PENDING in lacking else None
     if pending is not None:
         found[RETIRED_PENDING] = float(pending)
     return found

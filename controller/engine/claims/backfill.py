@@ -13,13 +13,13 @@ the pool is a quota tree with flavors, and the test is the engine's own assignme
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 import msgspec
 
 from controller.engine.claims.runtimes import ends_at_s, runtime_s, would_end_s
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.cluster.incoming import Incoming
+from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
 from controller.engine.model.config import BackfillPolicy
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
@@ -29,12 +29,6 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.quota.quotanode import QuotaNode
 
 Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
-
-
-class Assigner(Protocol):
-    """``controller.engine.flavors.assigner.FlavorAssigner``, as far as it is needed here."""
-
-    def assign(self, incoming: Incoming) -> Assignment: ...
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +101,7 @@ class Backfill:
       is outdated otherwise: each change of the keys of ``_reservations`` sets that to None.
     """
 
-    def __init__(self, cluster: Cluster, assigner: Assigner) -> None:
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner) -> None:
         self._cluster = cluster
         self._assigner = assigner
         self._ends = ExpectedEnds()
@@ -303,6 +297,6 @@ class NoBackfill:
     def validate(self) -> None: ...
 
 
-def backfill_for(cluster: Cluster, assigner: Assigner) -> Backfill | NoBackfill:
+def backfill_for(cluster: Cluster, assigner: FlavorAssigner) -> Backfill | NoBackfill:
     on = cluster.config.extensions.backfill is BackfillPolicy.CONSERVATIVE
     return Backfill(cluster, assigner) if on else NoBackfill()

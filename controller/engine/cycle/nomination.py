@@ -5,7 +5,6 @@ and, where it needs them, its victims. Victims for the full number of pods are p
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -14,7 +13,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.conditions.records import Rule
 from controller.engine.conditions.status import closed_preemption_gates
-from controller.engine.flavors.assigner import Pinned
+from controller.engine.flavors.assigner import FlavorAssigner, Pinned
 from controller.engine.flavors.assignment import Assignment, Bookmark, Mode
 from controller.engine.flavors.partialadmission import may_reduce, reduce_counts
 from controller.engine.flavors.topologystep import with_topologies
@@ -23,6 +22,7 @@ from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, LocalQueueKey
 from controller.engine.model.workload import limit_range_problems, resource_problems
 from controller.engine.preemption.room import room_for
+from controller.engine.preemption.search import Preemption
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import QueueState
@@ -32,26 +32,6 @@ from controller.objects.core import Namespace
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
 _REMEMBERED = 10_000
-
-
-class Assigner(Protocol):
-    """``controller.engine.flavors.assigner.FlavorAssigner``."""
-
-    def assign(
-        self,
-        incoming: Incoming,
-        *,
-        bookmark: Bookmark | None = None,
-        counts: Mapping[str, int] | None = None,
-        allowed: Pinned | None = None,
-        cycle: int | None = None,
-    ) -> Assignment: ...
-
-
-class Preemptor(Protocol):
-    """``controller.engine.preemption.Preemption``."""
-
-    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]: ...
 
 
 class Nominator:
@@ -64,8 +44,8 @@ class Nominator:
     def __init__(
         self,
         cluster: Cluster,
-        assigner: Assigner,
-        preemptor: Preemptor,
+        assigner: FlavorAssigner,
+        preemptor: Preemption,
         is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
     ) -> None:
         """``is_open``: whether a ClusterQueue is active."""

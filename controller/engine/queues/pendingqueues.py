@@ -299,7 +299,7 @@ class PendingQueues:
         if self._woken:
             woken, self._woken = self._woken, {}
             for root, departed in woken.values():
-                for name in _tree(root):
+                for name in root.queue_names():
                     self._wake(name)
                 if departed:
                     self._listener.apply(Departed(departed))
@@ -354,11 +354,3 @@ def _alike(known: PendingWorkload, pending: PendingWorkload) -> bool:
         pending.due_s,
         pending.order()[1:],
     )
-
-
-def _tree(node: QuotaNode) -> Iterator[ClusterQueueName]:
-    if node.is_queue:
-        yield ClusterQueueName(node.name)
-    yield from node.queues
-    for cohort in node.cohorts.values():
-        yield from _tree(cohort)

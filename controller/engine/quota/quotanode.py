@@ -98,6 +98,14 @@ class QuotaNode:
             node = node.parent
         return node
 
+    def queue_names(self) -> Iterator[ClusterQueueName]:
+        """All ClusterQueues at or below the node."""
+        if self.is_queue:
+            yield ClusterQueueName(self.name)
+        yield from self.queues
+        for cohort in self.cohorts.values():
+            yield from cohort.queue_names()
+
     def in_cycle(self) -> bool:
         """Whether this tree is out of use because its Cohorts name each other in a circle."""
         return self.root().broken

@@ -1,6 +1,6 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from controller.engine.claims.backfill import backfill_for
 from controller.engine.claims.book import book_for
@@ -54,7 +54,7 @@ class EngineState:
 
     def wake_tree(self, node: QuotaNode | None) -> None:
         """Everything below the node's root is tried again."""
-        found = None if node is None else next(members(node.root()), None)
+        found = None if node is None else next(node.root().queue_names(), None)
         if found is not None:
             self.wake(found)
         else:
@@ -134,12 +134,3 @@ class EngineState:
         known = {*holders, *waiting, *stranded}
         if not known <= objects.keys():
             raise DriftError(f"kept and not known: {sorted(known - objects.keys())[:5]}")
-
-
-def members(node: QuotaNode) -> Iterator[ClusterQueueName]:
-    """All ClusterQueues at or below a node."""
-    if node.is_queue:
-        yield ClusterQueueName(node.name)
-    yield from node.queues
-    for cohort in node.cohorts.values():
-        yield from members(cohort)

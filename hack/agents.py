@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,14 +17,13 @@ import psutil
 
 from agent.report import NodeReport
 from cli.local import fetch
+from hack.cluster.nodes.network import choose_ports
 from hack.show import script
 
 
 def free_port() -> int:
-    """A TCP port on loopback without a listener now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port without a listener now, and none that an outgoing connection may be given."""
+    return choose_ports(["any"], claimed=())["any"]
 
 
 def plain_kubeconfig(server: str) -> str:
@@ -96,17 +94,19 @@ class AgentProcess:
                 start_new_session=True,
             )
 
-    def stop(self, timeout_s: float = 10.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM, and its exit code."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
         """SIGKILL: nothing is tidied up."""
-        self._end(signal.SIGKILL, 10.0)
+        self._end(signal.SIGKILL, 60.0)
 
     def reload(self, config: str) -> None:
-        """Another config file, and SIGHUP."""
-        self.config_path.write_text(config)
+        """Another config file, in one step, and SIGHUP: it is looked at without a signal too."""
+        new = self.config_path.with_name(".new.yaml")
+        new.write_text(config)
+        new.replace(self.config_path)
         if self.process is not None:
             self.process.send_signal(signal.SIGHUP)
 
@@ -124,7 +124,7 @@ class AgentProcess:
         """Status and body of its HTTP endpoint."""
         with contextlib.closing(urllib.request.build_opener()) as opener:
             try:
-                with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                     return answer.status, answer.read().decode()
             except urllib.error.HTTPError as refused:
                 with refused:

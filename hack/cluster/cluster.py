@@ -123,7 +123,7 @@ class Cluster:
         environment.pop(MARK_ENV)  # the caller's process, not the cluster's
         return [str(binary), "kubectl", *args], environment
 
-    def kubectl(self, *args: str, input: str | None = None, timeout_s: float = 120.0) -> str:  # noqa: A002 - as subprocess.run has it
+    def kubectl(self, *args: str, input: str | None = None, timeout_s: float = 300.0) -> str:  # noqa: A002 - as subprocess.run has it
         """Output of kubectl; ClusterError with its message if it fails."""
         command, environment = self.kubectl_command(*args)
         try:

@@ -134,7 +134,7 @@ def _open_pidfd(identity: Identity) -> int | None:
     return None
 
 
-def end(identities: Iterable[Identity], *, grace_s: float, timeout_s: float = 20.0) -> list[Identity]:
+def end(identities: Iterable[Identity], *, grace_s: float, timeout_s: float = 60.0) -> list[Identity]:
     """Terminate, after ``grace_s`` kill, and return those that were still there after ``timeout_s``.
 
     A grace of 0 kills at once.

@@ -24,8 +24,8 @@ from hack.cluster.processes import Identity
 from hack.cluster.programs import images
 from hack.cluster.state import Spec, State
 
-_READY_S = 90.0
-_COMPONENT_S = 60.0
+_READY_S = 300.0
+_COMPONENT_S = 240.0
 _API_SERVICE_PORT = 443  # the API server gives its Service no other
 
 Say = Callable[[str], None]

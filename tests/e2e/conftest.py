@@ -32,7 +32,9 @@ def ready(cluster: Cluster) -> Lab:
 
 @pytest.fixture(autouse=True)
 def no_pods_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test finds the devices free."""
+    """Each test finds the devices free, and agents that know it."""
     yield
     if "lab" in request.fixturenames:
-        request.getfixturevalue("lab").delete_pods()
+        lab: Lab = request.getfixturevalue("lab")
+        lab.delete_pods()
+        lab.await_no_holders()

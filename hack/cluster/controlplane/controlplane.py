@@ -83,6 +83,8 @@ def controller_manager(paths: ClusterPaths, state: State, kubeconfig: Path) -> l
         "flex-volume-plugin-dir": paths.home / "volume-plugins",
         # The default, 20 a second for each controller, keeps who deletes 200 pods waiting for half a minute.
         "kube-api-qps": 200,
+        # The default is 50 s, kwok's heartbeat comes every 25 s: no node is lost because the machine is busy.
+        "node-monitor-grace-period": "5m",
         "kube-api-burst": 400,
     }
     return ["kube-controller-manager", *_flags(flags), *state.spec.controller_manager_args]

@@ -14,7 +14,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.processes import Identity
 
 _KIND_FIELD = 2
-_REMOVE_S = 10.0
+_REMOVE_S = 60.0
 _WANTED = frozenset({"cpu", "cpuset", "hugetlb", "io", "memory", "pids"})
 
 

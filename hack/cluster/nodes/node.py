@@ -20,8 +20,8 @@ from hack.cluster.processes import Identity
 from hack.cluster.state import State
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-_START_S = 60.0
-_STOP_S = 10.0
+_START_S = 240.0
+_STOP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,9 @@ class NodeHost:
 
     def _await(self, component: str, ready: Callable[[], bool], what: str) -> None:
         # The process appears a moment after the launch: only one that was seen can be missed.
-        waiting.until(lambda: bool(self.running(component)), f"{component} of {self.name}", timeout_s=5.0, every_s=0.02)
+        waiting.until(
+            lambda: bool(self.running(component)), f"{component} of {self.name}", timeout_s=_START_S, every_s=0.02
+        )
         waiting.until(ready, f"{what} of {self.name}", timeout_s=_START_S, watched=self._watched(component))
 
     def _ctr(self, *args: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -42,6 +42,7 @@ def test_a_strategy_s_labels_go_with_it(lab: Lab, agent: Agent) -> None:
     assert lab.labels()["nvidia.com/gpu.count"] == "4"
     agent.reload(CONFIG)
     until(lambda: "nvidia.com/mig-1g.10gb.count" in lab.labels(), "labels of the mixed strategy")
+    lab.await_amounts(OFFERED)
 
 
 def test_the_gpunode_says_what_the_agent_knows(lab: Lab, agent: Agent) -> None:

@@ -54,13 +54,13 @@ def installed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     lab.cluster.kubectl("create", "namespace", NAMESPACE)
     lab.cluster.kubectl("apply", "--server-side", "-f", "-", input=manifest)
     try:
-        lab.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset", "--timeout=90s")
+        lab.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset", "--timeout=300s")
         lab.await_amounts({GPU: 8})
         yield lab
     finally:
         lab.delete_pods()
-        lab.cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=60s", input=manifest)
-        lab.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=60s")
+        lab.cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=180s", input=manifest)
+        lab.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait", "--timeout=180s")
         lab.await_amounts({GPU: 0})
 
 
@@ -101,10 +101,21 @@ def admitted(lab: Lab) -> str:
     return lab.cluster.kubectl("get", "workloads.kueue.x-k8s.io", "-n", "default", "-o", where)
 
 
-def agent_pod(lab: Lab) -> str:
+def agent_pods(lab: Lab) -> list[str]:
+    """Those that are ready."""
     pods = lab.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-    (pod,) = [one for one in pods if one["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"]
-    return str(pod["metadata"]["name"])
+    ready = {"type": "Ready", "status": "True"}
+    return [
+        one["metadata"]["name"]
+        for one in pods
+        if one["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet"
+        and any(ready.items() <= condition.items() for condition in one["status"].get("conditions", []))
+    ]
+
+
+def agent_pod(lab: Lab) -> str:
+    (pod,) = agent_pods(lab)
+    return pod
 
 
 def inside(lab: Lab, script: str) -> str:
@@ -148,23 +159,23 @@ def test_it_tells_its_node_over_the_socket_in_its_state_folder(installed: Lab) -
 def test_the_controller_of_the_same_image_runs_beside_it_and_decides(installed: Lab) -> None:
     """Two replicas in pods of their own, with the chart's rights: one leads, and queues the first job there is."""
     cluster = installed.cluster
-    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "--timeout=120s")
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "--timeout=300s")
     queues = [yaml.safe_load(text) for text in QUEUES]
     cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump_all(queues))
     try:
-        until(lambda: admitted(installed) == "True", "the job's workload is admitted", 60.0)
-        status = cluster.kubectl("get", "job", "queued", "-o", "jsonpath={.spec.suspend}")
-        assert status == "false"
+        until(lambda: admitted(installed) == "True", "the job's workload is admitted")
+        suspended = ("get", "job", "queued", "-o", "jsonpath={.spec.suspend}")
+        until(lambda: cluster.kubectl(*suspended) == "false", "the job is started")
     finally:
-        cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=60s", input=yaml.safe_dump_all(queues))
+        cluster.kubectl("delete", "-f", "-", "--wait", "--timeout=180s", input=yaml.safe_dump_all(queues))
 
 
 def test_when_its_pod_is_replaced_the_devices_stay_and_the_next_agent_goes_on(installed: Lab) -> None:
     pod = installed.run("holds", {GPU: 1})
     container = pod.container
     old = agent_pod(installed)
-    installed.cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait", "--timeout=60s")
-    installed.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset", "--timeout=60s")
+    installed.cluster.kubectl("-n", NAMESPACE, "delete", "pod", old, "--wait", "--timeout=180s")
+    until(lambda: bool(agent_pods(installed)), "another pod is ready")
     installed.await_amounts({GPU: 8})
     assert agent_pod(installed) != old
     assert pod.container == container

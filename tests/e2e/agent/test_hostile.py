@@ -28,9 +28,11 @@ def agent(lab: Lab) -> Iterator[Agent]:
 def target(lab: Lab, agent: Agent) -> Iterator[Path]:
     """The socket under attack; afterwards everything is as it was, and a pod still gets its GPU."""
     lab.await_amounts({GPU: 4})
-    before = agent.sockets(), agent.registrations(GPU), agent.report().servers[0].streams
+    before = agent.sockets(), agent.registrations(GPU)
+    agent.until(lambda report: report.servers[0].streams == 1, "the kubelet's stream alone")
     yield Path(agent.sockets()[GPU])
-    assert (agent.sockets(), agent.registrations(GPU), agent.report().servers[0].streams) == before
+    agent.until(lambda report: report.servers[0].streams == 1, "the kubelet's stream alone")
+    assert (agent.sockets(), agent.registrations(GPU)) == before, "it is the same one"
     assert lab.amounts() == {GPU: 4}
     pod = lab.run("after", {GPU: 2})
     assert set(pod.visible) <= {gpu.uuid for gpu in agent.report().node.gpus}
@@ -44,7 +46,7 @@ def target(lab: Lab, agent: Agent) -> Iterator[Path]:
 def test_garbage_on_the_socket(target: Path, garbage: bytes) -> None:
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(5)
+            connection.settimeout(60)
             connection.connect(str(target))
             try:
                 connection.sendall(garbage)
@@ -65,13 +67,13 @@ def test_ids_that_are_none(target: Path, ids: list[str]) -> None:
         stub = pb_grpc.DevicePluginStub(channel)
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Allocate(request, timeout=10)
+            stub.Allocate(request, timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         asked = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=ids, must_include_deviceIDs=ids[:1], allocation_size=2**31 - 1
         )
         with pytest.raises(grpc.RpcError) as refused:
-            stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=10)
+            stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[asked]), timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -80,7 +82,7 @@ def test_a_container_that_gets_nothing_is_answered_with_nothing(target: Path) ->
     with grpc.insecure_channel(f"unix:{target}") as channel:
         stub = pb_grpc.DevicePluginStub(channel)
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[])])
-        (answer,) = stub.Allocate(request, timeout=10).container_responses
+        (answer,) = stub.Allocate(request, timeout=60).container_responses
     assert not answer.devices
     assert not answer.mounts
     assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": ""}
@@ -91,11 +93,11 @@ def test_requests_beyond_any_kubelet_s(target: Path) -> None:
         stub = pb_grpc.DevicePluginStub(channel)
         one = pb.ContainerAllocateRequest(devices_ids=["GPU-nobody"])
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Allocate(pb.AllocateRequest(container_requests=[one] * 10_000), timeout=10)
+            stub.Allocate(pb.AllocateRequest(container_requests=[one] * 10_000), timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         huge = pb.ContainerAllocateRequest(devices_ids=["x" * (8 << 20)])
         with pytest.raises(grpc.RpcError) as refused:
-            stub.Allocate(pb.AllocateRequest(container_requests=[huge]), timeout=10)
+            stub.Allocate(pb.AllocateRequest(container_requests=[huge]), timeout=60)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -104,7 +106,7 @@ def test_bytes_that_are_no_message(target: Path) -> None:
         for method in ("Allocate", "GetPreferredAllocation", "ListAndWatch", "PreStartContainer", "Unknown"):
             call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/v1beta1.DevicePlugin/{method}")
             with pytest.raises(grpc.RpcError):
-                call(b"\xff\xfe\xfd" * 1000, timeout=5)
+                call(b"\xff\xfe\xfd" * 1000, timeout=60)
 
 
 def test_a_hundred_watchers_that_do_not_read(agent: Agent, target: Path) -> None:
@@ -114,7 +116,6 @@ def test_a_hundred_watchers_that_do_not_read(agent: Agent, target: Path) -> None
         agent.until(lambda report: report.servers[0].streams > 50, "many streams")
         for stream in streams:
             stream.cancel()
-    agent.until(lambda report: report.servers[0].streams == 1, "the kubelet's stream alone")
 
 
 def test_strangers_may_not_connect(target: Path) -> None:

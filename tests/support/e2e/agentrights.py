@@ -2,15 +2,22 @@
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
 
+from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
-from tests.support.e2e.lab import ROOT, Lab
+from tests.support.e2e.lab import ROOT, Lab, until
 
 NAMESPACE = "tessera-system"
+
+
+def _may(lab: Lab, *words: str) -> bool:
+    with suppress(ClusterError):  # kubectl ends with 1 for a no
+        return lab.cluster.kubectl("auth", "can-i", *words).strip() == "yes"
+    return False
 
 
 @contextmanager
@@ -31,6 +38,9 @@ def chart_token(lab: Lab, folder: Path) -> Iterator[str]:
     lab.cluster.kubectl("create", "namespace", NAMESPACE)
     try:
         lab.apply(file)
+        # Rights and policies take effect a moment after they were made.
+        user = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
+        until(lambda: _may(lab, "patch", "gpunodes", user), f"rights of {account}")
         bound = ("--bound-object-kind", "Node", "--bound-object-name", lab.host.name)
         yield lab.cluster.kubectl("create", "token", account, "--namespace", NAMESPACE, *bound).strip()
     finally:

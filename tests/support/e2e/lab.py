@@ -4,15 +4,16 @@ Agents run on the machine beside the node (see hack.cluster), each with a state 
 cluster's mark, so that taking the cluster down ends them whatever happened to the test.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 import re
+import signal
 import ssl
 import urllib.error
 import urllib.request
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,7 +25,6 @@ import grpc
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.kubelet.podresources import PodResources
 from agent.report import DeviceReport, NodeReport
 from hack.agents import AgentProcess
 from hack.cluster import waiting
@@ -33,13 +33,15 @@ from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.nodes.node import NodeHost
-from inventory.ids import ResourceName
+from kubeletapi import podresources_v1_pb2 as pb
+from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 CRDS = ROOT / "charts" / "tessera" / "crds"
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
-WAIT_S = 30.0
+WAIT_S = 120.0
+"""Reached only where something fails: what takes a second here may take a minute on a machine that others keep busy."""
 FAST = "{probationSeconds: 1, probeIntervalSeconds: 0.5}"
 """The ``health`` section of tests: a GPU that was reset is back after a second."""
 
@@ -86,6 +88,34 @@ class Agent(AgentProcess):
         until(holds, f"{what} (log: {self.log_path})", timeout_s)
         return found[0]
 
+    def take_up(self, config: str) -> None:
+        """Another config file, also for its next start; returns when it is in use.
+
+        The node may say for a moment yet what it offered before: amounts that are the same are no sign of it.
+        """
+        before = self._reloads()
+        self.config = config
+        self.reload(config)
+        self.until(lambda _: self._reloads() > before, "the configuration is in use")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does nothing meanwhile: what it mends at once can be taken from it."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _reloads(self) -> int:
+        return int(self.metric('tessera_agent_config_reloads_total{result="ok"}'))
+
+    @property
+    def hears_pods(self) -> bool:
+        """Whether it is up and told at once which pods end."""
+        return self.process is not None and self.kubeconfig != "none"
+
     def health(self, index: int) -> DeviceReport:
         """Of a whole GPU."""
         return next(one for one in self.report().health if one.gpu_index == index and one.mig is None)
@@ -127,7 +157,7 @@ class Lab:
         request = urllib.request.Request(self.cluster.server + path, headers={"Authorization": f"Bearer {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
         try:
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=60) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.HTTPError as refused:
@@ -177,32 +207,32 @@ class Lab:
         return [one for one in found if one["regarding"].get("name") == self.host.name]
 
     def await_amounts(self, wanted: Mapping[str, int], timeout_s: float = WAIT_S) -> None:
-        """Return once the node's allocatable holds these amounts (0: none) of these resources."""
-        seen: dict[str, int] = {}
+        """Return once the kubelet has these amounts (0: none) of these resources to give, and the node's allocatable
+        says so. It does a second later: while it says what was there before, the scheduler binds pods that the kubelet
+        then refuses.
+        """
+        seen: dict[str, Mapping[str, int]] = {}
 
         def equal() -> bool:
-            seen.clear()
-            seen.update(self.amounts())
-            return all(seen.get(name, 0) == amount for name, amount in wanted.items())
+            seen["the kubelet"], seen["allocatable"] = self.offered(), self.amounts()
+            return all(found.get(name, 0) == wanted[name] for found in seen.values() for name in wanted)
 
         try:
             until(equal, f"allocatable {dict(wanted)}", timeout_s)
         except ClusterError as late:
             raise AssertionError(f"{late}; last seen {seen}") from None
 
-    def await_offered(self, wanted: Mapping[str, int]) -> None:
-        """Return once the kubelet itself has these amounts to give. The node's allocatable follows a second later, and
-        while that still says what was there before, the scheduler binds pods that the kubelet then refuses.
-        """
-        client = PodResources(self.host.kubelet_dir / "pod-resources")
-
-        def equal() -> bool:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                offered = asyncio.run(client.allocatable())
-                return all(len(offered.get(ResourceName(name), ())) == amount for name, amount in wanted.items())
-            return False
-
-        until(equal, f"the kubelet to offer {dict(wanted)}")
+    def offered(self) -> Counter[str]:
+        """What the kubelet itself may give to containers; empty while it does not answer."""
+        found: Counter[str] = Counter()
+        with (
+            contextlib.suppress(grpc.RpcError),
+            grpc.insecure_channel(f"unix:{self.host.kubelet_dir}/pod-resources/kubelet.sock") as channel,
+        ):
+            stub = pb_grpc.PodResourcesListerStub(channel)
+            for group in stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=10).devices:
+                found[group.resource_name] += len(group.device_ids)
+        return found
 
     # Agents.
 
@@ -274,7 +304,12 @@ class Lab:
     def delete_pods(self, *names: str) -> None:
         """All of the default namespace, or these; returns when their containers have ended."""
         if names or self.get("/api/v1/namespaces/default/pods")["items"]:
-            self.cluster.kubectl("delete", "pod", *(names or ["--all"]), "--now", "--wait", "--timeout=60s")
+            self.cluster.kubectl("delete", "pod", *(names or ["--all"]), "--now", "--wait", "--timeout=180s")
+
+    def await_no_holders(self) -> None:
+        """Return once the agents too know that all pods are gone: the next may have their names, or their devices."""
+        for agent in filter(lambda one: one.hears_pods, self.agents):
+            agent.until(lambda report: not report.holders, "it knows of no holder")
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ _JOBS: Final = (
     _key(
         "integrations.frameworks[]",
         NOT_EMPTY,
-        "batch/job",
+        "every kind whose CRD is there, without pods (Kueue: batch/job)",
         "job kinds that are managed, by Kueue's names; one that is not there yet has no effect",
     ),
     _key("integrations.externalFrameworks[]", KIND, "none", "kinds that other controllers bring to Kueue's API"),

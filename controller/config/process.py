@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from controller.config.decisions import required
 from controller.config.reader import Found
 from controller.config.settings import (
-    JOB,
+    DEFAULT_FRAMEWORKS,
     KNOWN_FRAMEWORKS,
     MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
@@ -151,7 +151,7 @@ def _integrations(found: Found) -> Integrations:
         frameworks.append(name)
     external = found.values("integrations.externalFrameworks")
     return Integrations(
-        frameworks=tuple(dict.fromkeys(frameworks)) or (JOB,),
+        frameworks=tuple(dict.fromkeys(frameworks)) or DEFAULT_FRAMEWORKS,
         external_frameworks=tuple(dict.fromkeys(external)),
         label_keys_to_copy=tuple(dict.fromkeys(found.values("integrations.labelKeysToCopy"))),
     )

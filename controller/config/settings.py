@@ -43,6 +43,9 @@ KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
 MANAGED_FRAMEWORKS: Final = frozenset({POD, *(kind.framework for kind in JOB_KINDS)})
 """Those that this version manages."""
 
+DEFAULT_FRAMEWORKS: Final = tuple(kind.framework for kind in JOB_KINDS)
+"""Where the configuration names none: every kind of job whose CRD is there. Pods are queued where it asks for them."""
+
 
 class Policy(StrEnum):
     """The behaviour: exactly Kueue's, or with all features beyond it."""
@@ -63,7 +66,7 @@ class Integrations(Struct, frozen=True, kw_only=True):
     controllers bring to Kueue's API; ``label_keys_to_copy`` go from a job to its Workload when that is made.
     """
 
-    frameworks: tuple[str, ...] = (JOB,)
+    frameworks: tuple[str, ...] = DEFAULT_FRAMEWORKS
     external_frameworks: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
 

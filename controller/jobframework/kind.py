@@ -75,6 +75,11 @@ class JobKind(Protocol):
     def plural(self) -> str: ...
 
     @property
+    def suspend_path(self) -> tuple[str, ...]:
+        """The field that holds a job back while it is true."""
+        ...
+
+    @property
     def can_be_elastic(self) -> bool:
         """Whether a running job of this kind may change its size."""
         ...
@@ -168,6 +173,7 @@ class JobKind(Protocol):
 class KindDefaults:
     """For kinds that have nothing to say about these questions."""
 
+    suspend_path: tuple[str, ...] = ("spec", "suspend")
     can_be_elastic: bool = False
     reads: tuple[ObjectKind, ...] = ()
 

@@ -12,13 +12,13 @@ from controller.config.settings import POD, ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
-from controller.jobframework.marks import prebuilt_workload
+from controller.jobframework.marks import controller_of, prebuilt_workload, queue_name
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import reconcile
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds, seen_workload
+from controller.jobshell.watched import JobKinds, read_kinds, seen_workload
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
@@ -85,6 +85,13 @@ class JobController:
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
         """Jobs by the Workload that they name as made for them."""
+        self._children: dict[str, set[JobKey]] = {}
+        """Jobs by the uid of what controls them."""
+        self._readers: dict[Resource, set[str]] = {}
+        """Kinds of jobs, by their names, by the other resources that their pod sets follow from."""
+        for resource, kind in kinds.items():
+            for read in read_kinds({resource: kind}).values():
+                self._readers.setdefault(read, set()).add(kind.framework)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -92,10 +99,18 @@ class JobController:
         """A job, or something that jobs are judged by."""
         kind = self._kinds.get(news.resource)
         match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
+            case Added(key=key, new=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
+                self._enqueue_children(entry.uid)
+            case Changed(key=key, old=old, new=new) if kind is not None:
+                self._hear_job(JobKey(kind.framework, *key), new.object)
+                if queue_name(old.object) != queue_name(new.object):
+                    self._enqueue_children(new.uid)
             case Removed(key=key, old=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
+            case Added() | Changed() | Removed() if news.resource in self._readers:
+                for framework in self._readers[news.resource]:
+                    self._enqueue_all(of=framework)
             case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
             case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
@@ -109,10 +124,19 @@ class JobController:
             name = ""
         if name:
             _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
+        if (owner := controller_of(job)) is not None:
+            _note(self._children, owner.uid, key, gone=gone)
         self._queue.put(key)
 
-    def _enqueue_all(self, namespace: str | None = None) -> None:
+    def _enqueue_children(self, uid: str) -> None:
+        """A watch may show the parts of a larger job before the job itself, by which they are queued or not."""
+        for child in self._children.get(uid, ()):
+            self._queue.put(child)
+
+    def _enqueue_all(self, namespace: str | None = None, *, of: str = "") -> None:
         for resource, kind in self._kinds.items():
+            if of not in ("", kind.framework):
+                continue
             for key in self._feeds[resource]:
                 if namespace in (None, key.namespace):
                     self._queue.put(JobKey(kind.framework, *key))

@@ -5,10 +5,10 @@ from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.jobframework.deviceplan import DevicePlan, no_plan
-from controller.jobframework.kind import api_version
+from controller.jobframework.kind import ObjectKind, api_version
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import ClusterObjects, JobSettings
-from controller.jobshell.watched import JobKinds
+from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FLAVORS, POD_CLASSES, WORKLOAD_CLASSES
@@ -46,6 +46,12 @@ def cluster_objects(
         entry = feeds[resource].get(Key(namespace, reference.name))
         return entry.object if entry is not None and entry.uid == reference.uid else None
 
+    reads = read_kinds(kinds)
+
+    def look(kind: ObjectKind, namespace: str, name: str) -> Json | None:
+        entry = feeds[reads[kind]].get(Key(namespace, name))
+        return None if entry is None else entry.object
+
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)
     return ClusterObjects(
         flavor=flavors,
@@ -56,6 +62,7 @@ def cluster_objects(
         is_job_kind=lambda version, kind: (version, kind) in resources,
         is_admitted=is_admitted,
         device_plan=device_plan,
+        look=look,
     )
 
 

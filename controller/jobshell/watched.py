@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
-from controller.jobframework.kind import JobKind
+from controller.jobframework.kind import JobKind, ObjectKind
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobkinds.table import JOB_KINDS
@@ -25,6 +25,15 @@ def resource_of(kind: JobKind) -> Resource:
 def job_kinds(frameworks: Collection[str]) -> JobKinds:
     """Those of the table that the configuration names."""
     return {resource_of(kind): kind for kind in JOB_KINDS if kind.framework in frameworks}
+
+
+def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
+    """Other objects that jobs of these kinds are read together with, and where the API server has them."""
+    return {
+        one: Resource(one.group, one.version, one.plural, one.kind, namespaced=one.namespaced)
+        for kind in kinds.values()
+        for one in kind.reads
+    }
 
 
 def read_job(raw: bytes) -> Json:

@@ -14,7 +14,7 @@ from controller.config.settings import MANAGED_FRAMEWORKS, POD, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
-from controller.jobshell.watched import job_kinds, read_job
+from controller.jobshell.watched import job_kinds, read_job, read_kinds
 from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.observing import Counting
@@ -143,7 +143,8 @@ class Process:
         readers: dict[Resource, Decode[Any]] = {resource: reader(type_) for resource, type_ in TYPES.items()}
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read
-            readers |= dict.fromkeys(job_kinds(self._config.integrations.frameworks), read_job)
+            kinds = job_kinds(self._config.integrations.frameworks)
+            readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), read_job)
             if POD in self._config.integrations.frameworks:
                 readers[QUEUED_PODS] = read_pod
         return readers

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from controller.config.settings import POD, ControllerConfig
+from controller.jobshell.watched import job_kinds
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
 from controller.webhooks import jobs, pods
@@ -45,6 +46,9 @@ def webhook_service(
         jobs.answer,
         has_default_queue=has_default_queue,
         manage_without_queue_name=config.manage_jobs_without_queue_name,
+        suspend_paths={
+            (kind.group, kind.kind): kind.suspend_path for kind in job_kinds(config.integrations.frameworks).values()
+        },
     )
     server = WebhookServer(
         host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine

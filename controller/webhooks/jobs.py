@@ -1,11 +1,11 @@
-"""The mutating webhook for Jobs, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
+"""The mutating webhook for jobs, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
 
-It does what the chart's policies do: a Job with a queue is created suspended, and a Job without a queue gets the
+It does what the chart's policies do: a job with a queue is created suspended, and a job without a queue gets the
 LocalQueue ``default`` where its namespace has one. The webhook's configuration leaves out other namespaces and children
 of other jobs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from controller.conversion.tree import Json, child, text
@@ -17,6 +17,10 @@ DEFAULT_QUEUE: Final = "default"
 HasDefaultQueue = Callable[[str], bool]
 """Whether the namespace has a LocalQueue called ``default``. Answers from memory."""
 
+SuspendPaths = Mapping[tuple[str, str], tuple[str, ...]]
+"""The field that holds a job back while it is true, by API group and kind."""
+_PLAIN: Final = ("spec", "suspend")
+
 
 def no_default_queue(_namespace: str) -> bool:
     """Jobs without a queue stay without."""
@@ -24,22 +28,38 @@ def no_default_queue(_namespace: str) -> bool:
 
 
 def answer(
-    body: bytes, *, has_default_queue: HasDefaultQueue = no_default_queue, manage_without_queue_name: bool = False
+    body: bytes,
+    *,
+    has_default_queue: HasDefaultQueue = no_default_queue,
+    manage_without_queue_name: bool = False,
+    suspend_paths: SuspendPaths | None = None,
 ) -> bytes:
-    """The review of the same uid: allowed, with the patch that the Job needs. A body that is no review is refused."""
+    """The review of the same uid: allowed, with the patch that the job needs. A body that is no review is refused.
+
+    A kind that is not in ``suspend_paths`` has the field ``spec.suspend``.
+    """
 
     def made(job: Json, namespace: str) -> list[Json]:
+        api_version, kind = (text(job, key, ".request.object") for key in ("apiVersion", "kind"))
+        group = api_version.rpartition("/")[0]
         return patch(
             job,
             has_default_queue=lambda: has_default_queue(namespace),
             manage_without_queue_name=manage_without_queue_name,
+            suspend_path=(suspend_paths or {}).get((group, kind), _PLAIN),
         )
 
     return answered(body, made)
 
 
-def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_queue_name: bool) -> list[Json]:
-    """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no Job."""
+def patch(
+    job: Json,
+    *,
+    has_default_queue: Callable[[], bool],
+    manage_without_queue_name: bool,
+    suspend_path: tuple[str, ...] = _PLAIN,
+) -> list[Json]:
+    """The JSON patch (RFC 6902) that suspends ``job`` if it has a queue. Raises ConversionError for no job."""
     metadata = child(job, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", ".request.object.metadata")
     operations: list[Json] = []
@@ -48,11 +68,23 @@ def patch(job: Json, *, has_default_queue: Callable[[], bool], manage_without_qu
             operations.append(_labelled(labels))
         elif not manage_without_queue_name:
             return []
-    spec = child(job, "spec", ".request.object")
-    # Without a spec it is no Job: the API server refuses it.
-    if spec is not None and spec.get("suspend") is not True:
-        operations.append({"op": "add", "path": "/spec/suspend", "value": True})
-    return operations
+    return [*operations, *_suspended(job, suspend_path)]
+
+
+def _suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
+    *above, last = path
+    at, where = job, ".request.object"
+    for depth, key in enumerate(above):
+        below = child(at, key, where)
+        if below is None and depth == 0:
+            return []  # without a spec it is no job: the API server refuses it
+        if below is None:
+            value: Json = {last: True}
+            for name in reversed(above[depth + 1 :]):
+                value = {name: value}
+            return [{"op": "add", "path": "/" + "/".join(above[: depth + 1]), "value": value}]
+        at, where = below, f"{where}.{key}"
+    return [] if at.get(last) is True else [{"op": "add", "path": "/" + "/".join(path), "value": True}]
 
 
 def _labelled(labels: Json | None) -> Json:

@@ -1,4 +1,4 @@
-"""Written from the structs that the code uses: the CRDs of the chart, and the names of their fields for simulations.
+"""Written from what the code uses: the chart's CRDs and its table of job kinds, and fields' names for simulations.
 
 ``python -m hack.crds`` writes them.
 """
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controller.simulation.fields import TABLE
-from hack.crds import fields, gpulayout, gpunode, kueue
+from hack.crds import fields, gpulayout, gpunode, jobkinds, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -26,7 +26,8 @@ def rendered() -> dict[Path, str]:
     own = [(gpunode.SOURCE, gpunode.gpunode_crd()), (gpulayout.SOURCE, gpulayout.gpulayout_crd())]
     made = [*own, *((kueue.SOURCE, crd) for crd in kueue.crds())]
     return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made} | {
-        TABLE: fields.rendered()
+        TABLE: fields.rendered(),
+        jobkinds.TEMPLATE: jobkinds.rendered(),
     }
 
 

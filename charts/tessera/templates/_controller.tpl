@@ -8,7 +8,7 @@
   "namespace" (include "tessera.namespace" .)
   "health" (dict "healthProbeBindAddress" "0")
   "manageJobsWithoutQueueName" .Values.controller.jobs.manageWithoutQueueName
-  "integrations" (dict "frameworks" (ternary (list "batch/job" "pod") (list "batch/job") .Values.controller.pods.enabled))
+  "integrations" (dict "frameworks" (include "tessera.frameworks" . | fromYamlArray))
   "managedJobsNamespaceSelector" (include "tessera.managedNamespaces" . | fromYaml)
   "webhook" (dict "port" (int .Values.controller.webhook.port))
   "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)

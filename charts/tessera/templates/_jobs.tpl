@@ -49,15 +49,101 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
-{{- /* CEL: the Job's queue, empty for none. */ -}}
+{{- /* CEL: the job's queue, empty for none. */ -}}
 {{- define "tessera.queueName" -}}
 object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- end -}}
 
-{{- /* CEL: the child of a job of another kind, whose own controller made it: its parent is queued in its place. A
-person who invents such an owner is not believed. */ -}}
+{{- /* Names of the job kinds that are queued: all of the table, and pods where the values say so. */ -}}
+{{- define "tessera.frameworks" -}}
+{{- range include "tessera.jobKinds" . | fromYamlArray }}
+- {{ .framework }}
+{{- end }}
+{{- if .Values.controller.pods.enabled }}
+- pod
+{{- end }}
+{{- end -}}
+
+{{- /* The rows of the table that are queued: those that the configuration itself lists, else all. */ -}}
+{{- define "tessera.queuedKinds" -}}
+{{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
+{{- range include "tessera.jobKinds" . | fromYamlArray }}
+{{- if or (not $listed) (has .framework $listed) }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Queued kinds by the path of the field that holds their jobs back, parts of it joined with a slash. */ -}}
+{{- define "tessera.kindsByPath" -}}
+{{- $found := dict -}}
+{{- range include "tessera.queuedKinds" . | fromYamlArray -}}
+{{- $path := join "/" .suspend -}}
+{{- $_ := set $found $path (append (dig $path list $found) .) -}}
+{{- end -}}
+{{- toYaml $found -}}
+{{- end -}}
+
+{{- /* Resource rules for these rows: a dict of `kinds` and `operations`. */ -}}
+{{- define "tessera.kindRules" -}}
+{{- range .kinds }}
+- apiGroups: [{{ .group }}]
+  apiVersions: [{{ .version }}]
+  operations: {{ toJson $.operations }}
+  resources: [{{ .plural }}]
+{{- end }}
+{{- end -}}
+
+{{- /* CEL: the operations that hold a job back, as one list; the argument is the path as in tessera.kindsByPath. What is
+above the field may be absent: it is added then. */ -}}
+{{- define "tessera.suspendPatch" -}}
+{{- $parts := splitList "/" . -}}
+{{- if eq (len $parts) 2 -}}
+[JSONPatch{op: 'add', path: '/{{ . }}', value: true}]
+{{- else -}}
+{{- $above := initial $parts -}}
+(has(object.{{ join "." $above }}) ? [JSONPatch{op: 'add', path: '/{{ . }}', value: true}] :
+[JSONPatch{op: 'add', path: '/{{ join "/" $above }}', value: {'{{ last $parts }}': true}}])
+{{- end -}}
+{{- end -}}
+
+{{- /* CEL: whether a job is held back; a dict of `object` (its name in CEL) and `root`. */ -}}
+{{- define "tessera.isSuspended" -}}
+{{- range $path, $kinds := include "tessera.kindsByPath" .root | fromYaml -}}
+{{- $names := list -}}
+{{- range $kinds }}{{ $names = append $names .kind }}{{ end -}}
+object.kind in {{ $names | toJson | replace "\"" "'" }} ? {{ $.object }}.?{{ splitList "/" $path | join ".?" }}.orValue(false) : {{ end -}}
+false
+{{- end -}}
+
+{{- /* CEL: the name of the field that holds a job back, as its users know it. */ -}}
+{{- define "tessera.suspendField" -}}
+{{- range $path, $kinds := include "tessera.kindsByPath" . | fromYaml -}}
+{{- $names := list -}}
+{{- range $kinds }}{{ $names = append $names .kind }}{{ end -}}
+object.kind in {{ $names | toJson | replace "\"" "'" }} ? '{{ replace "/" "." $path }}' : {{ end -}}
+''
+{{- end -}}
+
+{{- /* Owners whose parts are left to them, as CEL's list of `group/Kind`: kinds that are queued here, and those that the
+configuration says somebody else brings to the queue (Kind.version.group). */ -}}
+{{- define "tessera.owners" -}}
+{{- $found := list -}}
+{{- range include "tessera.queuedKinds" . | fromYamlArray -}}
+{{- $found = append $found (printf "%s/%s" .group .kind) -}}
+{{- end -}}
+{{- range dig "integrations" "externalFrameworks" list .Values.controller.config -}}
+{{- $parts := splitn "." 3 . -}}
+{{- $found = append $found (printf "%s/%s" $parts._2 $parts._0) -}}
+{{- end -}}
+{{- $found | toJson | replace "\"" "'" -}}
+{{- end -}}
+
+{{- /* CEL: the child of a job of a known kind, whose own controller made it: its parent is queued in its place, whatever
+labels it copied. A person who invents such an owner is not believed. */ -}}
 {{- define "tessera.child" -}}
 request.userInfo.username.startsWith('system:serviceaccount:') &&
 object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
-o.apiVersion.split('/')[0] in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }})
+(o.apiVersion.split('/')[0] + '/' + o.kind in {{ include "tessera.owners" . }} ||
+o.apiVersion.split('/')[0] in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}))
 {{- end -}}

@@ -5,7 +5,7 @@
 {{- end -}}
 
 {{- /* Match conditions: pods that go to a queue when they are created. Pods of a queued Job that was started have their
-place in the queue already, as has what a kubelet mirrors. Without a queue, pods that nothing controls wait too where
+place in the queue already, whatever controller made them, as has what a kubelet mirrors. Without a queue, pods that nothing controls wait too where
 all Jobs do. */ -}}
 {{- define "tessera.queuedPods" -}}
 - name: queued
@@ -16,8 +16,9 @@ all Jobs do. */ -}}
     {{- end }}
 - name: of-no-queued-job
   expression: >-
-    !(request.userInfo.username in ['system:serviceaccount:kube-system:job-controller', 'system:kube-controller-manager']
-    && object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue())
+    !(object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&
+    (request.userInfo.username in ['system:serviceaccount:kube-system:job-controller', 'system:kube-controller-manager'] ||
+    ({{ include "tessera.child" . | replace "\n" " " }})))
 - name: no-mirror
   expression: "!('system:nodes' in request.userInfo.?groups.orValue([]))"
 {{- end -}}

@@ -19,6 +19,7 @@ from controller.engine.model.config import (
     WaitForPodsReady,
 )
 from controller.engine.model.resources import ResourceName
+from controller.jobkinds.table import JOB_KINDS
 from controller.objects.quantity import Quantity
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
@@ -232,7 +233,10 @@ def test_ciphers_go_by_openssls_names() -> None:
 
 
 def test_an_empty_list_of_job_kinds_is_the_default() -> None:
-    assert v2("integrations: {frameworks: []}").integrations.frameworks == ("batch/job",)
+    every = tuple(kind.framework for kind in JOB_KINDS)
+    assert v2("integrations: {frameworks: []}").integrations.frameworks == every
+    assert v2("").integrations.frameworks == every
+    assert "pod" not in every
 
 
 def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:

@@ -96,3 +96,30 @@ def test_no_bytes_crash_it(body: bytes) -> None:
 
 def test_what_is_no_job_is_left_to_the_api_server() -> None:
     assert patch(review({"metadata": {"labels": {QUEUE_LABEL: "q"}}})) == []
+
+
+PATHS = {
+    ("kubeflow.org", "PyTorchJob"): ("spec", "runPolicy", "suspend"),
+    ("ray.io", "RayService"): ("spec", "rayClusterConfig", "suspend"),
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "operations"),
+    [
+        ({}, [{"op": "add", "path": "/spec/runPolicy", "value": {"suspend": True}}]),
+        ({"runPolicy": {}}, [{"op": "add", "path": "/spec/runPolicy/suspend", "value": True}]),
+        ({"runPolicy": {"suspend": False}}, [{"op": "add", "path": "/spec/runPolicy/suspend", "value": True}]),
+        ({"runPolicy": {"suspend": True}, "suspend": False}, []),
+    ],
+    ids=["no policy", "empty", "running", "suspended"],
+)
+def test_a_kind_is_suspended_by_its_own_field(spec: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    made = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"labels": {QUEUE_LABEL: "q"}}}
+    assert patch(review({**made, "spec": spec}), suspend_paths=PATHS) == operations
+    assert patch(review({**made, "metadata": {}, "spec": spec}), suspend_paths=PATHS) == []
+
+
+def test_a_job_of_another_group_has_the_plain_field_whatever_its_kind_is_called() -> None:
+    made = {"apiVersion": "example.dev/v1", "kind": "PyTorchJob", "metadata": {"labels": {QUEUE_LABEL: "q"}}}
+    assert patch(review({**made, "spec": {}}), suspend_paths=PATHS) == [SUSPEND]

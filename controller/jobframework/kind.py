@@ -5,7 +5,8 @@ JobError means that the job is not what its kind allows, in one sentence for its
 runs already (stop above all) does not raise it for annotations that went bad since.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
@@ -82,6 +83,21 @@ class JobKind(Protocol):
     @property
     def can_be_elastic(self) -> bool:
         """Whether a running job of this kind may change its size."""
+        ...
+
+    @property
+    def refused_versions(self) -> Mapping[str, str]:
+        """Other versions of the API group in which objects of this kind may come: by version, why they do not queue."""
+        ...
+
+    @property
+    def managed_by_path(self) -> tuple[str, ...]:
+        """The field that names the controller of a job; empty where the kind has none."""
+        ...
+
+    @property
+    def own_controller(self) -> str:
+        """What that field says of the kind's own controller."""
         ...
 
     @property
@@ -165,7 +181,8 @@ class JobKind(Protocol):
     def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
         """The patches to send now, in order; empty when there is nothing to do, or nothing yet.
 
-        Suspends at once. Templates and counts go back to what the workload's spec says when the pods are gone.
+        Suspends at once. Templates and counts go back to what the workload's spec says, at once or, where the kind
+        does not let them change before, when the pods are gone.
         """
         ...
 
@@ -176,6 +193,9 @@ class KindDefaults:
     suspend_path: tuple[str, ...] = ("spec", "suspend")
     can_be_elastic: bool = False
     reads: tuple[ObjectKind, ...] = ()
+    refused_versions: Mapping[str, str] = MappingProxyType({})
+    managed_by_path: tuple[str, ...] = ()
+    own_controller: str = ""
 
     def references(self, _job: Json) -> tuple[Reference, ...]:
         return ()

@@ -53,8 +53,8 @@ class Slot(Struct, frozen=True, kw_only=True):
 
     ``index_label`` is the label with a pod's number in its set, or in its sub group where there are any.
     ``charged`` makes the template that pods really have of the written one, where the kind's controller adds to it: it
-    leaves the parts alone that a start writes. ``field``: the path as its users know it, where that is not the plain
-    one.
+    leaves the parts alone that a start writes. ``source`` is the written template of a kind that keeps it elsewhere.
+    ``field``, ``annotations_field``: the paths as users of the kind know them, where they are not the plain ones.
     """
 
     name: str
@@ -64,11 +64,17 @@ class Slot(Struct, frozen=True, kw_only=True):
     sub_group_label: str | None = None
     sub_group_count: int | None = None
     charged: Callable[[Json], Json] | None = None
+    source: Json | None = None
     field: str = ""
+    annotations_field: str = ""
 
     @property
     def shown(self) -> str:
         return self.field or dotted(self.path)
+
+    @property
+    def annotations_shown(self) -> str:
+        return self.annotations_field or f"{self.shown}.metadata.annotations"
 
     def template(self, job: Json) -> Json:
         """As it is charged."""
@@ -76,6 +82,8 @@ class Slot(Struct, frozen=True, kw_only=True):
         return written if self.charged is None else self.charged(written)
 
     def written(self, job: Json) -> Json:
+        if self.source is not None:
+            return self.source
         found = located(job, self.path)
         if found is not None and not isinstance(found, dict):
             raise JobError(f"{self.shown}: expected a pod template, found {type(found).__name__}")
@@ -85,7 +93,8 @@ class Slot(Struct, frozen=True, kw_only=True):
 class TemplatedKind(KindDefaults, ABC):
     """See ``kind.JobKind``. ``priority_class_path``: the kind's own field for the pods' PriorityClass, if it has one.
 
-    ``starts_in_two_writes``: the templates must have been written before the job is unsuspended.
+    ``starts_in_two_writes``: the templates must have been written before the job is unsuspended, and are put back only
+    when its pods are gone.
     """
 
     framework: str
@@ -136,6 +145,9 @@ class TemplatedKind(KindDefaults, ABC):
         return found
 
     def _checked_slots(self, job: Json) -> tuple[Slot, ...]:
+        version = text(job, "apiVersion").rpartition("/")[2]
+        if version in self.refused_versions:
+            raise JobError(f"apiVersion: found {version}: {self.refused_versions[version]}")
         slots = self.slots(job)
         if not 1 <= len(slots) <= MAX_POD_SETS:
             raise JobError(f"spec: expected 1 to {MAX_POD_SETS} pod sets, found {len(slots)}")
@@ -152,7 +164,7 @@ class TemplatedKind(KindDefaults, ABC):
         check_requests(template, slot.shown)
         request = topology_request(
             strings(template, "metadata", "annotations"),
-            path=f"{slot.shown}.metadata.annotations",
+            path=slot.annotations_shown,
             count=slot.count,
             elastic=elastic,
         )
@@ -210,15 +222,26 @@ class TemplatedKind(KindDefaults, ABC):
         return (_tied(job, replaced(placed, self.suspend_path, False)),)
 
     def stop(self, job: Json, workload: SeenWorkload | None) -> tuple[Patch, ...]:
-        if not self.is_suspended(job):
-            return (self.suspend(job),)
-        if workload is None or not self.is_stopped(job) or not self.is_started(job, workload):
+        suspended = self.is_suspended(job)
+        if suspended and (workload is None or not self.is_started(job, workload)):
             return ()
-        originals = workload.templates()
-        if set(_names(self.slots(job))) != originals.keys():
-            return ()  # it became another job: nothing is known of what its templates were
-        restored = self.placed(job, originals)
-        return () if restored is job else (_tied(job, restored),)
+        restored = job
+        if not self.starts_in_two_writes or self.is_stopped(job):
+            restored = self._restored(job, workload)
+        if suspended:
+            return () if restored is job else (_tied(job, restored),)
+        if restored is job:
+            return (self.suspend(job),)
+        return (_tied(job, replaced(restored, self.suspend_path, True)),)
+
+    def _restored(self, job: Json, workload: SeenWorkload | None) -> Json:
+        """With the templates' placement as the workload has it; the very job where that is nothing to go by."""
+        try:
+            originals = {} if workload is None else workload.templates()
+            # A job of other pod sets became another one: nothing is known of what its templates were.
+            return self.placed(job, originals) if set(_names(self.slots(job))) == originals.keys() else job
+        except JobError:
+            return job
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
         """The job with the placement of these templates, by pod set, in its own; the very job where it has it."""
@@ -250,21 +273,25 @@ def located(job: Json, path: Path) -> Any:
     return value
 
 
-def replaced(value: Any, path: Path, new: Any) -> Any:
-    """``value`` with ``new`` at ``path``; all that is not on the way there is shared with it."""
+def replaced(job: Json, path: Path, new: Any) -> Json:
+    """``job`` with ``new`` at ``path``, which is not empty; all that is not on the way there is shared with it."""
+    found: Json = _with(job, path, new)
+    return found
+
+
+def _with(value: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
     key, rest = path[0], path[1:]
     if isinstance(key, int):
-        return [replaced(item, rest, new) if index == key else item for index, item in enumerate(value)]
+        return [_with(item, rest, new) if index == key else item for index, item in enumerate(value)]
     found: Json = value or {}
-    return {**found, key: replaced(found.get(key), rest, new)}
+    return {**found, key: _with(found.get(key), rest, new)}
 
 
 def nested(path: tuple[str, ...], value: Any) -> Json:
     """The merge patch that sets one value."""
-    result: Json = replaced(None, path, value)
-    return result
+    return replaced({}, path, value)
 
 
 def difference(now: Json, wanted: Json) -> Json:

@@ -63,6 +63,8 @@ class BatchJob(KindDefaults):
     kind = "Job"
     plural = "jobs"
     can_be_elastic = True
+    managed_by_path = ("spec", "managedBy")
+    own_controller = "kubernetes.io/job-controller"
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
         count, template = _full_count(job), _bare_template(job)

@@ -3,6 +3,14 @@
 from typing import Final
 
 from controller.jobframework.kind import JobKind
+from controller.jobframework.templated import TemplatedKind
 from controller.jobkinds.batchjob import BatchJob
+from controller.jobkinds.jobset import JobSet
+from controller.jobkinds.kubeflow import KUBEFLOW_JOBS
+from controller.jobkinds.mpijob import MPIJob
+from controller.jobkinds.trainjob import TrainJob
 
 JOB_KINDS: Final[tuple[JobKind, ...]] = (BatchJob(),)
+
+DECLARED_KINDS: Final[tuple[TemplatedKind, ...]] = (JobSet(), *KUBEFLOW_JOBS, MPIJob(), TrainJob())
+"""Kinds whose CRD need not be there."""

@@ -1,0 +1,108 @@
+"""``jobset.x-k8s.io/v1alpha2`` JobSet: a pod set for each replicated job.
+
+Facts (kubernetes-sigs/jobset, pkg/webhooks and pkg/controllers):
+- While the JobSet is suspended before or after an update, the labels, annotations, node selector, tolerations and
+  scheduling gates of its pod templates may change; affinity and all else may not.
+- A restart by ``failurePolicy`` makes all child Jobs anew, also those that had succeeded.
+- ``dependsOn`` and the startup policy InOrder create Jobs one after the other: their quota is held from the beginning.
+"""
+
+from typing import Final
+
+from controller.jobframework.kind import Outcome
+from controller.jobframework.raw import Json, integer, mapping, sequence, text
+from controller.jobframework.templated import Path, Slot, TemplatedKind, ended, selector
+
+INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+
+_RESTART_FOR_EVER: Final = "RestartJobSetAndIgnoreMaxRestarts"
+_MAX_COUNT: Final = 2**31 - 1
+
+
+class JobSet(TemplatedKind):
+    """See ``kind.JobKind``."""
+
+    framework = "jobset.x-k8s.io/jobset"
+    group = "jobset.x-k8s.io"
+    version = "v1alpha2"
+    kind = "JobSet"
+    plural = "jobsets"
+    managed_by_path = ("spec", "managedBy")
+    own_controller = "jobset.sigs.k8s.io/jobset-controller"
+
+    def slots(self, job: Json) -> tuple[Slot, ...]:
+        return job_slots(mapping(job, "spec"), ("spec",))
+
+    def pod_selector(self, job: Json) -> str:
+        return selector("jobset.sigs.k8s.io/jobset-name", job)
+
+    def finished(self, job: Json) -> Outcome | None:
+        return ended(job, "Completed", "Failed", what="JobSet")
+
+    def pods_ready(self, job: Json) -> bool:
+        return all_jobs_ready(mapping(job, "spec"), sequence(job, "status", "replicatedJobsStatus"))
+
+    def is_active(self, job: Json) -> bool:
+        return any_job_active(sequence(job, "status", "replicatedJobsStatus"))
+
+    def reclaimed(self, job: Json) -> dict[str, int]:
+        if self._may_restart(job):
+            return {}
+        return of_succeeded_jobs(mapping(job, "spec"), sequence(job, "status", "replicatedJobsStatus"))
+
+    def _may_restart(self, job: Json) -> bool:
+        """Whether the next failure would run everything again, and with it pods that were given up."""
+        policy = mapping(job, "spec", "failurePolicy")
+        counted = integer(job, "status", "restartsCountTowardsMax", default=0)
+        for_ever = any(text(rule, "action") == _RESTART_FOR_EVER for rule in sequence(policy, "rules"))
+        return for_ever or integer(policy, "maxRestarts", default=0) > counted
+
+
+# A TrainJob becomes a JobSet: what is said here of ``spec``, a JobSet's, holds for it as well.
+
+
+def job_slots(spec: Json, at: Path) -> tuple[Slot, ...]:
+    """``at``: where ``spec`` lies in the object."""
+    return tuple(
+        Slot(
+            name=text(replicated, "name").lower(),
+            path=(*at, "replicatedJobs", index, "template", "spec", "template"),
+            count=_replicas(replicated) * pods_per_job(replicated),
+            index_label=INDEX_LABEL,
+            sub_group_label=JOB_INDEX_LABEL,
+            sub_group_count=_replicas(replicated),
+        )
+        for index, replicated in enumerate(sequence(spec, "replicatedJobs"))
+    )
+
+
+def pods_per_job(replicated: Json) -> int:
+    """Of one Job of a replicated job, at a time."""
+    parallelism = integer(replicated, "template", "spec", "parallelism", default=1)
+    return min(parallelism, integer(replicated, "template", "spec", "completions", default=_MAX_COUNT))
+
+
+def all_jobs_ready(spec: Json, statuses: list[Json]) -> bool:
+    """Whether as many Jobs as there are to be have all their pods ready, or have succeeded."""
+    wanted = sum(_replicas(replicated) for replicated in sequence(spec, "replicatedJobs"))
+    have = sum(integer(each, "ready", default=0) + integer(each, "succeeded", default=0) for each in statuses)
+    return have == wanted
+
+
+def any_job_active(statuses: list[Json]) -> bool:
+    return any(integer(each, "active", default=0) > 0 for each in statuses)
+
+
+def of_succeeded_jobs(spec: Json, statuses: list[Json]) -> dict[str, int]:
+    """Pods of Jobs that have succeeded, by pod set."""
+    succeeded = {text(each, "name"): integer(each, "succeeded", default=0) for each in statuses}
+    found = {
+        text(replicated, "name").lower(): succeeded.get(text(replicated, "name"), 0) * pods_per_job(replicated)
+        for replicated in sequence(spec, "replicatedJobs")
+    }
+    return {name: count for name, count in found.items() if count > 0}
+
+
+def _replicas(replicated: Json) -> int:
+    return integer(replicated, "replicas", default=1)

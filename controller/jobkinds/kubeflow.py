@@ -1,0 +1,83 @@
+"""Jobs of Kubeflow's training operator, ``kubeflow.org/v1``: a pod set for each type of replica. One table.
+
+Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
+- A suspended job's pods are deleted and its condition Suspended is True; nothing in its spec is immutable but
+  ``schedulingPolicy.queue``.
+- ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` would make a gang of fewer pods: all of them are
+  asked for, and a running job whose replicas change is stopped and queued again.
+- A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
+"""
+
+from typing import Final
+
+from controller.jobframework.kind import Outcome
+from controller.jobframework.raw import Json, has_condition, integer, mapping
+from controller.jobframework.templated import Slot, TemplatedKind, ended, selector
+
+REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+
+
+class ReplicaKind(TemplatedKind):
+    """A kind with ``spec.<replicas>.<type>.{replicas, template}`` and Kubeflow's ``runPolicy`` and conditions.
+
+    ``types``: the names of replica types, in the order of their pod sets; a job need not have all of them.
+    ``operator``: the value of the pods' label operator-name.
+    """
+
+    group = "kubeflow.org"
+    suspend_path = ("spec", "runPolicy", "suspend")
+    priority_class_path = ("spec", "runPolicy", "schedulingPolicy", "priorityClass")
+    managed_by_path = ("spec", "runPolicy", "managedBy")
+    replicas: str
+    types: tuple[str, ...]
+    operator: str
+
+    def slots(self, job: Json) -> tuple[Slot, ...]:
+        written = mapping(job, "spec", self.replicas)
+        return tuple(
+            Slot(
+                name=type_.lower(),
+                path=("spec", self.replicas, type_, "template"),
+                count=integer(mapping(job, "spec", self.replicas, type_), "replicas", default=1),
+                index_label=REPLICA_INDEX,
+                field=f"spec.{self.replicas}[{type_}].template",
+            )
+            for type_ in self.types
+            if written.get(type_) is not None
+        )
+
+    def pod_selector(self, job: Json) -> str:
+        own = selector("training.kubeflow.org/job-name", job)
+        return f"{own},training.kubeflow.org/operator-name={self.operator}"
+
+    def finished(self, job: Json) -> Outcome | None:
+        return ended(job, "Succeeded", "Failed", what=self.kind)
+
+    def pods_ready(self, job: Json) -> bool:
+        return has_condition(job, "Running")
+
+    def is_active(self, job: Json) -> bool:
+        statuses = mapping(job, "status", "replicaStatuses")
+        return any(integer(mapping(statuses, type_), "active", default=0) > 0 for type_ in statuses)
+
+
+class KubeflowJob(ReplicaKind):
+    """See ``kind.JobKind``. All names follow from the kind's."""
+
+    version = "v1"
+    own_controller = "kubeflow.org/training-operator"
+
+    def __init__(self, kind: str, replicas: str, types: tuple[str, ...] = ("Master", "Worker")) -> None:
+        name = kind.lower()
+        self.kind, self.plural, self.framework = kind, f"{name}s", f"kubeflow.org/{name}"
+        self.operator = f"{name}-controller"
+        self.replicas, self.types = replicas, types
+
+
+KUBEFLOW_JOBS: Final = (
+    KubeflowJob("PyTorchJob", "pytorchReplicaSpecs"),
+    KubeflowJob("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", "Worker", "Evaluator")),
+    KubeflowJob("XGBoostJob", "xgbReplicaSpecs"),
+    KubeflowJob("PaddleJob", "paddleReplicaSpecs"),
+    KubeflowJob("JAXJob", "jaxReplicaSpecs", ("Worker",)),
+)

@@ -1,0 +1,48 @@
+"""``kubeflow.org/v2beta1`` MPIJob: a launcher and its workers.
+
+Facts (kubeflow/mpi-operator, pkg/controller, pkg/apis/kubeflow/v2beta1):
+- ``launcherCreationPolicy: WaitForWorkersReady`` makes the launcher's pod last; its quota is held from the beginning.
+- With ``runLauncherAsWorker`` the launcher is rank 0 and the workers' indexes begin at 1.
+- The older ``kubeflow.org/v1`` MPIJob, of the training operator, has the same plural: a cluster serves one or the
+  other.
+"""
+
+from types import MappingProxyType
+from typing import Final
+
+from controller.jobframework.podview import INDEX_OFFSET
+from controller.jobframework.raw import Json, flag, mapping, strings
+from controller.jobframework.templated import replaced
+from controller.jobframework.topologyrequest import GROUP_NAME
+from controller.jobkinds.kubeflow import ReplicaKind
+
+_OLD: Final = "an MPIJob of the training operator is not queued, write it as kubeflow.org/v2beta1 for the MPI operator"
+_REPLICAS: Final = "mpiReplicaSpecs"
+_LAUNCHER_TEMPLATE: Final = ("spec", _REPLICAS, "Launcher", "template")
+_WORKER_TEMPLATE: Final = ("spec", _REPLICAS, "Worker", "template")
+
+
+class MPIJob(ReplicaKind):
+    """See ``kind.JobKind``."""
+
+    framework = "kubeflow.org/mpijob"
+    version = "v2beta1"
+    kind = "MPIJob"
+    plural = "mpijobs"
+    own_controller = "kubeflow.org/mpi-operator"
+    operator = "mpi-operator"
+    replicas = _REPLICAS
+    types = ("Launcher", "Worker")
+    refused_versions = MappingProxyType({"v1": _OLD})
+
+    def defaulted(self, job: Json) -> Json:
+        """Ranks of workers beside a launcher that works itself begin at 1, unless both are placed as one group."""
+        specs = mapping(job, "spec", _REPLICAS)
+        both = specs.get("Launcher") is not None and specs.get("Worker") is not None
+        if not flag(job, "spec", "runLauncherAsWorker") or not both:
+            return job
+        launcher, worker = mapping(job, *_LAUNCHER_TEMPLATE), mapping(job, *_WORKER_TEMPLATE)
+        if GROUP_NAME in strings(launcher, "metadata", "annotations"):
+            return job
+        at = (*_WORKER_TEMPLATE, "metadata", "annotations")
+        return replaced(job, at, {**strings(worker, "metadata", "annotations"), INDEX_OFFSET: "1"})

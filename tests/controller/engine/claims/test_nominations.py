@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.claims.book import ClaimBook
@@ -17,7 +17,6 @@ WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
 @given(full_queues() | full_nodes(), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
     recall = ClaimBook.recall
 

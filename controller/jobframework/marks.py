@@ -38,10 +38,17 @@ def priority_class(job: Json) -> str:
 
 def prebuilt_workload(job: Json) -> str:
     """Name of the workload that was created for the job beforehand; empty where the job gets one of its own."""
-    name = labels(job).get(names.PREBUILT_WORKLOAD, "")
+    where, name = prebuilt_mark(job)
     if name and not names.is_object_name(name):
-        raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: expected a Workload's name, found {shown(name)}")
+        raise JobError(f"{where}: expected a Workload's name, found {shown(name)}")
     return name
+
+
+def prebuilt_mark(job: Json) -> tuple[str, str]:
+    """Where the job names it, and the name as it stands there. The annotation goes before the label."""
+    if name := annotations(job).get(names.PREBUILT_WORKLOAD, ""):
+        return f"metadata.annotations[{names.PREBUILT_WORKLOAD}]", name
+    return f"metadata.labels[{names.PREBUILT_WORKLOAD}]", labels(job).get(names.PREBUILT_WORKLOAD, "")
 
 
 def max_exec_time_s(job: Json) -> int | None:

@@ -41,7 +41,7 @@ _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
-def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int | None = None) -> str:
+def workload_name(kind: str, group: str, name: str, uid: str, *, generation: int | str | None = None) -> str:
     """``job-<name>-<5 hex>``; another uid is another name. ``generation`` tells the slices of an elastic job apart."""
     parts = [kind, group, name, uid] + ([] if generation is None else [str(generation)])
     digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]

@@ -20,6 +20,7 @@ from controller.objects.workload import PodSetAssignment, Workload
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
+UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
 OWN_GATES: Final = (names.TOPOLOGY_GATE, names.ELASTIC_JOB)
 
 # What a start puts into a template, and therefore all that a stop has to put back.
@@ -207,10 +208,20 @@ def _info(
         scheduling_gates=tuple(gates + ([names.ELASTIC_JOB] if elastic else [])),
         own_labels=_own_labels(workload, assignment.name),
         own_annotations={
+            **({UNCONSTRAINED: "true"} if _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
             **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),
         },
     )
+
+
+def _is_placed_unasked(workload: Workload, assignment: PodSetAssignment) -> bool:
+    """Whether it has places, and names no topology of its own."""
+    if assignment.topology_assignment is None:
+        return False
+    sets = (pod_set for pod_set in workload.spec.pod_sets if pod_set.name == assignment.name)
+    asked = next((pod_set.topology_request for pod_set in sets), None)
+    return asked is None or not (asked.required or asked.preferred or asked.unconstrained)
 
 
 def slice_name(workload: Workload) -> str:
@@ -256,9 +267,18 @@ def started_template(template: Json, info: PodSetInfo) -> Json:
 
 def _extend(spec: Json, key: str, more: tuple[Json, ...]) -> None:
     listed = list(sequence(spec, key))
-    listed += [copy.deepcopy(item) for item in more if item not in listed]
+    known = [_plain(item) for item in listed]
+    for item in more:
+        if _plain(item) not in known:
+            known.append(_plain(item))
+            listed.append(copy.deepcopy(item))
     if listed:
         spec[key] = listed
+
+
+def _plain(item: Json) -> Json:
+    """A toleration without the operator that is the default."""
+    return {key: value for key, value in item.items() if (key, value) not in (("operator", "Equal"), ("operator", ""))}
 
 
 def template_patch(now: Json, wanted: Json) -> Json:

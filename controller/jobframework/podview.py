@@ -166,8 +166,8 @@ class SeenPod:
 
     @cached_property
     def group(self) -> str:
-        """The group's name in Kueue's words, as label or annotation; empty where it is in none."""
-        return self.labels.get(GROUP_NAME) or self.annotations.get(GROUP_NAME, "")
+        """The group's name in Kueue's words, as annotation or label; empty where it is in none."""
+        return self.annotations.get(GROUP_NAME) or self.labels.get(GROUP_NAME, "")
 
     @cached_property
     def volcano_group(self) -> str:
@@ -203,7 +203,7 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     meta = pod.metadata
     name = meta.annotations.get(names.WORKLOAD, "")
     if not name and meta.labels.get(MANAGED) == "true":
-        group = meta.labels.get(GROUP_NAME) or meta.annotations.get(GROUP_NAME, "")
+        group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
         volcano = next((meta.annotations[key] for key in VOLCANO_GROUPS if meta.annotations.get(key)), "")
         name = group or volcano or names.workload_name("Pod", "", meta.name, meta.uid)
     return WorkloadKey(f"{meta.namespace}/{name}") if name else None

@@ -12,12 +12,12 @@ import msgspec
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework.kind import Refusal
 from controller.jobframework.names import is_label_key
+from controller.jobframework.podsets import UNCONSTRAINED
 from controller.jobframework.raw import JobError, Json, parsed_flag, parsed_integer, shown
 from controller.objects.meta import Struct
 
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
-UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
 SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"

@@ -38,7 +38,7 @@ from controller.jobframework.raw import (
     strings,
     text,
 )
-from controller.jobframework.topologyrequest import check_groups, topology_request
+from controller.jobframework.topologyrequest import check_groups, ranked, topology_request
 from inventory.api.names import FULL_PARALLELISM
 
 MAIN: Final = "main"
@@ -77,9 +77,9 @@ class BatchJob(KindDefaults):
             strings(template, "metadata", "annotations"),
             path=f"{_TEMPLATE}.metadata.annotations",
             count=count,
-            pod_index_label=INDEX_LABEL,
             elastic=elastic,
         )
+        request = ranked(request, INDEX_LABEL, None, None)
         check_groups([(MAIN, count, request)])
         return (JobPodSet(name=MAIN, count=count, template=template, min_count=minimum, topology_request=request),)
 
@@ -118,11 +118,12 @@ class BatchJob(KindDefaults):
         return done + integer(job, "status", "ready", default=0) >= _count(job)
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
-        succeeded = integer(job, "status", "succeeded", default=0)
         parallelism = integer(job, "spec", "parallelism", default=1)
         # Equal ones would be lowered together with the parallelism under partial admission.
-        remaining = integer(job, "spec", "completions", default=parallelism) - succeeded
-        if succeeded == 0 or remaining >= _count(job):
+        completions = integer(job, "spec", "completions", default=parallelism)
+        ended = _ended(job, completions)
+        remaining = completions - ended
+        if ended == 0 or remaining >= _count(job):
             return {}
         # Out of the full count, also where fewer were admitted: that is what it is subtracted from.
         spare = workload.typed.spec.pod_sets[0].count - max(remaining, 0) if workload.typed.spec.pod_sets else 0
@@ -168,6 +169,28 @@ class BatchJob(KindDefaults):
         if template:
             spec["template"] = template
         return (Patch(body={"metadata": metadata, "spec": spec}),)
+
+
+def _ended(job: Json, completions: int) -> int:
+    """Pods that will not run again: those that succeeded; of an Indexed Job the indexes that are done or given up."""
+    if text(job, "spec", "completionMode") != "Indexed":
+        return integer(job, "status", "succeeded", default=0)
+    completed, failed = (text(job, "status", key) for key in ("completedIndexes", "failedIndexes"))
+    return terminal_indexes(completed, failed, completions)
+
+
+def terminal_indexes(completed: str, failed: str, completions: int) -> int:
+    """How many indexes below ``completions`` either list names, as in ``1,3-5``; what is no interval is left out."""
+    found: list[tuple[int, int]] = []
+    for interval in f"{completed},{failed}".split(","):
+        first, _, last = interval.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.append((int(first), min(int(last or first), completions - 1)))
+    count, upto = 0, -1
+    for start, end in sorted(found):
+        count += max(0, end - max(start - 1, upto))
+        upto = max(upto, end)
+    return count
 
 
 def _count(job: Json) -> int:

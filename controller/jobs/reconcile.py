@@ -25,10 +25,10 @@ from controller.jobframework.actions import (
 )
 from controller.jobframework.context import Context, controls
 from controller.jobframework.kind import Outcome, completed
-from controller.jobframework.marks import prebuilt_workload
+from controller.jobframework.marks import prebuilt_mark, prebuilt_workload
 from controller.jobframework.owners import NestingTooDeepError, is_managed, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
-from controller.jobframework.raw import JobError, PriorityClassMissingError, labels, text
+from controller.jobframework.raw import JobError, PriorityClassMissingError, text
 from controller.jobframework.readiness import pods_ready_action
 from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
 from controller.jobframework.steps import (
@@ -85,7 +85,7 @@ def _job(context: Context) -> list[Action]:
 def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
     """A job that left its queue: its pending workloads are withdrawn, one with quota is seen to its end."""
     if any(workload.is_reserved and not workload.is_finished for workload in own):
-        return _queued(context, own, prebuilt=names.PREBUILT_WORKLOAD in labels(context.job))
+        return _queued(context, own, prebuilt=bool(prebuilt_mark(context.job)[1]))
     return _withdrawn(own)
 
 
@@ -139,7 +139,7 @@ def _hold(context: Context, error: JobError | None = None) -> list[Action]:
         if not kind.is_suspended(job):
             return _suspended(context) if evicted or not admitted else []
         missing = error is None or isinstance(error, PriorityClassMissingError)
-        if missing or names.PREBUILT_WORKLOAD in labels(job) or not kind.is_stopped(job):
+        if missing or prebuilt_mark(job)[1] or not kind.is_stopped(job):
             return []
         # It cannot start: it must hold no quota.
         return [action for workload in own for action in _withdraw(workload)]
@@ -154,9 +154,9 @@ def _prebuilt(context: Context, name: str) -> list[Action]:
         return [*_hold(context), waiting]
     if not controls(context.job, workload):
         if any(owner.controller for owner in workload.typed.metadata.owner_references):
-            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} belongs to another job")
+            raise JobError(f"{prebuilt_mark(context.job)[0]}: workload {name} belongs to another job")
         if workload.is_finished or workload.is_terminating:
-            raise JobError(f"metadata.labels[{names.PREBUILT_WORKLOAD}]: workload {name} is finished or being deleted")
+            raise JobError(f"{prebuilt_mark(context.job)[0]}: workload {name} is finished or being deleted")
         return [*_hold(context), _adopted(context, workload)]
     return _queued(context, [workload], prebuilt=True)
 

@@ -29,6 +29,18 @@ class PodSetTopologyRequest(Struct, frozen=True, kw_only=True):
     pod_set_slice_size: Int32 | None = None
     podset_slice_required_topology_constraints: tuple[SliceConstraint, ...] = ()
 
+    @property
+    def names_places(self) -> bool:
+        """Whether it says where pods are to be, and not only how their ranks are told."""
+        return bool(
+            self.required
+            or self.preferred
+            or self.unconstrained
+            or self.pod_set_slice_required_topology
+            or self.podset_slice_required_topology_constraints
+            or self.pod_set_group_name
+        )
+
 
 class PodSet(Struct, frozen=True, kw_only=True):
     name: str = ""

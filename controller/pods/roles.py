@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import names
-from controller.jobframework.podsets import JobPodSet, check_requests
+from controller.jobframework.podsets import UNCONSTRAINED, JobPodSet, check_requests
 from controller.jobframework.podview import (
     FAST_ADMISSION,
     GROUP_NAME,
@@ -34,7 +34,6 @@ from controller.jobframework.topologyrequest import (
     SLICE_CONSTRAINTS,
     SLICE_SIZE,
     SLICE_TOPOLOGY,
-    UNCONSTRAINED,
     topology_request,
 )
 from inventory.api.names import DEVICES, PREFIX

@@ -341,9 +341,12 @@ def _shape(pod_set: PodSet) -> object:
     devices = device_ask(annotations) if annotations else None
     # What is charged may be others by now, see honestunits.
     parts = asks_for_parts(pod_set)
-    if not (spec.node_selector or spec.tolerations or affinity or pod_set.topology_request or devices or parts):
+    asked = pod_set.topology_request
+    if asked is not None and not asked.names_places:
+        asked = None
+    if not (spec.node_selector or spec.tolerations or affinity or asked or devices or parts):
         return None
-    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, pod_set.topology_request, devices, parts
+    return frozenset(spec.node_selector.items()), spec.tolerations, affinity, asked, devices, parts
 
 
 def _together(pod_sets: tuple[PodSet, ...]) -> list[tuple[int, ...]]:

@@ -225,7 +225,7 @@ def shape_of(workload: Workload, priority: int) -> str:
     """
     pod_sets = workload.spec.pod_sets
     shape = _digest(workload, pod_sets, priority)
-    if all(pod_set.topology_request is None for pod_set in pod_sets):
+    if not any(pod_set.topology_request and pod_set.topology_request.names_places for pod_set in pod_sets):
         return shape
     # Always a part of its own: an untimed shape named as its quota shape would park all of that with itself.
     return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority))

@@ -10,7 +10,13 @@ from controller.jobframework import names
 from controller.jobframework.actions import DeleteWorkload, Refuse, StopJob
 from controller.jobframework.kind import Outcome
 from controller.jobframework.names import workload_name
-from controller.jobframework.podsets import PodSetInfo, StartConflictError, started_template, template_patch
+from controller.jobframework.podsets import (
+    UNCONSTRAINED,
+    PodSetInfo,
+    StartConflictError,
+    started_template,
+    template_patch,
+)
 from controller.jobframework.raw import JobError, Json, merged
 from controller.jobframework.topologyrequest import (
     GROUP_NAME,
@@ -19,7 +25,6 @@ from controller.jobframework.topologyrequest import (
     SLICE_CONSTRAINTS,
     SLICE_SIZE,
     SLICE_TOPOLOGY,
-    UNCONSTRAINED,
     check_groups,
     topology_request,
 )

@@ -36,7 +36,8 @@ def test_a_queued_job_gets_one_workload_that_carries_its_whole_template() -> Non
     (pod_set,) = raw["spec"]["podSets"]
     wanted = world.template()
     wanted["metadata"]["labels"] = {"team": "vision"}
-    assert pod_set == {"name": "main", "count": 1, "template": wanted}
+    ranks = {"podIndexLabel": "batch.kubernetes.io/job-completion-index"}
+    assert pod_set == {"name": "main", "count": 1, "template": wanted, "topologyRequest": ranks}
     assert raw["spec"]["queueName"] == "q"
     assert raw["metadata"]["labels"] == {names.JOB_UID: UID}
     assert raw["metadata"]["finalizers"] == [names.RESOURCE_IN_USE]

@@ -1,4 +1,4 @@
-"""The node agent: what it learns goes into one ``Picture``; its changes go out to kubelet, API server and disk.
+"""The node agent: what it learns goes into one ``NodeState``; its changes go out to kubelet, API server and disk.
 
 Start: the checkpoint of this boot is served at once, then NVML is asked and the difference mended. Each task below runs
 for ever; one that ends takes the process down, so that its supervisor restarts it.
@@ -33,7 +33,7 @@ from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
 from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.process.tasks import Alarm
 from agent.report import Answers, GpuFaults, HeldDevice, NodeReport, device_reports
 from agent.serving.endpoints import Endpoints
@@ -43,7 +43,7 @@ from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, GpuUuid
 from kube.metrics import KeptText
 
@@ -63,7 +63,7 @@ class Restart(Exception):  # noqa: N818 - a request to the process, not an error
 class Agent:
     """One node's agent: wires its parts, and carries what one learns to the others. All of it on one event loop.
 
-    ``picture`` is written here, and by ``access``, ``mig`` and ``mps``, which withhold and report in it; every other
+    ``node_state`` is written here, and by ``access``, ``mig`` and ``mps``, which withhold and report in it; every other
     part reads it. Each change is followed by ``_serve``: kubelet, API server and disk are never older than it for long.
     """
 
@@ -92,8 +92,8 @@ class Agent:
         self._files = StateFiles(settings.state_dir, self._known)
         self._layout = LayoutChoice(settings, self._files.layout.object_layout)
         client = partial(client_of, settings.mps_dir)
-        self.picture = Picture(settings.node_name, self._layout.choices, self._files.layout.modes, client)
-        self.access = DeviceAccess(settings, self.picture)
+        self.node_state = NodeState(settings.node_name, self._layout.choices, self._files.layout.modes, client)
+        self.access = DeviceAccess(settings, self.node_state)
         restored = self._restore()
         self._start = Start(None if restored is None else restored.node.driver_version)
         self._discovery_problems: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Agent:
         self.pods = PodWatch(self.holders.nudge)
         self.watch = NodeWatch(self._node_changed)
         self.sampler = Sampler(
-            self.picture,
+            self.node_state,
             lambda: self.holders.holders,
             self.pods.containers,
             settings.process_root,
@@ -121,9 +121,9 @@ class Agent:
             CallObserver(self.metrics, self.holders.nudge, self._listed.set),
         )
         self._resets = ResetDetector(restored.energy_mj if restored else None)
-        self.monitor = GpuMonitor(self._driver, self, self._resets, settings.health, self.picture.node)
+        self.monitor = GpuMonitor(self._driver, self, self._resets, settings.health, self.node_state.node)
         self.mps = MpsNode(
-            self.picture,
+            self.node_state,
             settings,
             now=clock,
             serve=self._serve,
@@ -131,7 +131,7 @@ class Agent:
             holders=lambda: self.holders.holders,
         )
         self.mig = MigNode(
-            self.picture,
+            self.node_state,
             self.monitor,
             settings,
             boot_id=self._boot_id,
@@ -150,7 +150,7 @@ class Agent:
                 self._release_gpu,
             )
         )
-        self._scores = LinkScores(lambda: self.picture.links, clock)
+        self._scores = LinkScores(lambda: self.node_state.links, clock)
         for follower in (self.pods, self.watch, self.mig.evictor):
             reporter.follow(follower)
 
@@ -216,8 +216,8 @@ class Agent:
         if self._layout.heard(chosen):
             choices = self._layout.choices
             log.info("layout", extra={"source": choices.gpu_layout.source})
-            self.picture.reconfigured(choices, self._clock())
-            if self.picture.awaits_holders:
+            self.node_state.reconfigured(choices, self._clock())
+            if self.node_state.awaits_holders:
                 self._asking = asyncio.create_task(self._hear_holders())
             self.mig.wishes_changed(again=True)
         self._serve()
@@ -228,8 +228,8 @@ class Agent:
         choices = self._layout.choices
         async with self.access.adopting:
             self.access.files.reconfigure(settings)
-            self.picture.access = await self.access.bring(self.picture.node, choices.allocation)
-            transitions = self.picture.reconfigured(choices, self._clock())
+            self.node_state.access = await self.access.bring(self.node_state.node, choices.allocation)
+            transitions = self.node_state.reconfigured(choices, self._clock())
         self.monitor.settings = choices.health
         if settings.metrics != self.sampler.settings:
             self.sampler.settings = settings.metrics
@@ -245,12 +245,12 @@ class Agent:
     async def discovered(self, discovery: Discovery) -> None:
         node, now_s = discovery.node, self._clock()
         if self._start.found(node.driver_version):
-            self._recorder.transitions(self.picture.apply(BootChanged(), now_s))
+            self._recorder.transitions(self.node_state.apply(BootChanged(), now_s))
         self.metrics.driver_up(up=True)
         async with self.access.adopting:
             access = await self.access.bring(node)
-            differs = node != self.picture.node
-            self._recorder.transitions(self.picture.discovered(node, access, now_s))
+            differs = node != self.node_state.node
+            self._recorder.transitions(self.node_state.discovered(node, access, now_s))
             await self._ask_holders()
         if await self.mig.discovered():
             return  # layouts were restored: what there is now is found anew before it is advertised
@@ -272,7 +272,7 @@ class Agent:
 
     async def _ask_holders(self) -> None:
         """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows."""
-        if not self.picture.awaits_holders:
+        if not self.node_state.awaits_holders:
             return
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
@@ -282,7 +282,7 @@ class Agent:
                 "kubelet does not report who holds devices: assuming none are held",
                 extra={"error": type(silent).__name__},
             )
-        self.picture.held(self.holders.holders)
+        self.node_state.held(self.holders.holders)
 
     def health(self, event: Event) -> None:
         if isinstance(event, XidSeen):
@@ -290,14 +290,14 @@ class Agent:
             log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self.sampler.xid(event.gpu, event.xid)
         self.mps.health(event)
-        transitions = self.picture.apply(event, self._clock())
+        transitions = self.node_state.apply(event, self._clock())
         if transitions:
             self._recorder.transitions(transitions)
             self._serve()
         self._set_alarm()
 
     def at_ease(self, gpu: GpuUuid) -> bool:
-        return self.picture.health.state(gpu).state is HealthState.HEALTHY
+        return self.node_state.health.state(gpu).state is HealthState.HEALTHY
 
     def driver_gone(self, reason: str) -> None:
         self._start.learn(Learned.NO_DRIVER)
@@ -323,24 +323,24 @@ class Agent:
     # Out
 
     def _serve(self) -> None:
-        """The picture has changed: kubelet first, since pods wait for it."""
+        """The node state has changed: kubelet first, since pods wait for it."""
         self.mps.planned()
-        self.manager.apply(self.picture.views() if self._start.advertises else ())
+        self.manager.apply(self.node_state.views() if self._start.advertises else ())
         if self._start.discovered:
-            self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.picture.problems))
-            self._recorder.note(self.picture.layout.notes)
+            self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.node_state.problems))
+            self._recorder.note(self.node_state.layout.notes)
         self._files.changed()
         self._set_alarm()
         self._publish()
 
     def _holdable(self) -> set[DeviceId]:
         """Devices whose holders are asked for: those advertised now, and those that were and may still be held."""
-        return self.picture.device_ids() | self.mps.device_ids()
+        return self.node_state.device_ids() | self.mps.device_ids()
 
     def _held(self) -> None:
         self.pods.held(self.holders.holders)
         self.mps.held()
-        held = self.picture.held(self.holders.holders)
+        held = self.node_state.held(self.holders.holders)
         self.mig.wishes_changed()
         if held:
             self._serve()
@@ -348,41 +348,41 @@ class Agent:
             self._publish()
 
     def _publish(self) -> None:
-        self._reporter.publish(self.picture, self.holders.holders)
+        self._reporter.publish(self.node_state, self.holders.holders)
         self.sampler.changed()
-        self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.picture)})
+        self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})
         self.metrics.mps(self.mps.states())
         self.metrics.devices(
             (
                 resource.name,
                 {
                     "inventory": len(resource.devices),
-                    "advertised": len(resource.devices) - len(self.picture.unhealthy(resource)),
+                    "advertised": len(resource.devices) - len(self.node_state.unhealthy(resource)),
                     "allocatable": len(self.holders.allocatable.get(resource.name, ())),
                 },
             )
-            for resource in self.picture.layout.resources
+            for resource in self.node_state.layout.resources
         )
 
     def _set_alarm(self) -> None:
         """Probation and the like end at a moment, not at an event."""
-        deadline_s = self.picture.health.next_deadline_s()
+        deadline_s = self.node_state.health.next_deadline_s()
         self._alarm.set(None if deadline_s is None else deadline_s - self._clock())
 
     def report(self) -> NodeReport:
         """For a person on the node (``tessera node``)."""
-        health = self.picture.health
-        gpus = self.picture.node.gpus
+        health = self.node_state.health
+        gpus = self.node_state.node.gpus
         return NodeReport(
             version=__version__,
             now_s=self._clock(),
             simulated=self._settings.simulate is not None,
             driver_up=self.monitor.session_open,
-            node=self.picture.node,
-            resources=self.picture.layout.resources,
+            node=self.node_state.node,
+            resources=self.node_state.layout.resources,
             problems=self._recorder.problems,
             servers=self.manager.status(),
-            health=device_reports(self.picture),
+            health=device_reports(self.node_state),
             faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
             history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
             holders=tuple(HeldDevice(device, holder) for device, holder in sorted(self.holders.holders.items())),
@@ -394,7 +394,7 @@ class Agent:
         if self._start.unready is not None or self.manager.ready:
             return self._start.unready
         registered = {status.resource for status in self.manager.status() if status.registered}
-        waiting = [resource.name for resource in self.picture.layout.resources if resource.name not in registered]
+        waiting = [resource.name for resource in self.node_state.layout.resources if resource.name not in registered]
         return f"not registered with the kubelet: {', '.join(waiting)}" if waiting else "a resource is being withdrawn"
 
     # NVML and the disk
@@ -410,24 +410,24 @@ class Agent:
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
-        self._recorder.transitions(self.picture.health.restore(found.health, same_boot=same_boot, now_s=now_s))
+        self._recorder.transitions(self.node_state.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
-        self.picture.discovered(found.node, self.access.files.access(found.node), now_s)
+        self.node_state.discovered(found.node, self.access.files.access(found.node), now_s)
         log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
         return found
 
     def _known(self) -> Known | None:
         """What is worth keeping; None while nothing is known."""
-        if self.picture.node == Node(name=self._settings.node_name):
+        if self.node_state.node == NodeInventory(name=self._settings.node_name):
             return None
         return Known(
             checkpoint=Checkpoint(
                 version=statefiles.VERSION,
                 boot_id=self._boot_id,
-                node=self.picture.node,
-                health=self.picture.health.snapshot(),
+                node=self.node_state.node,
+                health=self.node_state.health.snapshot(),
                 energy_mj=dict(self._resets.energy_mj),
             ),
-            layout=LayoutState(modes=self.picture.modes, object_layout=self._layout.object_layout),
+            layout=LayoutState(modes=self.node_state.modes, object_layout=self._layout.object_layout),
         )

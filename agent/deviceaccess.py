@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from agent.config.settings import Settings
 from agent.kubelet.devicefiles import DeviceFiles
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.process.clock import until_poll
 from deviceplugin.strategy import AllocationSpec, NodeAccess
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 
 FILES_POLL_S = 5.0
 FILES = "device-files"
@@ -19,26 +19,26 @@ FILES = "device-files"
 
 
 class DeviceAccess:
-    """Of one node. Writes CDI specs; keeps ``picture.access`` and what the picture withholds for want of files.
+    """Of one node. Writes CDI specs; keeps ``node_state.access`` and what the node state withholds for want of files.
 
-    ``adopting`` is held from bringing files to giving the picture an access: a spec on disk is never older
+    ``adopting`` is held from bringing files to giving the node state an access: a spec on disk is never older
     than the access that names it. ``files`` is written under it alone.
     """
 
-    def __init__(self, settings: Settings, picture: Picture) -> None:
+    def __init__(self, settings: Settings, node_state: NodeState) -> None:
         self.files = DeviceFiles(settings)
         self.adopting = asyncio.Lock()
-        self._picture = picture
+        self._node_state = node_state
 
     async def begin(self) -> None:
         """Before the checkpoint's devices are shown: the specs that their answers would name."""
-        if self.files.lacking(self._picture.choices.allocation, self._picture.access):
-            await self._write(self._picture.choices.allocation, self._picture.access)
+        if self.files.lacking(self._node_state.choices.allocation, self._node_state.access):
+            await self._write(self._node_state.choices.allocation, self._node_state.access)
 
-    async def bring(self, node: Node, spec: AllocationSpec | None = None) -> NodeAccess:
+    async def bring(self, node: NodeInventory, spec: AllocationSpec | None = None) -> NodeAccess:
         """The files of ``node`` as it is now, written. ``spec``: how devices will be handed out, where that changes."""
         access = self.files.access(node)
-        await self._write(spec or self._picture.choices.allocation, access)
+        await self._write(spec or self._node_state.choices.allocation, access)
         return access
 
     async def follow(self, changed: Callable[[], None]) -> None:
@@ -47,14 +47,14 @@ class DeviceAccess:
             await asyncio.sleep(until_poll(FILES_POLL_S))
             if self.files.complete:
                 continue
-            before = self.files.problem, self._picture.access
+            before = self.files.problem, self._node_state.access
             async with self.adopting:
-                self._picture.access = await self.bring(self._picture.node)
-            if (self.files.problem, self._picture.access) != before:
+                self._node_state.access = await self.bring(self._node_state.node)
+            if (self.files.problem, self._node_state.access) != before:
                 changed()
 
     async def _write(self, spec: AllocationSpec, access: NodeAccess) -> None:
         await self.files.write(spec, access)
         problem = self.files.problem
-        self._picture.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
-        self._picture.report(FILES, (problem,) if problem else ())
+        self._node_state.withhold(FILES, dict.fromkeys(access.devices, problem) if problem else {})
+        self._node_state.report(FILES, (problem,) if problem else ())

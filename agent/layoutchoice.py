@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from agent.cluster.gpulayouts import Chosen
 from agent.config.settings import Settings
-from agent.picture import Choices
+from agent.nodestate import Choices
 from inventory.layout.entries import GpuLayoutSpec
 
 

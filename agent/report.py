@@ -13,9 +13,9 @@ from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from deviceplugin.manager import ServerStatus
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, GpuUuid
 from inventory.layout.layout import Resource
 
@@ -50,7 +50,7 @@ class NodeReport(Struct, frozen=True):
     now_s: float
     simulated: bool
     driver_up: bool
-    node: Node
+    node: NodeInventory
     resources: tuple[Resource, ...] = ()
     problems: tuple[str, ...] = ()
     servers: tuple[ServerStatus, ...] = ()
@@ -62,13 +62,13 @@ class NodeReport(Struct, frozen=True):
     mig: tuple[MigStatus, ...] = ()
 
 
-def device_reports(picture: Picture) -> tuple[DeviceReport, ...]:
+def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
     """Every GPU, each followed by its MIG instances."""
     found = []
-    for gpu in picture.node.gpus:
-        found.append(_device(gpu.uuid, gpu.index, None, picture.health.state(gpu.uuid)))
+    for gpu in node_state.node.gpus:
+        found.append(_device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid)))
         found += [
-            _device(mig.uuid, gpu.index, mig.profile, picture.health.state(gpu.uuid, mig.uuid))
+            _device(mig.uuid, gpu.index, mig.profile, node_state.health.state(gpu.uuid, mig.uuid))
             for mig in gpu.mig_instances
         ]
     return tuple(found)

@@ -14,7 +14,7 @@ from agent.cluster.labels import labels
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode, read_gpu_node
-from inventory.devices import Clique, Gpu, MigInstance, MigProfile, Node
+from inventory.devices import Clique, Gpu, MigInstance, MigProfile, NodeInventory
 from inventory.ids import GpuUuid, MigUuid, NodeName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec
@@ -42,9 +42,9 @@ def load_nodes(path: Path) -> tuple[list[NodeObject | GpuNode], bool]:
     return nodes(fleet), any(spec.events for spec in fleet.nodes)
 
 
-def _hardware(fleet: Fleet, spec: NodeSpec) -> Node:
+def _hardware(fleet: Fleet, spec: NodeSpec) -> NodeInventory:
     present = tuple(gpu for gpu in spec.gpus if gpu.present)
-    return Node(
+    return NodeInventory(
         name=NodeName(spec.name),
         driver_version=fleet.driver,
         cuda_version=(fleet.cuda // 1000, fleet.cuda % 1000 // 10),
@@ -61,7 +61,7 @@ def _link(one: GpuSpec, other: GpuSpec, spec: NodeSpec) -> Link:
     return Link(pcie=PcieLevel(spec.levels[one.index][other.index]), nvlinks=direct, nvswitch=lanes)
 
 
-def _node(node: Node, layout: Layout, spec: NodeSpec) -> NodeObject:
+def _node(node: NodeInventory, layout: Layout, spec: NodeSpec) -> NodeObject:
     offered = {resource.name: str(len(resource.devices)) for resource in layout.resources}
     published = labels(node, layout, LayoutSpec(), machine_type="", timestamp_s=None)
     given: dict[str, Any] = {
@@ -94,7 +94,7 @@ def _gpu(spec: GpuSpec, node: NodeSpec) -> Gpu:
     )
 
 
-def hardware(fleet: Fleet, spec: NodeSpec) -> Node:
+def hardware(fleet: Fleet, spec: NodeSpec) -> NodeInventory:
     """The node as its agent would find it, with the instances that the fleet file starts with."""
     node = _hardware(fleet, spec)
     by_uuid = {gpu.uuid: gpu for gpu in spec.gpus}

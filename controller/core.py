@@ -27,7 +27,7 @@ from controller.lifecycle.pendingconditions_shell import PendingConditions
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
-from controller.watching.inbox import Inbox, News
+from controller.watching.inbox import Inbox, ObjectChange
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
 from controller.watching.ledger import Ledger
 from controller.writing.decisionwriter import DecisionWriter
@@ -59,7 +59,7 @@ _LONGEST_S: Final = 30.0
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 
 
-class Observer(Protocol):
+class CoreObserver(Protocol):
     """Counts what happens and publishes Events. Must not block or raise."""
 
     def cycled(self, decisions: Decisions, seconds: float) -> None: ...
@@ -71,13 +71,13 @@ class Observer(Protocol):
         """Sums differed from their parts and were made anew. ``sound``: now they agree."""
 
 
-class Listener(Protocol):
+class ChangeListener(Protocol):
     """Hears of changes after the engine has taken them in. Must not block or raise."""
 
     def on_workload(self, workload: Workload, gone: bool) -> None:
         """A Workload came or changed, by the watch or by a write of ours; or it is ``gone``."""
 
-    def on_news(self, news: News) -> None:
+    def on_object(self, observed: ObjectChange) -> None:
         """An object of another kind came, changed or went."""
 
 
@@ -96,10 +96,10 @@ class Core:
         writer: Writer,
         *,
         clock: Clock,
-        observer: Observer,
+        observer: CoreObserver,
         pace: Pace,
         ledger: Ledger,
-        known: Callable[[], Iterable[News]],
+        known: Callable[[], Iterable[ObjectChange]],
     ) -> None:
         self.engine = Engine(config.engine)
         self.ledger = ledger
@@ -111,7 +111,7 @@ class Core:
         self._writer = writer
         self._observer = observer
         self._known = known
-        self._listeners: list[Listener] = []
+        self._listeners: list[ChangeListener] = []
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         """A heap of what is to be called later: when, a number that breaks ties, and what."""
         self._call_number = 0
@@ -146,7 +146,7 @@ class Core:
         self._to_reconcile: dict[WorkloadKey, None] = {}
         """Workloads that may have a next step, in order: the same changes lead to the same writes."""
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ChangeListener) -> None:
         """Before ``run``: a listener hears of all changes."""
         self._listeners.append(listener)
 
@@ -172,13 +172,13 @@ class Core:
     def _take_in(self) -> bool:
         """Changes, then the steps of the workloads that they are about. Whether more has come meanwhile."""
         now_s = self._clock.wall()
-        for news in self.inbox.take(_SLICE):
+        for observed in self.inbox.take(_SLICE):
             try:
-                self._hear(news, now_s)
+                self._hear(observed, now_s)
             except Exception:
                 # One object that the engine fails on must not end the term for all others. It may have been taken in
                 # by half: the sums are checked before anything more is decided.
-                log.exception("%s %s could not be taken in", news.resource.kind, news.change)
+                log.exception("%s %s could not be taken in", observed.resource.kind, observed.change)
                 self._check_s = now_s
         keys, self._to_reconcile = self._to_reconcile, {}
         for key in keys:
@@ -256,9 +256,9 @@ class Core:
 
     def _objects(self) -> Iterator[KubernetesObject]:
         """All that the engine decides by; of Workloads the newest state, for our writes may be ahead of the watch."""
-        for news in self._known():
-            if news.resource in TYPES and news.resource is not WORKLOADS and isinstance(news.change, Added):
-                yield news.change.new.object
+        for observed in self._known():
+            if observed.resource in TYPES and observed.resource is not WORKLOADS and isinstance(observed.change, Added):
+                yield observed.change.new.object
         for kept in self.ledger.values():
             yield kept.workload
 
@@ -277,15 +277,15 @@ class Core:
         soonest_s = min((time for time in times if time is not None), default=now_s + _LONGEST_S)
         return min(max(soonest_s - now_s, 2 * _PAUSE_S), _LONGEST_S)
 
-    # -- news --------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    def _hear(self, news: News, now_s: float) -> None:
-        resource, change = news.resource, news.change
+    def _hear(self, observed: ObjectChange, now_s: float) -> None:
+        resource, change = observed.resource, observed.change
         if resource in TYPES:
             self._take(resource, change, now_s)
         if resource is not WORKLOADS:
             for listener in self._listeners:
-                listener.on_news(news)
+                listener.on_object(observed)
 
     def _take(self, resource: Resource, change: Change[Any], now_s: float) -> None:
         match change:

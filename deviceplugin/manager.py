@@ -17,7 +17,7 @@ from msgspec import Struct
 from deviceplugin.choice import Preferrer
 from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
-from deviceplugin.observer import Observer
+from deviceplugin.observer import PluginObserver
 from deviceplugin.server import DevicePluginServer
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
@@ -70,7 +70,7 @@ class PluginManager:
         folder: Path,
         kubelet_socket: Path | None,
         preferrer: Preferrer,
-        observer: Observer,
+        observer: PluginObserver,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder

@@ -5,7 +5,7 @@ from typing import Protocol
 from inventory.ids import ResourceName
 
 
-class Observer(Protocol):
+class PluginObserver(Protocol):
     """Implemented by the agent's metrics; ``SilentObserver`` for none."""
 
     def registered(self, resource: ResourceName, error: str | None) -> None:

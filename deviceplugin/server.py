@@ -20,7 +20,7 @@ import grpc.aio
 from deviceplugin import wire
 from deviceplugin.answer import AllocationError, answer, granted, merged
 from deviceplugin.choice import Preferrer
-from deviceplugin.observer import Observer
+from deviceplugin.observer import PluginObserver
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
 from inventory.preference.preference import PreferenceError
@@ -29,7 +29,7 @@ from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
 
-Request = TypeVar("Request")
+RequestT = TypeVar("RequestT")
 Response = TypeVar("Response")
 
 MAX_SOCKET_PATH_BYTES = 107
@@ -60,7 +60,7 @@ def options() -> pb.DevicePluginOptions:
 class DevicePluginServer(pb_grpc.DevicePluginServicer):
     """Serves one resource. ``update`` swaps the view; open ListAndWatch streams then send the new list."""
 
-    def __init__(self, view: ResourceView, preferrer: Preferrer, observer: Observer) -> None:
+    def __init__(self, view: ResourceView, preferrer: Preferrer, observer: PluginObserver) -> None:
         self._view = view
         self._preferrer = preferrer
         self._observer = observer
@@ -199,7 +199,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         self,
         method: str,
         respond: Callable[[], Awaitable[Response]],
-        context: grpc.aio.ServicerContext[Request, Response],
+        context: grpc.aio.ServicerContext[RequestT, Response],
     ) -> Response:
         """Answer, and report how long it took. What the caller asked wrongly becomes INVALID_ARGUMENT."""
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What one resource's server answers from: an immutable picture, swapped whole when anything changes."""
+"""What one resource's server answers from: an immutable snapshot, swapped whole when anything changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property

@@ -132,7 +132,7 @@ class Gpu(Struct, frozen=True):
     readable: bool = True
 
 
-class Node(Struct, frozen=True):
+class NodeInventory(Struct, frozen=True):
     """Everything the agent found on one node, at one moment. ``links`` is in the order of ``gpus``.
 
     ``cuda_version`` is the newest CUDA the driver supports, as (major, minor).

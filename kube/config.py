@@ -161,7 +161,7 @@ class _Kubeconfig(Struct, rename={"current_context": "current-context"}):
     current_context: str = ""
 
 
-class Entry(Struct, frozen=True):
+class KubeconfigContext(Struct, frozen=True):
     """One context with its cluster and its user, as the file has them."""
 
     context: str
@@ -172,7 +172,7 @@ class Entry(Struct, frozen=True):
     user: _User
 
 
-def choose(path: Path, context: str | None = None) -> Entry:
+def choose(path: Path, context: str | None = None) -> KubeconfigContext:
     """The context's entries, by default the current one's. Raises ConfigError naming the file and the key."""
     parsed = _parse(path)
     chosen = context or parsed.current_context
@@ -186,10 +186,10 @@ def choose(path: Path, context: str | None = None) -> Entry:
     user = next((item.user for item in parsed.users if item.name == ctx.user), _User())
     if user.username is not None:
         raise ConfigError(_unsupported(path, ctx.user, "username"))
-    return Entry(chosen, ctx.namespace or "default", ctx.cluster, cluster, ctx.user, user)
+    return KubeconfigContext(chosen, ctx.namespace or "default", ctx.cluster, cluster, ctx.user, user)
 
 
-def refuse_logins(path: Path, entry: Entry) -> None:
+def refuse_logins(path: Path, entry: KubeconfigContext) -> None:
     """Raises ConfigError where the user's credentials are to be fetched with a person's login tools."""
     for key, value in (("exec", entry.user.exec), ("auth-provider", entry.user.auth_provider)):
         if value is not None:

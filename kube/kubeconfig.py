@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, Entry, choose, refuse_logins
+from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig, KubeconfigContext, choose, refuse_logins
 from kube.errors import ConfigError
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -100,7 +100,7 @@ def from_kubeconfig(path: Path, *, context: str | None = None, logins: bool = Fa
     )
 
 
-def _prepared(path: Path, entry: Entry, files: Any) -> Callable[[], None]:
+def _prepared(path: Path, entry: KubeconfigContext, files: Any) -> Callable[[], None]:
     """Prepare the chosen user for the package's loader, and return the function that writes renewed tokens into the
     file.
 

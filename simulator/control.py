@@ -16,7 +16,7 @@ from typing import Any
 
 from simulator.fleet.orders import Order, parse_order
 from simulator.hardware.hardware import OrderError
-from simulator.reading import InputError, Reader, Source
+from simulator.reading import InputError, Reader, ValueSource
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ SEND_TIMEOUT_S = 1.0
 
 def read_request(line: bytes | str, gpus: int) -> Order:
     """The order in a line. Raises InputError."""
-    source = Source("order")
+    source = ValueSource("order")
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

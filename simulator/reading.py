@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-Key = str | int
-KeyPath = tuple[Key, ...]
+PathKey = str | int
+KeyPath = tuple[PathKey, ...]
 
 FOUND_LIMIT = 60
 """Longest quotation of a wrong value in a message."""
@@ -19,7 +19,7 @@ class InputError(ValueError):
     """A value that a person or a program gave is wrong; the text is one line, fit to be shown as it is."""
 
 
-class Source:
+class ValueSource:
     """Where values came from: a name for messages, and the line of each path where the source is a file."""
 
     __slots__ = ("lines", "name")
@@ -41,7 +41,7 @@ class Reader:
 
     __slots__ = ("path", "source", "value")
 
-    def __init__(self, value: Any, source: Source, path: KeyPath = ()) -> None:
+    def __init__(self, value: Any, source: ValueSource, path: KeyPath = ()) -> None:
         self.value = value
         self.source = source
         self.path = path
@@ -157,7 +157,7 @@ def read_yaml(path: Path) -> Reader:
         # "expected a single document in the stream, but found another document" comes in two pieces.
         parts = (getattr(error, "context", None), getattr(error, "problem", None))
         raise InputError(f"{place}: no YAML: {', '.join(part for part in parts if part) or 'not readable'}") from error
-    return Reader(value, Source(str(path), lines))
+    return Reader(value, ValueSource(str(path), lines))
 
 
 class _Plainer:

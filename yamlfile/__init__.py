@@ -8,6 +8,6 @@ configured.
 from yamlfile.errors import ConfigError
 from yamlfile.place import Document, Place
 from yamlfile.text import parse_text, read_text
-from yamlfile.tree import Kind, Node
+from yamlfile.tree import YamlKind, YamlNode
 
-__all__ = ["ConfigError", "Document", "Kind", "Node", "Place", "parse_text", "read_text"]
+__all__ = ["ConfigError", "Document", "Place", "YamlKind", "YamlNode", "parse_text", "read_text"]

@@ -4,12 +4,12 @@ import json
 import re
 from bisect import bisect_right
 
-from yamlfile.tree import Builder, Kind, Node
+from yamlfile.tree import Builder, YamlKind, YamlNode
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?")
 _DECODER = json.JSONDecoder()
-_WORDS = {"true": Kind.BOOL, "false": Kind.BOOL, "null": Kind.NULL}
+_WORDS = {"true": YamlKind.BOOL, "false": YamlKind.BOOL, "null": YamlKind.NULL}
 
 
 class NotJson(Exception):  # noqa: N818 - an answer, not a mistake: the text may be YAML
@@ -21,7 +21,7 @@ def looks_like_json(text: str) -> bool:
     return text.lstrip(" \t\r\n").startswith("{")
 
 
-def parse_json(text: str, file: str, *, forgiving: bool = False) -> Node:
+def parse_json(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     """The tree of a JSON document. Raises NotJson, or ConfigError for JSON that breaks a limit."""
     scanner = _Scanner(text, Builder(file, forgiving=forgiving))
     position = scanner.space(0)
@@ -44,7 +44,7 @@ class _Scanner:
         match = _SPACE.match(self.text, position)
         return match.end() if match else position
 
-    def value(self, position: int, depth: int) -> tuple[Node, int]:
+    def value(self, position: int, depth: int) -> tuple[YamlNode, int]:
         line = self.line(position)
         self.build.check_depth(depth, line)
         first = self.text[position : position + 1]
@@ -56,22 +56,22 @@ class _Scanner:
             return self._string(position, line)
         for word, kind in _WORDS.items():
             if self.text.startswith(word, position):
-                return Node(kind=kind, line=line, text=word), position + len(word)
+                return YamlNode(kind=kind, line=line, text=word), position + len(word)
         match = _NUMBER.match(self.text, position)
         if match is None:
             raise NotJson
-        kind = Kind.FLOAT if match[1] or match[2] else Kind.INT
-        return Node(kind=kind, line=line, text=match[0]), match.end()
+        kind = YamlKind.FLOAT if match[1] or match[2] else YamlKind.INT
+        return YamlNode(kind=kind, line=line, text=match[0]), match.end()
 
-    def _string(self, position: int, line: int) -> tuple[Node, int]:
+    def _string(self, position: int, line: int) -> tuple[YamlNode, int]:
         try:
             text, end = _DECODER.raw_decode(self.text, position)
         except json.JSONDecodeError:
             raise NotJson from None
-        return Node(kind=Kind.STRING, line=line, text=text), end
+        return YamlNode(kind=YamlKind.STRING, line=line, text=text), end
 
-    def _list(self, position: int, line: int, depth: int) -> tuple[Node, int]:
-        items: list[Node] = []
+    def _list(self, position: int, line: int, depth: int) -> tuple[YamlNode, int]:
+        items: list[YamlNode] = []
         position = self.space(position + 1)
         if self.text.startswith("]", position):
             return self.build.sequence(items, line), position + 1
@@ -82,8 +82,8 @@ class _Scanner:
             if not more:
                 return self.build.sequence(items, line), position
 
-    def _map(self, position: int, line: int, depth: int) -> tuple[Node, int]:
-        pairs: list[tuple[Node, Node]] = []
+    def _map(self, position: int, line: int, depth: int) -> tuple[YamlNode, int]:
+        pairs: list[tuple[YamlNode, YamlNode]] = []
         position = self.space(position + 1)
         if self.text.startswith("}", position):
             return self.build.mapping(pairs, line), position + 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from yamlfile.tree import Kind, Node
+from yamlfile.tree import YamlKind, YamlNode
 
 
 class Unfit(Exception):  # noqa: N818 - becomes a ConfigError once the place is known
@@ -28,12 +28,12 @@ class Parser(Struct, frozen=True, kw_only=True):
 
     expected: str
     convert: Callable[[str], Any]
-    kinds: frozenset[Kind]
+    kinds: frozenset[YamlKind]
     many: bool = False
 
-    def from_node(self, node: Node) -> Any:
+    def from_node(self, node: YamlNode) -> Any:
         """The value of a config file's node. Raises Unfit."""
-        if self.many and node.kind is Kind.LIST:
+        if self.many and node.kind is YamlKind.LIST:
             for item in node.items:
                 if item.kind not in self.kinds or "," in item.text:
                     raise Unfit(f"{item.describe()} in the list")
@@ -43,8 +43,8 @@ class Parser(Struct, frozen=True, kw_only=True):
         return self.convert(node.text)
 
 
-STRING = frozenset({Kind.STRING})
-NUMBER = frozenset({Kind.INT, Kind.FLOAT})
+STRING = frozenset({YamlKind.STRING})
+NUMBER = frozenset({YamlKind.INT, YamlKind.FLOAT})
 _GO_BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -54,7 +54,7 @@ _GO_BOOLS = {
 }
 
 
-def mapped(known: Mapping[str, Any], expected: str, kinds: frozenset[Kind] = STRING) -> Parser:
+def mapped(known: Mapping[str, Any], expected: str, kinds: frozenset[YamlKind] = STRING) -> Parser:
     """One of the words that ``known`` has, as what it has there."""
 
     def convert(text: str) -> Any:
@@ -83,7 +83,7 @@ def words_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in plain(text).split(",") if word.strip()))
 
 
-BOOL = mapped(_GO_BOOLS, "true or false", frozenset({Kind.BOOL}))
+BOOL = mapped(_GO_BOOLS, "true or false", frozenset({YamlKind.BOOL}))
 TEXT = Parser(expected="a string", convert=plain, kinds=STRING)
 PATH = Parser(expected="a path", convert=_path, kinds=STRING)
 WORDS = Parser(expected="words, separated by commas", convert=words_in, kinds=STRING, many=True)
@@ -123,7 +123,7 @@ def integer(low: int, high: int) -> Parser:
             raise Unfit
         return int(text)
 
-    return Parser(expected=f"an integer from {low} to {high}", convert=convert, kinds=frozenset({Kind.INT}))
+    return Parser(expected=f"an integer from {low} to {high}", convert=convert, kinds=frozenset({YamlKind.INT}))
 
 
 def seconds(low: float, high: float) -> Parser:

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from yamlfile.errors import ConfigError
 from yamlfile.parsers import Parser, Unfit
-from yamlfile.tree import SHOWN, Kind, Node
+from yamlfile.tree import SHOWN, YamlKind, YamlNode
 
 
 def _strict(path: str) -> bool:  # noqa: ARG001 - one answer for every path
@@ -31,7 +31,7 @@ class Place:
 
     __slots__ = ("document", "node", "path")
 
-    def __init__(self, document: Document, path: str, node: Node) -> None:
+    def __init__(self, document: Document, path: str, node: YamlNode) -> None:
         self.document = document
         self.path = path
         self.node = node
@@ -55,17 +55,17 @@ class Place:
 
     @property
     def is_null(self) -> bool:
-        return self.node.kind is Kind.NULL
+        return self.node.kind is YamlKind.NULL
 
     def children(self) -> Iterable[tuple[str, "Place"]]:
         """The keys of a section with what they hold; null is an empty section. Raises ConfigError for anything else."""
         if self.is_null:
             return []
-        if self.node.kind is not Kind.MAP:
+        if self.node.kind is not YamlKind.MAP:
             raise self.error("a section")
         return [(key, self._child(key, node)) for key, node in self.node.entries.items()]
 
-    def _child(self, key: str, node: Node) -> "Place":
+    def _child(self, key: str, node: YamlNode) -> "Place":
         return Place(self.document, self._path_of(key), node)
 
     def _path_of(self, key: str) -> str:
@@ -73,7 +73,7 @@ class Place:
 
     def items(self) -> list["Place"]:
         """The values of a list. Raises ConfigError for anything else."""
-        if self.node.kind is not Kind.LIST:
+        if self.node.kind is not YamlKind.LIST:
             raise self.error("a list")
         return [Place(self.document, f"{self.path}[{index}]", node) for index, node in enumerate(self.node.items)]
 

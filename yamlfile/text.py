@@ -5,10 +5,10 @@ from pathlib import Path
 
 from yamlfile.errors import ConfigError
 from yamlfile.jsontext import NotJson, looks_like_json, parse_json
-from yamlfile.tree import MAX_BYTES, Node
+from yamlfile.tree import MAX_BYTES, YamlNode
 
 
-def parse_text(text: str, file: str, *, forgiving: bool = False) -> Node:
+def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     """The tree of the one document in ``text``; ``file`` is what messages call it. Raises ConfigError.
 
     ``forgiving``: merge keys are carried out, and of a key given twice the last counts (see ``tree.Builder``).

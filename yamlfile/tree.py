@@ -17,7 +17,7 @@ SHOWN = 60
 """Characters of a user's own text repeated in a message."""
 
 
-class Kind(StrEnum):
+class YamlKind(StrEnum):
     """What a node is, in words fit for messages."""
 
     NULL = "nothing"
@@ -30,30 +30,30 @@ class Kind(StrEnum):
     MERGE = "a merge key (<<)"
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class YamlNode(Struct, frozen=True, kw_only=True):
     """One value. ``text`` holds a scalar as written, ``items`` a list's values, ``entries`` a section's.
 
     ``size`` counts the node and all below it.
     """
 
-    kind: Kind
+    kind: YamlKind
     line: int
     text: str = ""
-    items: tuple["Node", ...] = ()
-    entries: dict[str, "Node"] = {}
+    items: tuple["YamlNode", ...] = ()
+    entries: dict[str, "YamlNode"] = {}
     size: int = 1
 
     def describe(self) -> str:
         """The value in a few words, for messages."""
-        if self.kind in (Kind.NULL, Kind.LIST, Kind.MAP, Kind.MERGE):
+        if self.kind in (YamlKind.NULL, YamlKind.LIST, YamlKind.MAP, YamlKind.MERGE):
             return self.kind.value
         shown = self.text if len(self.text) <= SHOWN else self.text[:SHOWN] + "..."
-        return repr(shown) if self.kind is Kind.STRING else shown
+        return repr(shown) if self.kind is YamlKind.STRING else shown
 
 
-def scalar(text: str, line: int) -> Node:
+def scalar(text: str, line: int) -> YamlNode:
     """A plain (unquoted) scalar, resolved as YAML 1.1 does where it matters here; anything else is a string."""
-    return Node(kind=_kind(text), line=line, text=text)
+    return YamlNode(kind=_kind(text), line=line, text=text)
 
 
 _BOOLS = {
@@ -68,25 +68,25 @@ def as_bool(text: str) -> bool | None:
     return None if known is None else known == "true"
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str) -> YamlKind:
     if text == "<<":
-        return Kind.MERGE
+        return YamlKind.MERGE
     if text in ("", "~", "null", "Null", "NULL"):
-        return Kind.NULL
+        return YamlKind.NULL
     if as_bool(text) is not None:
-        return Kind.BOOL
+        return YamlKind.BOOL
     try:
         int(text)
     except ValueError:
         pass
     else:
-        return Kind.INT if "_" not in text and len(text) < SHOWN else Kind.STRING
+        return YamlKind.INT if "_" not in text and len(text) < SHOWN else YamlKind.STRING
     try:
         number = float(text)
     except ValueError:
-        return Kind.STRING
+        return YamlKind.STRING
     # `nan`, `inf` and `1_0.0` are Python's, not YAML's.
-    return Kind.FLOAT if math.isfinite(number) and "_" not in text else Kind.STRING
+    return YamlKind.FLOAT if math.isfinite(number) and "_" not in text else YamlKind.STRING
 
 
 class Builder:
@@ -107,34 +107,34 @@ class Builder:
         if depth > MAX_DEPTH:
             raise self.error(line, f"more than {MAX_DEPTH} levels", "a flatter file")
 
-    def sequence(self, items: list[Node], line: int) -> Node:
-        return Node(kind=Kind.LIST, line=line, items=tuple(items), size=self._size(items, line))
+    def sequence(self, items: list[YamlNode], line: int) -> YamlNode:
+        return YamlNode(kind=YamlKind.LIST, line=line, items=tuple(items), size=self._size(items, line))
 
-    def mapping(self, pairs: list[tuple[Node, Node]], line: int) -> Node:
+    def mapping(self, pairs: list[tuple[YamlNode, YamlNode]], line: int) -> YamlNode:
         """A section. Keys are strings, and unique unless forgiven: what a second one means differs between parsers."""
-        entries: dict[str, Node] = {}
+        entries: dict[str, YamlNode] = {}
         for key, value in pairs:
-            if key.kind in (Kind.LIST, Kind.MAP):
+            if key.kind in (YamlKind.LIST, YamlKind.MAP):
                 raise self.error(key.line, f"{key.kind} as a key", "a word")
-            if key.kind is Kind.MERGE and self.forgiving:
+            if key.kind is YamlKind.MERGE and self.forgiving:
                 entries.update(self._merged(value, key.line))
                 continue
-            if key.kind is Kind.MERGE:
+            if key.kind is YamlKind.MERGE:
                 raise self.error(key.line, key.kind.value, "the keys themselves")
             if key.text in entries and not self.forgiving:
                 raise self.error(key.line, "the key twice", "it once", key.text[:SHOWN])
             # Messages point at the key: a section's own first line is the one below it, an alias's is elsewhere.
             entries[key.text] = value if value.line == key.line else replace(value, line=key.line)
-        return Node(kind=Kind.MAP, line=line, entries=entries, size=self._size(list(entries.values()), line))
+        return YamlNode(kind=YamlKind.MAP, line=line, entries=entries, size=self._size(list(entries.values()), line))
 
-    def _merged(self, value: Node, line: int) -> dict[str, Node]:
+    def _merged(self, value: YamlNode, line: int) -> dict[str, YamlNode]:
         """What a merge key brings: of a list of sections the first that has a key gives it."""
-        sections = value.items if value.kind is Kind.LIST else (value,)
-        if any(section.kind is not Kind.MAP for section in sections):
+        sections = value.items if value.kind is YamlKind.LIST else (value,)
+        if any(section.kind is not YamlKind.MAP for section in sections):
             raise self.error(line, value.describe(), "a section or a list of sections to merge", "<<")
         return {key: node for section in reversed(sections) for key, node in section.entries.items()}
 
-    def _size(self, children: list[Node], line: int) -> int:
+    def _size(self, children: list[YamlNode], line: int) -> int:
         size = 1 + sum(child.size for child in children)
         if size > MAX_NODES:
             raise self.error(line, f"more than {MAX_NODES} values", "a smaller file")

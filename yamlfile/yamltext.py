@@ -19,7 +19,7 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from yamlfile.tree import Builder, Kind, Node, scalar
+from yamlfile.tree import Builder, YamlKind, YamlNode, scalar
 
 
 class _Open(Struct):
@@ -28,10 +28,10 @@ class _Open(Struct):
     is_map: bool
     line: int
     anchor: str | None
-    children: list[Node] = field(default_factory=list)
+    children: list[YamlNode] = field(default_factory=list)
 
 
-def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> Node:
+def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     """The tree of the one document in ``text``; an empty one is null. Raises ConfigError."""
     build = Builder(file, forgiving=forgiving)
     try:
@@ -50,10 +50,10 @@ def _events(text: str) -> Iterator[Event]:
     yield from yaml.parse(text, Loader=loader)
 
 
-def _tree(events: Iterator[Event], build: Builder) -> Node:
-    root: Node | None = None
+def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
+    root: YamlNode | None = None
     stack: list[_Open] = []
-    anchors: dict[str, Node] = {}
+    anchors: dict[str, YamlNode] = {}
     documents = 0
     for event in events:
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -73,12 +73,12 @@ def _tree(events: Iterator[Event], build: Builder) -> Node:
                 stack[-1].children.append(node)
             else:
                 root = node
-    return root or Node(kind=Kind.NULL, line=1)
+    return root or YamlNode(kind=YamlKind.NULL, line=1)
 
 
 def _finished(
-    event: Event, stack: list[_Open], anchors: dict[str, Node], build: Builder, line: int
-) -> tuple[Node, str | None]:
+    event: Event, stack: list[_Open], anchors: dict[str, YamlNode], build: Builder, line: int
+) -> tuple[YamlNode, str | None]:
     """The node that ``event`` completes, and the anchor it is known by."""
     if isinstance(event, AliasEvent):
         # An anchor is known once its node is complete, so an alias inside its own node ends here too.
@@ -90,7 +90,7 @@ def _finished(
         _refuse_tag(event, build, line)
         if event.implicit[0]:
             return scalar(event.value, line), event.anchor
-        return Node(kind=Kind.STRING, line=line, text=event.value), event.anchor
+        return YamlNode(kind=YamlKind.STRING, line=line, text=event.value), event.anchor
     done = stack.pop()
     if not done.is_map:
         return build.sequence(done.children, done.line), done.anchor

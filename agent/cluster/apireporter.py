@@ -1,4 +1,4 @@
-"""The daemon's state, told to the API server: labels, GpuNode, Events. Glue between ``Picture`` and ``publisher``."""
+"""The daemon's state, told to the API server: labels, GpuNode, Events. Glue between ``NodeState`` and ``publisher``."""
 
 import logging
 import math
@@ -14,8 +14,8 @@ from agent.config.settings import LabelSettings, Settings
 from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
-from agent.picture import Picture
-from inventory.devices import Node
+from agent.nodestate import NodeState
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId
 from kube import config
 from kube.clock import Clock, SystemClock
@@ -48,36 +48,36 @@ class ApiReporter:
         self._settings = settings
         self._stamp.settings = settings.labels
 
-    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
-        if not picture.node.gpus and not picture.node.driver_version:
+    def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
+        if not node_state.node.gpus and not node_state.node.driver_version:
             # Nothing is known yet: what an earlier agent published still holds.
             return
         settings = self._settings.labels
         found = (
             labels.labels(
-                picture.node,
-                picture.layout,
-                picture.choices.layout,
+                node_state.node,
+                node_state.layout,
+                node_state.choices.layout,
                 machine_type=read_machine_type(settings.machine_type_file),
                 timestamp_s=self._stamp.at(self._clock.wall()),
-                vgpu=self._vgpu(picture.node),
-                percent_largest=picture.percent_largest(),
+                vgpu=self._vgpu(node_state.node),
+                percent_largest=node_state.percent_largest(),
             )
             if settings.enabled
             else {}
         )
-        self._publisher.publish_labels({**found, **picture.answers})
+        self._publisher.publish_labels({**found, **node_state.answers})
         self._publisher.publish_gpunode(
             gpunode.build(
-                node=picture.node,
-                layout=picture.layout,
-                health=health_views(picture),
+                node=node_state.node,
+                layout=node_state.layout,
+                health=health_views(node_state),
                 holders=holders,
-                problems=picture.problems,
+                problems=node_state.problems,
             )
         )
 
-    def _vgpu(self, node: Node) -> VgpuHost | None:
+    def _vgpu(self, node: NodeInventory) -> VgpuHost | None:
         """The host of the node's virtual GPUs; read once for each set of GPUs, since it cannot change under them."""
         buses = tuple(gpu.pci_bus_id for gpu in node.gpus)
         if buses not in self._vgpu_hosts:
@@ -127,12 +127,12 @@ def read_machine_type(path: Path) -> str:
         return "unknown"
 
 
-def health_views(picture: Picture) -> dict[str, HealthView]:
+def health_views(node_state: NodeState) -> dict[str, HealthView]:
     """By UUID of each GPU and MIG instance."""
     views: dict[str, HealthView] = {}
-    for gpu in picture.node.gpus:
-        views[gpu.uuid] = _view(picture.health.state(gpu.uuid))
-        views.update((mig.uuid, _view(picture.health.state(gpu.uuid, mig.uuid))) for mig in gpu.mig_instances)
+    for gpu in node_state.node.gpus:
+        views[gpu.uuid] = _view(node_state.health.state(gpu.uuid))
+        views.update((mig.uuid, _view(node_state.health.state(gpu.uuid, mig.uuid))) for mig in gpu.mig_instances)
     return views
 
 

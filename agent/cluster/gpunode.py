@@ -1,6 +1,6 @@
 """The GpuNode object: everything about one node's GPUs, for people, for the controller, and for other tools.
 
-    Node, Layout, health, holders -> build() -> GpuNode -> owned_by(), observed() -> publisher
+    NodeInventory, Layout, health, holders -> build() -> GpuNode -> owned_by(), observed() -> publisher
 
 One object for each node, cluster-scoped, named as the node, owned by it. The agent writes all of it; ``status`` says
 what is, a GpuLayout what should be. The status is declared in ``inventory.api.gpunode``.
@@ -36,7 +36,7 @@ from inventory.api.gpunode import (
     Summary,
 )
 from inventory.api.names import GROUP, VERSION
-from inventory.devices import Gpu, MigInstance, MigProfile, Node
+from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory
 from inventory.ids import DeviceId
 from inventory.layout import layout as layout_model
 from inventory.layout.entries import LayoutMode
@@ -79,7 +79,7 @@ class GpuNode(Struct, frozen=True, rename="camel"):
 
 def build(
     *,
-    node: Node,
+    node: NodeInventory,
     layout: Layout,
     health: Mapping[str, HealthView] | None = None,
     holders: Mapping[DeviceId, HolderView] | None = None,
@@ -250,7 +250,7 @@ def _gi_profile(mig: MigInstance) -> str:
     return rest if head.endswith("c") else mig.profile
 
 
-def _links(node: Node) -> tuple[LinkEntry, ...]:
+def _links(node: NodeInventory) -> tuple[LinkEntry, ...]:
     found = []
     for i, first in enumerate(node.gpus[:MAX_GPUS]):
         for j in range(i + 1, min(len(node.gpus), MAX_GPUS)):
@@ -271,7 +271,7 @@ def _holders(holders: Mapping[DeviceId, HolderView]) -> tuple[HolderEntry, ...]:
     return tuple(entries)[:MAX_HOLDERS]
 
 
-def _products(node: Node) -> str:
+def _products(node: NodeInventory) -> str:
     """``NVIDIA A100-SXM4-80GB``, or each model with its number where there are several."""
     counts = Counter(gpu.product for gpu in node.gpus)
     if len(counts) <= 1:

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from agent.hardware.vgpu import VgpuHost
 from inventory.api.names import GROUP
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 from inventory.ids import ResourceName
 from inventory.layout.layout import Layout, Share, single_strategy_problem
 from inventory.layout.sharing import LayoutSpec, MigStrategy, SharingMode
@@ -78,7 +78,7 @@ def label_value(text: str) -> str:
 
 
 def labels(
-    node: Node,
+    node: NodeInventory,
     layout: Layout,
     spec: LayoutSpec,
     *,
@@ -132,7 +132,7 @@ def _models(gpus: Sequence[Gpu]) -> dict[str, str]:
     return {f"{OWN}/{_MODEL_PREFIX}{name}": str(counts[product]) for product, name in named.items() if name}
 
 
-def _versions(node: Node) -> dict[str, str]:
+def _versions(node: NodeInventory) -> dict[str, str]:
     found: dict[str, str] = {}
     if node.driver_version:
         major, minor, revision = (*node.driver_version.split(".", 2), "", "")[:3]
@@ -234,7 +234,7 @@ def _commonest(offers: Sequence[_Offer]) -> _Offer:
 
 
 def _resources(
-    node: Node, gpus: Sequence[Gpu], model: Sequence[Gpu], layout: Layout, spec: LayoutSpec
+    node: NodeInventory, gpus: Sequence[Gpu], model: Sequence[Gpu], layout: Layout, spec: LayoutSpec
 ) -> dict[str, str]:
     offers = _offers(layout, spec)
     if spec.mig_strategy is MigStrategy.SINGLE and any(gpu.mig_enabled for gpu in gpus):

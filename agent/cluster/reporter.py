@@ -7,7 +7,7 @@ from typing import Protocol
 from agent.config.settings import Settings
 from agent.health.states import Transition
 from agent.kubelet.podresources import Holder
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from inventory.ids import DeviceId
 from kube.client import Client
 
@@ -31,7 +31,7 @@ class Reporter(Protocol):
     def reconfigure(self, settings: Settings) -> None:
         """Settings from now on; what they show differently is in the next ``publish``."""
 
-    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:
+    def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
         """The state to show from now on: node labels and the GpuNode object."""
 
     def transition(self, change: Transition) -> None:
@@ -58,7 +58,7 @@ class NoReporter:
 
     def reconfigure(self, settings: Settings) -> None: ...
 
-    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None: ...
+    def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None: ...
 
     def transition(self, change: Transition) -> None: ...
 

@@ -23,7 +23,7 @@ from inventory.layout.entries import (
     WhenBusy,
 )
 from inventory.layout.sharing import SharingMode
-from yamlfile import Document, Kind, Place, parse_text
+from yamlfile import Document, Place, YamlKind, parse_text
 from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
 
 MAX_GPU_REFS = 64
@@ -111,7 +111,7 @@ _GPUS = "a list of indexes (0) and UUIDs, {product: NAME}, {any: N} or both"
 
 
 def _selector(place: Place) -> GpuSelector:
-    if place.node.kind is Kind.MAP:
+    if place.node.kind is YamlKind.MAP:
         fields = place.fields(("product", "any"))
         if not fields:
             raise place.error(_GPUS, "an empty section")
@@ -119,7 +119,7 @@ def _selector(place: Place) -> GpuSelector:
             product=fields["product"].value(_PRODUCT) if "product" in fields else None,
             any_count=fields["any"].value(integer(1, MAX_GPU_REFS)) if "any" in fields else None,
         )
-    if place.node.kind is not Kind.LIST:
+    if place.node.kind is not YamlKind.LIST:
         raise place.error(_GPUS)
     refs = distinct_refs(place, _REF, "an index (0) or a GPU's UUID (GPU-...)", "each GPU once")
     if not 0 < len(refs) <= MAX_GPU_REFS:
@@ -131,7 +131,7 @@ def distinct_refs(place: Place, pattern: re.Pattern[str], expected: str, once: s
     """The items of a list, which are to match ``pattern`` and to differ. Raises ConfigError: ``expected``, ``once``."""
     refs: list[str] = []
     for item in place.items():
-        if item.node.kind not in (Kind.INT, Kind.STRING) or not pattern.fullmatch(item.node.text):
+        if item.node.kind not in (YamlKind.INT, YamlKind.STRING) or not pattern.fullmatch(item.node.text):
             raise item.error(expected)
         if item.node.text in refs:
             raise item.error(once, f"{item.node.text} twice")
@@ -146,7 +146,7 @@ def _nonempty(text: str) -> str:
 
 
 _PRODUCT = Parser(
-    expected="a product's name as NVML gives it", convert=_nonempty, kinds=frozenset({Kind.STRING, Kind.INT})
+    expected="a product's name as NVML gives it", convert=_nonempty, kinds=frozenset({YamlKind.STRING, YamlKind.INT})
 )
 
 # -- shares ------------------------------------------------------------------------------------------------------
@@ -159,7 +159,9 @@ def _granularity(text: str) -> int:
 
 
 GRANULARITY = Parser(
-    expected="a divisor of 100: 1, 2, 4, 5, 10, 20, 25, 50 or 100", convert=_granularity, kinds=frozenset({Kind.INT})
+    expected="a divisor of 100: 1, 2, 4, 5, 10, 20, 25, 50 or 100",
+    convert=_granularity,
+    kinds=frozenset({YamlKind.INT}),
 )
 
 
@@ -236,7 +238,7 @@ _SHARED_BY: Parser = one_of((LayoutMode.TIME_SLICING, LayoutMode.MPS))
 def _profiles(place: Place) -> tuple[str, ...]:
     profiles: list[str] = []
     for item in place.items():
-        if item.node.kind is not Kind.STRING or not _PROFILE.fullmatch(item.node.text):
+        if item.node.kind is not YamlKind.STRING or not _PROFILE.fullmatch(item.node.text):
             raise item.error("a MIG profile such as 3g.40gb")
         profiles.append(item.node.text)
     if not 0 < len(profiles) <= MAX_PROFILES:

@@ -6,7 +6,7 @@ import re
 from agent.config.settings import Address
 from agent.health.xids import FaultClass
 from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, mapped, one_of, plain, words_in
-from yamlfile.tree import Kind
+from yamlfile.tree import YamlKind
 
 _CENTURIES_S = 1e10
 
@@ -60,7 +60,9 @@ def _channels(text: str) -> tuple[int, ...]:
     return (0,) if channels else ()
 
 
-IMEX_CHANNELS = Parser(expected="0 or nothing", convert=_channels, kinds=frozenset({Kind.INT, Kind.STRING}), many=True)
+IMEX_CHANNELS = Parser(
+    expected="0 or nothing", convert=_channels, kinds=frozenset({YamlKind.INT, YamlKind.STRING}), many=True
+)
 
 Xids = frozenset[int] | None
 """A set of XIDs, or None for all of them."""
@@ -81,7 +83,7 @@ def xids(*all_words: str) -> Parser:
     return Parser(
         expected=f"XIDs, or {' or '.join(all_words)}",
         convert=convert,
-        kinds=frozenset({Kind.INT, Kind.STRING}),
+        kinds=frozenset({YamlKind.INT, YamlKind.STRING}),
         many=True,
     )
 
@@ -141,5 +143,5 @@ def _memory_mib(text: str) -> int:
 MEMORY_MIB = Parser(
     expected="an amount of memory such as 40Gi, of at least 1Mi",
     convert=_memory_mib,
-    kinds=frozenset({Kind.STRING, Kind.INT}),
+    kinds=frozenset({YamlKind.STRING, YamlKind.INT}),
 )

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agent.config.table import BY_PATH, OWN_SECTIONS
-from yamlfile import Document, Node, Place
+from yamlfile import Document, Place, YamlNode
 
 Reader = Callable[[Place, dict[str, Any]], None]
 """Reads one special section into the values (by Settings target)."""
 
 
-def read_tree(root: Node, file: str, special: dict[str, Reader]) -> tuple[dict[str, Any], list[str]]:
+def read_tree(root: YamlNode, file: str, special: dict[str, Reader]) -> tuple[dict[str, Any], list[str]]:
     """Values by Settings target, and warnings. ``special`` holds the readers of sections that are no plain settings.
 
     Raises ConfigError.

@@ -14,7 +14,7 @@ from agent.health.xids import FaultClass, XidScope
 from inventory.api.gpulayout import MAX_REPLICAS
 from inventory.ids import ResourceName
 from inventory.layout.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
-from yamlfile import Kind, Place
+from yamlfile import Place, YamlKind
 from yamlfile.parsers import BOOL, TEXT, Parser, integer, one_of
 
 PREFIX = "nvidia.com/"
@@ -28,7 +28,7 @@ _ENTRY_KEYS = ("name", "rename", "devices", "replicas")
 
 
 def _version(place: Place, _: dict[str, Any]) -> None:
-    if place.node.kind is not Kind.STRING or place.node.text not in ("", "v1"):
+    if place.node.kind is not YamlKind.STRING or place.node.text not in ("", "v1"):
         raise place.error("v1")
 
 
@@ -116,11 +116,11 @@ _DEVICES = "all, a count, or a list of indexes (0), MIG indexes (0:1) and UUIDs"
 
 def _selector(place: Place) -> DeviceSelector:
     """``all``, a count, or a list of devices."""
-    if place.node.kind is Kind.STRING and place.node.text == "all":
+    if place.node.kind is YamlKind.STRING and place.node.text == "all":
         return DeviceSelector()
-    if place.node.kind is Kind.INT:
+    if place.node.kind is YamlKind.INT:
         return DeviceSelector(count=place.value(integer(1, 9999)))
-    if place.node.kind is not Kind.LIST:
+    if place.node.kind is not YamlKind.LIST:
         raise place.error(_DEVICES)
     refs = distinct_refs(place, _DEVICE, "an index (0), a MIG index (0:1) or a UUID", "each device once")
     if not refs:

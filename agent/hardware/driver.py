@@ -1,7 +1,7 @@
 """The NVML session: opening it, finding GPUs, probing them, hearing their XIDs. All of it off the event loop.
 
 One worker speaks for the driver (open, count), one for each GPU index. A GPU that hangs or is lost keeps the place it
-had in the last good picture, marked unreadable; the others are read as if nothing had happened.
+had in the last good inventory, marked unreadable; the others are read as if nothing had happened.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from agent.hardware.probe import Probe, look, works
 from agent.hardware.query import ask, must, text
 from agent.hardware.resets import Renewals
 from agent.hardware.worker import GpuWorker, XidEvent, address
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid, NodeName
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ class Versions(Struct, frozen=True):
 
 
 class Discovery(Struct, frozen=True):
-    """A picture of the node, and one line for each GPU that could not be read."""
+    """The node as the discovery found it, and one line for each GPU that could not be read."""
 
-    node: Node
+    node: NodeInventory
     problems: tuple[str, ...] = ()
 
 
@@ -150,7 +150,7 @@ class Driver:
                 self._renewals.lost(slot.gpu.uuid)
         self._renewals.keep(gpu.uuid for gpu in gpus)
         links = link_matrix(gpus, await self._ancestors([slot for slot in self._slots if slot.gpu is not None]))
-        node = Node(
+        node = NodeInventory(
             name=self._node_name,
             driver_version=self.versions.driver,
             cuda_version=self.versions.cuda,

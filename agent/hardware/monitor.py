@@ -31,7 +31,7 @@ from agent.health.events import (
 from agent.health.settings import HealthSettings
 from agent.process.clock import until_poll
 from agent.process.tasks import TaskSet
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ RESCAN_S = 5.0
 ANXIOUS_PROBE_S = 1.0
 
 
-class Listener(Protocol):
+class MonitorListener(Protocol):
     """What the monitor tells. All on the event loop."""
 
     async def discovered(self, discovery: Discovery) -> None:
@@ -64,15 +64,15 @@ class Listener(Protocol):
 
 
 class GpuMonitor:
-    """One node's hardware. ``known`` is the last good picture, for GPUs that cannot be read any more."""
+    """One node's hardware. ``known`` is the last good inventory, for GPUs that cannot be read any more."""
 
     def __init__(
         self,
         open_driver: Callable[[Callable[[GpuUuid, XidEvent], None]], Driver],
-        listener: Listener,
+        listener: MonitorListener,
         resets: ResetDetector,
         settings: HealthSettings,
-        known: Node,
+        known: NodeInventory,
     ) -> None:
         self._open_driver = open_driver
         self._listener = listener

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.health.faults import Fault
-from agent.health.records import HISTORY_LENGTH, Record, Unit
+from agent.health.records import HISTORY_LENGTH, DeviceRecord, GpuRecord
 from agent.health.states import HealthState, Transition
 from inventory.ids import GpuUuid
 
@@ -18,7 +18,7 @@ class GpuSnapshot(Struct, frozen=True, kw_only=True):
     switch_links: tuple[int, ...]
     ecc_seen: bool
     faults: tuple[Fault, ...]
-    units: tuple[Unit, ...]
+    units: tuple[DeviceRecord, ...]
     history: tuple[Transition, ...]
 
 
@@ -29,7 +29,7 @@ class HealthSnapshot(Struct, frozen=True):
     version: int = 1
 
 
-def freeze(record: Record) -> GpuSnapshot:
+def freeze(record: GpuRecord) -> GpuSnapshot:
     """A copy of ``record`` that later events do not touch."""
     return GpuSnapshot(
         uuid=record.uuid,
@@ -43,21 +43,21 @@ def freeze(record: Record) -> GpuSnapshot:
     )
 
 
-def thaw(gpu: GpuSnapshot) -> Record:
+def thaw(gpu: GpuSnapshot) -> GpuRecord:
     """The record that ``freeze`` was given."""
-    return Record(
+    return GpuRecord(
         uuid=gpu.uuid,
         pci_bus_id=gpu.pci_bus_id,
         mig_enabled=gpu.mig_enabled,
         switch_links=frozenset(gpu.switch_links),
         ecc_seen=gpu.ecc_seen,
         open={fault.key: fault for fault in gpu.faults},
-        units=[replace(unit) for unit in gpu.units] or [Unit()],
+        units=[replace(unit) for unit in gpu.units] or [DeviceRecord()],
         history=list(gpu.history),
     )
 
 
-def validate(record: Record) -> None:
+def validate(record: GpuRecord) -> None:
     """Recompute the invariants: each state is what its faults allow, clocks run only on probation."""
     assert record.units, "a GPU without a unit for itself"
     assert record.units[0].mig is None, "the first unit is not the GPU"
@@ -69,7 +69,7 @@ def validate(record: Record) -> None:
         _validate_unit(record, unit)
 
 
-def _validate_unit(record: Record, unit: Unit) -> None:
+def _validate_unit(record: GpuRecord, unit: DeviceRecord) -> None:
     faults = record.hitting(unit)
     blocked = any(fault.blocks for fault in faults)
     name = f"{record.uuid} {unit.mig or ''}"

@@ -15,7 +15,7 @@ from agent.health.events import (
     XidSeen,
 )
 from agent.health.faults import Fault, FaultKind
-from agent.health.records import Record
+from agent.health.records import GpuRecord
 from agent.health.settings import HealthSettings
 from agent.health.xids import FaultClass, XidScope
 from inventory.ids import MigUuid
@@ -140,7 +140,7 @@ def removed() -> Report:
     )
 
 
-def ecc(event: EccSample, record: Record, settings: HealthSettings) -> Report | None:
+def ecc(event: EccSample, record: GpuRecord, settings: HealthSettings) -> Report | None:
     """Uncorrected memory errors. An open memory XID says more exactly what happened and where: then they add nothing.
 
     The counter can be read before the XID arrives: one sample makes Suspect, the next one confirms.
@@ -182,7 +182,7 @@ def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
         )
 
 
-def nvlink(event: NvLinkSample, record: Record, settings: HealthSettings) -> Report | None:
+def nvlink(event: NvLinkSample, record: GpuRecord, settings: HealthSettings) -> Report | None:
     """NVLinks that are down. A link to an NVSwitch has no fallback; a direct link falls back to PCIe."""
     if not event.down:
         return None

@@ -42,7 +42,7 @@ from agent.health.intake import (
     unreadable,
     xid,
 )
-from agent.health.records import MAX_FAULTS, Record, Unit, worse
+from agent.health.records import MAX_FAULTS, DeviceRecord, GpuRecord, worse
 from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, HealthState, Transition
 from agent.health.xids import FaultClass
@@ -69,7 +69,7 @@ class HealthCore:
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
         self.settings = settings or HealthSettings()
-        self._records: dict[GpuUuid, Record] = {}
+        self._records: dict[GpuUuid, GpuRecord] = {}
 
     # -- what is there -------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class HealthCore:
         """``gpu`` is there, with these MIG devices. One that could not be read is out until it can be."""
         record = self._records.get(gpu.uuid)
         if record is None:
-            record = self._records[gpu.uuid] = Record(uuid=gpu.uuid, units=[Unit(since_s=now_s)])
+            record = self._records[gpu.uuid] = GpuRecord(uuid=gpu.uuid, units=[DeviceRecord(since_s=now_s)])
         record.follow(gpu, now_s)
         if not gpu.readable:
             self._open(record, unreadable(), now_s)
@@ -126,7 +126,7 @@ class HealthCore:
             if not isinstance(event, XidSeen):
                 return ()
             # Seen before discovery named the GPU: keep what is known against it.
-            record = self._records[event.gpu] = Record(uuid=event.gpu, units=[Unit(since_s=now_s)])
+            record = self._records[event.gpu] = GpuRecord(uuid=event.gpu, units=[DeviceRecord(since_s=now_s)])
         return self._settle(record, now_s, self._take(record, event, now_s))
 
     def _rebooted(self) -> None:
@@ -134,7 +134,7 @@ class HealthCore:
             self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reboot()])
             _start_over(record)
 
-    def _take(self, record: Record, event: Event, now_s: float) -> _Why:
+    def _take(self, record: GpuRecord, event: Event, now_s: float) -> _Why:
         """Open and clear faults as ``event`` says."""
         match event:
             case XidSeen():
@@ -166,7 +166,7 @@ class HealthCore:
                 self._open(record, removed() if isinstance(event, Removed) else unreadable(event.detail), now_s)
         return _NOTHING
 
-    def _probe_ok(self, record: Record, event: ProbeOk) -> _Why:
+    def _probe_ok(self, record: GpuRecord, event: ProbeOk) -> _Why:
         unit = record.unit(event.mig)
         if unit is not None:
             unit.failed_probes = 0
@@ -175,7 +175,7 @@ class HealthCore:
             self._drop(record, [f for f in record.open.values() if f.kind is FaultKind.PROBE and f.mig == event.mig])
         return _Why("ProbeOk", "it answers again")
 
-    def _probe_failed(self, record: Record, event: ProbeFailed, now_s: float) -> None:
+    def _probe_failed(self, record: GpuRecord, event: ProbeFailed, now_s: float) -> None:
         if event.reason is ProbeReason.LOST:
             self._open(record, lost(event.detail), now_s)
             return
@@ -189,7 +189,7 @@ class HealthCore:
 
     # -- the set of open faults ----------------------------------------------------------------------------------
 
-    def _open(self, record: Record, report: Report | None, now_s: float) -> None:
+    def _open(self, record: GpuRecord, report: Report | None, now_s: float) -> None:
         """Add a fault, or count another report of it. A report that explains nothing away never lowers a class."""
         if report is None or not report.fault_class.opens:
             return
@@ -212,7 +212,7 @@ class HealthCore:
         if known is None or fault.fault_class is not known.fault_class or fault.kind is FaultKind.XID:
             record.restart_probation(fault, now_s)
 
-    def _measure(self, record: Record, kind: FaultKind, report: Report | None, now_s: float) -> None:
+    def _measure(self, record: GpuRecord, kind: FaultKind, report: Report | None, now_s: float) -> None:
         """A measured condition: gone when it is not measured, and no worse than it is measured now."""
         known = next((fault for fault in record.open.values() if fault.kind is kind), None)
         if report is None or not report.fault_class.opens:
@@ -221,11 +221,11 @@ class HealthCore:
             record.open[known.key] = replace(known, fault_class=report.fault_class)
         self._open(record, report, now_s)
 
-    def _clear(self, record: Record, kinds: Iterable[FaultKind]) -> None:
+    def _clear(self, record: GpuRecord, kinds: Iterable[FaultKind]) -> None:
         wanted = set(kinds)
         self._drop(record, [fault for fault in record.open.values() if fault.kind in wanted])
 
-    def _drop(self, record: Record, faults: Iterable[Fault]) -> None:
+    def _drop(self, record: GpuRecord, faults: Iterable[Fault]) -> None:
         for fault in faults:
             record.open.pop(fault.key, None)
 
@@ -234,14 +234,14 @@ class HealthCore:
     def _settle_all(self, now_s: float, why: _Why) -> tuple[Transition, ...]:
         return tuple(change for record in self._records.values() for change in self._settle(record, now_s, why))
 
-    def _settle(self, record: Record, now_s: float, why: _Why) -> tuple[Transition, ...]:
+    def _settle(self, record: GpuRecord, now_s: float, why: _Why) -> tuple[Transition, ...]:
         """Bring each unit to the state that its faults, probes and the clock give."""
         if record.quiet:
             return ()
         changes = [self._step(record, unit, now_s, why) for unit in record.units]
         return tuple(change for change in changes if change is not None)
 
-    def _step(self, record: Record, unit: Unit, now_s: float, why: _Why) -> Transition | None:
+    def _step(self, record: GpuRecord, unit: DeviceRecord, now_s: float, why: _Why) -> Transition | None:
         faults = record.hitting(unit)
         old, new = unit.state, self._state(unit, faults, now_s)
         if new is old:
@@ -273,7 +273,7 @@ class HealthCore:
         record.remember(change)
         return change
 
-    def _state(self, unit: Unit, faults: list[Fault], now_s: float) -> HealthState:
+    def _state(self, unit: DeviceRecord, faults: list[Fault], now_s: float) -> HealthState:
         if any(fault.blocks for fault in faults):
             return HealthState.UNHEALTHY
         if unit.state is HealthState.UNHEALTHY:
@@ -282,7 +282,7 @@ class HealthCore:
             return HealthState.PROBATION
         return HealthState.SUSPECT if faults else HealthState.HEALTHY
 
-    def _passed(self, unit: Unit, now_s: float) -> bool:
+    def _passed(self, unit: DeviceRecord, now_s: float) -> bool:
         since_s = unit.probation_since_s
         if since_s is None or now_s < since_s:
             # A clock that went back: wait the whole time again rather than for ever.
@@ -356,7 +356,7 @@ class HealthCore:
             validate(record)
 
 
-def _start_over(record: Record) -> None:
+def _start_over(record: GpuRecord) -> None:
     """A reset or reboot: counters that restart with the GPU restart here."""
     record.ecc_seen = False
     for unit in record.units:

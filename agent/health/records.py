@@ -30,7 +30,7 @@ def worse(a: FaultClass, b: FaultClass) -> FaultClass:
     return b if _RANK[b] > _RANK[a] else a
 
 
-class Unit(Struct, kw_only=True):
+class DeviceRecord(Struct, kw_only=True):
     """One device with a state of its own: the GPU (``mig`` None) or a MIG device."""
 
     mig: MigUuid | None = None
@@ -47,7 +47,7 @@ class Unit(Struct, kw_only=True):
         self.clean_probes = 0
 
 
-class Record(Struct, kw_only=True):
+class GpuRecord(Struct, kw_only=True):
     """One physical GPU. Written by the core alone (``machine`` and ``intake``).
 
     ``units[0]`` is the GPU itself, each further unit a MIG device of the last discovery that could read it; no two have
@@ -62,13 +62,13 @@ class Record(Struct, kw_only=True):
     ecc_seen: bool = False
     """One sample with uncorrected errors has been seen that no XID explains; a second one confirms."""
     open: dict[FaultKey, Fault] = field(default_factory=dict)
-    units: list[Unit] = field(default_factory=lambda: [Unit()])
+    units: list[DeviceRecord] = field(default_factory=lambda: [DeviceRecord()])
     history: list[Transition] = field(default_factory=list)
 
-    def unit(self, mig: MigUuid | None) -> Unit | None:
+    def unit(self, mig: MigUuid | None) -> DeviceRecord | None:
         return next((unit for unit in self.units if unit.mig == mig), None)
 
-    def hitting(self, unit: Unit) -> list[Fault]:
+    def hitting(self, unit: DeviceRecord) -> list[Fault]:
         """The open faults that touch ``unit``, worst first, oldest first among equals."""
         faults = [fault for fault in self.open.values() if fault.hits(unit.mig, unit.gi, unit.ci)]
         return sorted(faults, key=lambda fault: (-_RANK[fault.fault_class], fault.since_s, fault.key))
@@ -106,12 +106,12 @@ class Record(Struct, kw_only=True):
         for key in [key for key, fault in self.open.items() if fault.mig is not None and fault.mig not in here]:
             del self.open[key]
 
-    def _instances(self, gpu: Gpu, now_s: float) -> Iterator[Unit]:
+    def _instances(self, gpu: Gpu, now_s: float) -> Iterator[DeviceRecord]:
         known = {unit.mig: unit for unit in self.units[1:]}
         for mig in gpu.mig_instances:
             unit = known.get(mig.uuid)
             if unit is None:
-                unit = Unit(mig=mig.uuid, since_s=now_s)
+                unit = DeviceRecord(mig=mig.uuid, since_s=now_s)
                 # An instance made on a GPU that is on probation is on probation too.
                 if self.units[0].state is HealthState.PROBATION:
                     unit.state = HealthState.PROBATION

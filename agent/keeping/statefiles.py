@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from agent.health.checkpoint import HealthSnapshot
 from agent.keeping.files import write_atomically
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid
 from inventory.layout.entries import GpuLayoutSpec, GpuMode
 
@@ -41,7 +41,7 @@ class Checkpoint(Struct, frozen=True):
 
     version: int
     boot_id: str
-    node: Node
+    node: NodeInventory
     health: HealthSnapshot = HealthSnapshot(())
     energy_mj: dict[GpuUuid, int] = {}
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from agent.kubelet.hostroot import Seen, as_it_is, is_device
 from deviceplugin.strategy import IMEX_CLASS, DeviceAccess, DeviceNode, NodeAccess, Symlink, imex_channel_path
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 EXTRA_NODES = {
@@ -40,7 +40,7 @@ class Roots(Struct, frozen=True):
 
 
 def node_access(
-    node: Node, roots: Roots, *, channels: Iterable[int] = (), simulated: bool, seen: Seen = as_it_is
+    node: NodeInventory, roots: Roots, *, channels: Iterable[int] = (), simulated: bool, seen: Seen = as_it_is
 ) -> NodeAccess:
     """Device files by physical id. The shared nodes, and those of ``extras``, are those that exist.
 

@@ -14,7 +14,7 @@ from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
 from agent.kubelet.hostroot import Seen, seen_at
 from deviceplugin.strategy import AllocationSpec, NodeAccess
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class DeviceFiles:
         """Whether everything that was asked for is there."""
         return self._problem is None and not self._absent
 
-    def access(self, node: Node) -> NodeAccess:
+    def access(self, node: NodeInventory) -> NodeAccess:
         """The files of each GPU and MIG instance, as the node is now."""
         return node_access(
             node,

@@ -1,7 +1,7 @@
 """MIG on this node: the reconciler among the agent's other parts. The daemon tells it of discoveries and settings.
 
-picture.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
-what is being changed -> picture.withhold;  what is not as wished -> picture.report
+node_state.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
+what is being changed -> node_state.withhold;  what is not as wished -> node_state.report
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agent.mig.journal import Journal, JournalEntry
 from agent.mig.nvmlmig import NvmlMig, open_by
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.reconciler import MigReconciler
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.process.clock import until_poll
 from inventory.devices import Gpu, MigInstance
 from inventory.ids import DeviceId, GpuUuid
@@ -43,16 +43,17 @@ FILE_POLL_S = 2.0
 
 
 class MigNode:
-    """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the picture to the kubelet.
+    """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
-    What the picture withholds under ``WHO`` follows from ``_changing``, ``_going`` and ``_released`` alone. A GPU is in
-    ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an interrupted change in
-    the journal; its UUIDs in ``_going`` are those that the last settled change still waits for, none where it is over.
+    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going`` and ``_released`` alone. A GPU is
+    in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that finds an interrupted change
+    in the journal; its UUIDs in ``_going`` are those that the last settled change still waits for, none where it is
+    over.
     """
 
     def __init__(
         self,
-        picture: Picture,
+        node_state: NodeState,
         monitor: GpuMonitor,
         settings: Settings,
         *,
@@ -66,7 +67,7 @@ class MigNode:
         self.evictor = Evictor(say)
         self.parted = PartedChoice(settings.mig)
         self._evicted: frozenset[str] = frozenset()
-        self._picture = picture
+        self._node_state = node_state
         self._monitor = monitor
         self._kubelet = PodResources(settings.kubelet_dir / "pod-resources")
         self._process_root = settings.process_root
@@ -88,7 +89,7 @@ class MigNode:
     # What the daemon tells
 
     async def discovered(self) -> bool:
-        """The picture is of a new discovery. True where it is out of date already: layouts were restored.
+        """The node state is of a new discovery. True where it is out of date already: layouts were restored.
 
         At the first one: then nothing is to be advertised yet, and another discovery follows.
         """
@@ -132,7 +133,7 @@ class MigNode:
 
         Raises ValueError where there is no such GPU, or (unless ``forced``) pods are on it.
         """
-        gpu = next((gpu for gpu in self._picture.node.gpus if gpu.index == index), None)
+        gpu = next((gpu for gpu in self._node_state.node.gpus if gpu.index == index), None)
         if gpu is None:
             raise ValueError(f"gpu: there is no GPU {index} on this node")
         self._released[gpu.uuid] = None
@@ -183,10 +184,10 @@ class MigNode:
                 self.wishes_changed(again=True)
 
     def _wishes(self) -> dict[GpuUuid, Wish]:
-        gpus = self._picture.node.gpus
-        wishes = self.parted.wishes(gpus, self._picture.wanted.modes)
+        gpus = self._node_state.node.gpus
+        wishes = self.parted.wishes(gpus, self._node_state.wanted.modes)
         for gpu in gpus:
-            mode = self._picture.modes.get(gpu.uuid)
+            mode = self._node_state.modes.get(gpu.uuid)
             if isinstance(mode, Mig):
                 wishes[gpu.uuid] = Wish(mode.profiles, self._when_busy(gpu.uuid))
             elif (
@@ -198,12 +199,12 @@ class MigNode:
         return wishes
 
     def _when_busy(self, gpu: GpuUuid) -> WhenBusy:
-        return self._picture.wanted.when_busy.get(gpu, WhenBusy.REFUSE)
+        return self._node_state.wanted.when_busy.get(gpu, WhenBusy.REFUSE)
 
     # ReconcilerServices
 
     def gpus(self) -> tuple[Gpu, ...]:
-        return self._picture.node.gpus
+        return self._node_state.node.gpus
 
     def nvml(self, gpu: Gpu, *, may_close: bool) -> MigHardware:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)
@@ -230,7 +231,7 @@ class MigNode:
         self._show()
 
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
-        found = self._picture.node.gpu(gpu)
+        found = self._node_state.node.gpu(gpu)
         devices = {str(gpu), *(str(mig.uuid) for mig in found.mig_instances)} if found is not None else {str(gpu)}
         try:
             async with asyncio.timeout(QUIET_WITHIN_S):
@@ -267,12 +268,12 @@ class MigNode:
             self._said = {**dict(list(self._said.items())[-64:]), note: None}
             self._say(note)
 
-    # The picture
+    # The node state
 
     def _show(self) -> None:
         """Bring what is withheld and reported up to date; the kubelet hears of it where that changes anything."""
-        withheld = self._picture.withhold(WHO, self._reasons())
-        self.evictor.want(self._evicted | self._picture.drained)
+        withheld = self._node_state.withhold(WHO, self._reasons())
+        self.evictor.want(self._evicted | self._node_state.drained)
         if self._report() or withheld:
             self._serve()
 
@@ -283,12 +284,12 @@ class MigNode:
         )
         answer = self.parted.answer(self.reconciler.statuses)
         answers = {} if answer is None else {ANSWER: answer}
-        answered, self._picture.answers = answers != self._picture.answers, answers
-        return self._picture.report(WHO, (*self.parted.problems, *lines)) or answered
+        answered, self._node_state.answers = answers != self._node_state.answers, answers
+        return self._node_state.report(WHO, (*self.parted.problems, *lines)) or answered
 
     def _reasons(self) -> dict[str, str]:
         reasons: dict[str, str] = {}
-        for gpu in self._picture.node.gpus:
+        for gpu in self._node_state.node.gpus:
             devices = [str(mig.uuid) for mig in gpu.mig_instances]
             going = set(self._going.get(gpu.uuid, frozenset()))
             if gpu.uuid in self._changing:
@@ -303,11 +304,11 @@ class MigNode:
 
     def _withhold_interrupted(self) -> None:
         """No new container gets what an interrupted change was about to remove, or had just made."""
-        for gpu in self._picture.node.gpus:
+        for gpu in self._node_state.node.gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:
                 self._changing[gpu.uuid] = frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))
-        self._picture.withhold(WHO, self._reasons())
+        self._node_state.withhold(WHO, self._reasons())
 
 
 def _stays(mig: MigInstance, entry: JournalEntry) -> bool:

@@ -23,7 +23,7 @@ from agent.mig.outcomes import Wish
 from inventory.devices import Gpu
 from inventory.ids import GpuUuid
 from inventory.layout.entries import WhenBusy
-from yamlfile import Document, Kind, Place, parse_text
+from yamlfile import Document, Place, YamlKind, parse_text
 from yamlfile.parsers import BOOL, TEXT, integer
 
 _NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[0-7_]*|[1-9][0-9_]*)")
@@ -106,14 +106,14 @@ _BOARD = "a PCI device id and vendor id such as 0x233010DE"
 
 
 def _filters(place: Place) -> tuple[BoardFilter, ...]:
-    if place.node.kind is not Kind.LIST:
+    if place.node.kind is not YamlKind.LIST:
         return (_filter(place),) if place.node.text else ()
     return tuple(_filter(item) for item in place.items())
 
 
 def _filter(place: Place) -> BoardFilter:
     # YAML reads a bare 0x233010DE as a number; its text is the same.
-    if place.node.kind not in (Kind.STRING, Kind.INT):
+    if place.node.kind not in (YamlKind.STRING, YamlKind.INT):
         raise place.error(_BOARD)
     device, *more = (_number(part) for part in place.node.text.split(":"))
     if device is None or len(more) > 1 or None in more:
@@ -135,7 +135,7 @@ def _number(text: str) -> int | None:
 
 
 def _devices(place: Place) -> tuple[int, ...] | None:
-    if place.node.kind is not Kind.LIST:
+    if place.node.kind is not YamlKind.LIST:
         if place.value(TEXT) != "all":
             raise place.error("all, or a list of GPU indexes")
         return None

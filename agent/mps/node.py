@@ -1,4 +1,4 @@
-"""MPS on one node: the picture's plan in, devices to withhold and lost daemons out."""
+"""MPS on one node: the node state's plan in, devices to withhold and lost daemons out."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -8,7 +8,7 @@ from agent.kubelet.podresources import Holder, pod_names, shown
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import daemon_specs
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from inventory.ids import DeviceId
 from inventory.layout.layout import REPLICA_MARK, physical_id
 
@@ -20,14 +20,14 @@ MOST_REPLICAS = 100
 
 
 class MpsNode:
-    """The daemons that the picture's layout needs. ``serve`` shows the kubelet the picture as it is now.
+    """The daemons that the node state's layout needs. ``serve`` shows the kubelet the node state as it is now.
 
     ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id.
     """
 
     def __init__(
         self,
-        picture: Picture,
+        node_state: NodeState,
         settings: Settings,
         *,
         now: Callable[[], float],
@@ -35,7 +35,7 @@ class MpsNode:
         warn: Callable[[str, str, str], None],
         holders: Callable[[], Mapping[DeviceId, Holder]],
     ) -> None:
-        self._picture = picture
+        self._node_state = node_state
         self._serve = serve
         self._warn = warn
         self._holders = holders
@@ -51,15 +51,15 @@ class MpsNode:
         )
 
     def planned(self) -> None:
-        """Take the picture's layout, which may have changed. Called before a view of it is shown: what is not ready is
-        withheld.
+        """Take the node state's layout, which may have changed. Called before a view of it is shown: what is not ready
+        is withheld.
         """
         self._planning = True
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
-        leaving = self._picture.withheld_by(MIG)
-        specs = daemon_specs(self._picture.node, self._picture.layout, self._picture.modes)
+        leaving = self._node_state.withheld_by(MIG)
+        specs = daemon_specs(self._node_state.node, self._node_state.layout, self._node_state.modes)
         wanted = tuple(spec for spec in specs if not leaving & {spec.device, spec.gpu})
-        self._daemons.want(wanted, sweep=bool(self._picture.node.gpus))
+        self._daemons.want(wanted, sweep=bool(self._node_state.node.gpus))
         self._planning = False
         self._withhold()
 
@@ -87,7 +87,7 @@ class MpsNode:
         await self._daemons.close()
 
     def _withhold(self) -> bool:
-        return self._picture.withhold(WHO, self._daemons.unready())
+        return self._node_state.withhold(WHO, self._daemons.unready())
 
     def _changed(self) -> None:
         if not self._planning and self._withhold():

@@ -1,7 +1,7 @@
 """Runs the control daemons: carries out what the core decides and reports each result to it.
 
 One device's work never waits for another's. An Allocate never awaits anything here: ``unready`` says which devices may
-not be given, and the picture reads it whenever ``changed`` is called.
+not be given, and the node state reads it whenever ``changed`` is called.
 """
 
 import asyncio

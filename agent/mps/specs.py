@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid
 from inventory.layout.entries import Fractional, GpuMode, Mps
 from inventory.layout.layout import Layout
@@ -52,7 +52,7 @@ def client_limit(compute_capability: tuple[int, int], cuda_version: tuple[int, i
     return CLIENTS_SINCE_CUDA_13_1 if cuda_version >= _CUDA_13_1 else CLIENTS
 
 
-def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> tuple[DaemonSpec, ...]:
+def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> tuple[DaemonSpec, ...]:
     """In the order of GPU index and MIG index; deterministic."""
     replicas = Counter(
         device.physical_id
@@ -77,7 +77,7 @@ def daemon_specs(node: Node, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -
     return tuple(found)
 
 
-def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool, counted: bool = True) -> DaemonSpec:
+def _spec(node: NodeInventory, gpu: Gpu, *, clients: int, equal: bool, counted: bool = True) -> DaemonSpec:
     """The spec of a whole GPU. ``counted``: ``clients`` is checked against what the device can serve at a time.
 
     Fractions are not counted: one container may take several.
@@ -96,7 +96,7 @@ def _spec(node: Node, gpu: Gpu, *, clients: int, equal: bool, counted: bool = Tr
     )
 
 
-def _instance_spec(node: Node, gpu: Gpu, index: int, *, clients: int) -> DaemonSpec:
+def _instance_spec(node: NodeInventory, gpu: Gpu, index: int, *, clients: int) -> DaemonSpec:
     mig = gpu.mig_instances[index]
     return DaemonSpec(
         device=mig.uuid,
@@ -110,7 +110,7 @@ def _instance_spec(node: Node, gpu: Gpu, index: int, *, clients: int) -> DaemonS
     )
 
 
-def _refused(node: Node, gpu: Gpu, clients: int) -> str:
+def _refused(node: NodeInventory, gpu: Gpu, clients: int) -> str:
     most = client_limit(gpu.compute_capability, node.cuda_version)
     if clients <= most:
         return ""

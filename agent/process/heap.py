@@ -33,7 +33,7 @@ def hold_little() -> None:
 def give_back() -> None:
     """Return what the start needed and nothing needs any more.
 
-    What is alive now lives on (modules, classes, the node's picture): later collections need not go through it.
+    What is alive now lives on (modules, classes, the node state): later collections need not go through it.
     """
     libc = ctypes.CDLL(None)
     trim, advise = (getattr(libc, name, None) for name in ("malloc_trim", "madvise"))

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from agent.kubelet.containers import PodContainer
 from agent.kubelet.podresources import Holder
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.layout import Layout, LogicalDevice, physical_id
 
@@ -49,7 +49,7 @@ def slices_of(gpu: Gpu) -> int:
     return max((profile.slices for profile in gpu.mig_profiles), default=SLICES) or SLICES
 
 
-def allocations(node: Node, layout: Layout, holders: Mapping[DeviceId, Holder]) -> tuple[Allocation, ...]:
+def allocations(node: NodeInventory, layout: Layout, holders: Mapping[DeviceId, Holder]) -> tuple[Allocation, ...]:
     """One for each place, container, resource and mode. Devices of GPUs that are gone are left out."""
     devices = {device.id: device for resource in layout.resources for device in resource.devices}
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)

@@ -19,7 +19,7 @@ from agent.hardware.errors import NvmlError
 from agent.health.faults import FaultKind
 from agent.kubelet.containers import PodContainer, PodLookup
 from agent.kubelet.podresources import Holder
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.telemetry import collectors, healthwatch, usage
 from agent.telemetry.activity import ActivityLog
 from agent.telemetry.allocation import GpuPart, allocations, tenants
@@ -82,7 +82,7 @@ class Sampler:
 
     def __init__(
         self,
-        picture: Picture,
+        node_state: NodeState,
         holders: Callable[[], Mapping[DeviceId, Holder]],
         pods: PodLookup,
         process_root: Path,
@@ -92,7 +92,7 @@ class Sampler:
         passed: Callable[[int, int, float], None] = lambda _read, _failed, _seconds: None,
         clock: Clock | None = None,
     ) -> None:
-        self._picture = picture
+        self._node_state = node_state
         self._holders = holders
         self._pods = pods
         self._process_root = process_root
@@ -177,9 +177,9 @@ class Sampler:
     async def sample(self, gpus: Gpus) -> bool:
         """One pass over all GPUs. True where some GPU has nothing to compare with yet: another is due soon."""
         start_s, session = self._clock.monotonic(), gpus.session
-        here = [gpu for gpu in self._picture.node.gpus if gpu.readable]
+        here = [gpu for gpu in self._node_state.node.gpus if gpu.readable]
         wanted = self._wanted()
-        for uuid in self._readers.keys() - {gpu.uuid for gpu in self._picture.node.gpus}:
+        for uuid in self._readers.keys() - {gpu.uuid for gpu in self._node_state.node.gpus}:
             del self._readers[uuid]
         answers = await asyncio.gather(*(self._read(gpus, gpu, wanted) for gpu in here))
         if gpus.session != session:
@@ -251,7 +251,7 @@ class Sampler:
             # The next pass makes up for one that lacks a device.
             if reading.values.keys() >= {ENERGY, POWER}:
                 self._energy.add(uuid, reading.values[ENERGY], watts.get(uuid, {}), reading.values[POWER])
-        here = {gpu.uuid for gpu in self._picture.node.gpus}
+        here = {gpu.uuid for gpu in self._node_state.node.gpus}
         self._energy.keep(here)
         for kept in (self._last_xid, self._xids, self._clock_events):
             kept.keep(here)
@@ -291,8 +291,8 @@ class Sampler:
         return write(self._scene()).text()
 
     def _scene(self) -> Scene:
-        node = self._picture.node
-        held = allocations(node, self._picture.layout, self._holders())
+        node = self._node_state.node
+        held = allocations(node, self._node_state.layout, self._holders())
         found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
         holders = [allocation.holder for allocation in held]
@@ -312,13 +312,13 @@ class Sampler:
             energy={uuid: account for uuid, account in energy.items() if account is not None},
             activities={user: seen for user, seen in activities.items() if seen is not None},
             collectors=self.collectors,
-            host=self._picture.node.name,
+            host=self._node_state.node.name,
             host_label=self.settings.hostname_label.value,
         )
 
     def _recent(self, gpu: GpuUuid) -> Recent:
         now_s = self._clock.monotonic()
-        faults = self._picture.health.state(gpu).faults
+        faults = self._node_state.health.state(gpu).faults
         reading = self._pass.readings.get(gpu)
         reasons = 0 if reading is None else int(reading.values.get(CLOCK_REASONS, 0))
         last = self._last_xid.last(gpu, now_s) if self.settings.xid_errors is XidErrors.LAST else 0

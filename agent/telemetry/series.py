@@ -29,7 +29,7 @@ from agent.telemetry.healthwatch import Finding
 from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.shares import Figure
 from agent.telemetry.usage import FIGURES, Usage
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid
 
 User = tuple[GpuPart, PodContainer]
@@ -100,7 +100,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     ``pod_pairs`` has the further labels of a pod's series, by namespace and name.
     """
 
-    node: Node
+    node: NodeInventory
     usages: tuple[Usage, ...] = ()
     readings: Mapping[GpuUuid, GpuReading] = {}
     allocations: tuple[Allocation, ...] = ()

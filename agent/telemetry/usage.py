@@ -21,7 +21,7 @@ from agent.telemetry.fields import (
 )
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, Split, attribute
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid
 
 FIGURES = {
@@ -54,7 +54,7 @@ class Usage(Struct, frozen=True):
 
 
 def usages(
-    node: Node,
+    node: NodeInventory,
     readings: Mapping[GpuUuid, GpuReading],
     tenancy: Mapping[GpuPart, Tenants],
     owners: Mapping[int, PodContainer],

@@ -11,20 +11,20 @@ from msgspec import Struct
 
 from inventory.ids import GpuUuid
 
-Kind = TypeVar("Kind", bound=Hashable)
+KindT = TypeVar("KindT", bound=Hashable)
 
 MOST_KINDS = 64
 """Different events of one GPU that are told apart within one window; further ones are not counted."""
 
 
-class SlidingCounts(Generic[Kind]):
+class SlidingCounts(Generic[KindT]):
     """How often each kind of event was seen on each GPU in the last ``window_s`` seconds, to a second."""
 
     def __init__(self, window_s: float) -> None:
         self.window_s = window_s
-        self._seen: dict[GpuUuid, deque[tuple[int, dict[Kind, int]]]] = {}
+        self._seen: dict[GpuUuid, deque[tuple[int, dict[KindT, int]]]] = {}
 
-    def add(self, gpu: GpuUuid, kind: Kind, now_s: float) -> None:
+    def add(self, gpu: GpuUuid, kind: KindT, now_s: float) -> None:
         """One more, at a time that never goes back."""
         seen = self._seen.setdefault(gpu, deque())
         self._expire(seen, now_s)
@@ -35,13 +35,13 @@ class SlidingCounts(Generic[Kind]):
         if kind in counts or len(counts) < MOST_KINDS:
             counts[kind] = counts.get(kind, 0) + 1
 
-    def counts(self, gpu: GpuUuid, now_s: float) -> dict[Kind, int]:
+    def counts(self, gpu: GpuUuid, now_s: float) -> dict[KindT, int]:
         """The counts by kind, most of them ``MOST_KINDS``; empty where nothing was seen."""
         seen = self._seen.get(gpu)
         if seen is None:
             return {}
         self._expire(seen, now_s)
-        found: dict[Kind, int] = {}
+        found: dict[KindT, int] = {}
         for _, counts in seen:
             for kind, count in counts.items():
                 if kind in found or len(found) < MOST_KINDS:
@@ -53,7 +53,7 @@ class SlidingCounts(Generic[Kind]):
         for gpu in self._seen.keys() - set(gpus):
             del self._seen[gpu]
 
-    def _expire(self, seen: deque[tuple[int, dict[Kind, int]]], now_s: float) -> None:
+    def _expire(self, seen: deque[tuple[int, dict[KindT, int]]], now_s: float) -> None:
         while seen and seen[0][0] + 1 <= now_s - self.window_s:
             seen.popleft()
 

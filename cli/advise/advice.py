@@ -20,7 +20,7 @@ NOTHING_MIB = 1.0
 _EPSILON = 1e-6
 
 
-class Kind(StrEnum):
+class AdviceKind(StrEnum):
     RELEASE = "release"
     """Nothing was ever done with it."""
     COUNT = "count"
@@ -77,7 +77,7 @@ class Used(Struct, frozen=True):
         return self.activity_p95 == 0 and (self.empty or (self.memory_max_mib or 0.0) < NOTHING_MIB)
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class ContainerDevices(Struct, frozen=True, kw_only=True):
     """The devices that one container has of one resource, in one mode."""
 
     namespace: str
@@ -90,7 +90,7 @@ class Request(Struct, frozen=True, kw_only=True):
     age_s: float
 
 
-class Wish(Struct, frozen=True):
+class AdviceOptions(Struct, frozen=True):
     """The options of the command. ``headroom`` is a ratio; ``granularity`` in percent of a GPU."""
 
     headroom: float = 0.2
@@ -100,7 +100,7 @@ class Wish(Struct, frozen=True):
 
 
 class Advice(Struct, frozen=True, kw_only=True, rename="camel"):
-    """For one Request. ``needs_gpus`` and ``frees_gpus`` add up to ``asked_gpus``."""
+    """For one ContainerDevices. ``needs_gpus`` and ``frees_gpus`` add up to ``asked_gpus``."""
 
     namespace: str
     pod: str
@@ -112,7 +112,7 @@ class Advice(Struct, frozen=True, kw_only=True, rename="camel"):
     activity_p95: float | None
     memory_p95_mib: float | None
     memory_max_mib: float | None
-    kind: Kind
+    kind: AdviceKind
     do: str
     needs_gpus: float
     frees_gpus: float
@@ -124,7 +124,7 @@ class Sum(Struct, rename="camel"):
     frees_gpus: float = 0.0
 
 
-class Report(Struct, frozen=True, kw_only=True, rename="camel"):
+class AdviceReport(Struct, frozen=True, kw_only=True, rename="camel"):
     window_seconds: float
     headroom: float
     asked_gpus: float
@@ -134,7 +134,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Choice(Struct, frozen=True):
-    kind: Kind
+    kind: AdviceKind
     do: str
     share: float
     why: str = ""
@@ -144,7 +144,9 @@ class _Unknown(Exception):  # noqa: N818 - no error: a container without enough 
     """One line: what is missing."""
 
 
-def report(requests: Iterable[Request], products: Mapping[str, Product], wish: Wish, window_s: float) -> Report:
+def report(
+    requests: Iterable[ContainerDevices], products: Mapping[str, Product], wish: AdviceOptions, window_s: float
+) -> AdviceReport:
     """Advice for all of them, those that free most first."""
     found = sorted(
         (advise(request, products.get(request.product), wish) for request in requests),
@@ -155,7 +157,7 @@ def report(requests: Iterable[Request], products: Mapping[str, Product], wish: W
         total = sums.setdefault(advised.namespace, Sum())
         total.asked_gpus += advised.asked_gpus
         total.frees_gpus += advised.frees_gpus
-    return Report(
+    return AdviceReport(
         window_seconds=window_s,
         headroom=wish.headroom,
         asked_gpus=math.fsum(advised.asked_gpus for advised in found),
@@ -165,13 +167,13 @@ def report(requests: Iterable[Request], products: Mapping[str, Product], wish: W
     )
 
 
-def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
+def advise(request: ContainerDevices, product: Product | None, wish: AdviceOptions) -> Advice:
     asked_gpus = _asked_gpus(request, product)
     asked = _asked(request)
     try:
         choice = _choice(request, product, wish, asked_gpus)
     except _Unknown as missing:
-        choice = _Choice(Kind.UNKNOWN, asked, asked_gpus, str(missing))
+        choice = _Choice(AdviceKind.UNKNOWN, asked, asked_gpus, str(missing))
     return Advice(
         namespace=request.namespace,
         pod=request.pod,
@@ -191,7 +193,7 @@ def advise(request: Request, product: Product | None, wish: Wish) -> Advice:
     )
 
 
-def _asked_gpus(request: Request, product: Product | None) -> float:
+def _asked_gpus(request: ContainerDevices, product: Product | None) -> float:
     if request.mode != MIG or product is None or not product.profiles:
         return sum(device.share for device in request.devices)
     profiles = [product.named(device.profile) for device in request.devices]
@@ -201,13 +203,13 @@ def _asked_gpus(request: Request, product: Product | None) -> float:
     )
 
 
-def _asked(request: Request) -> str:
+def _asked(request: ContainerDevices) -> str:
     if request.resource == PERCENT_RESOURCE:
         return f"{round(sum(device.share for device in request.devices) * 100)} x {request.resource}"
     return f"{len(request.devices)} x {request.resource}"
 
 
-def _busy(request: Request) -> float | None:
+def _busy(request: ContainerDevices) -> float | None:
     """In GPUs; of instances the busiest one's ratio."""
     ratios = [device.activity_p95 for device in request.devices]
     if request.mode == MIG:
@@ -220,7 +222,7 @@ def _sum(values: list[float | None]) -> float | None:
     return math.fsum(known) if len(known) == len(values) else None
 
 
-def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: float) -> _Choice:
+def _choice(request: ContainerDevices, product: Product | None, wish: AdviceOptions, asked_gpus: float) -> _Choice:
     if request.age_s < wish.min_age_s:
         raise _Unknown(f"seen for {request.age_s:.0f} s, {wish.min_age_s:.0f} s are wanted")
     if any(device.activity_p95 is None for device in request.devices):
@@ -228,7 +230,7 @@ def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: f
     if any(device.memory_max_mib is None for device in request.devices):
         raise _Unknown("nothing tells how much memory it holds")
     if all(device.untouched for device in request.devices):
-        return _Choice(Kind.RELEASE, "nothing", 0.0, "never used")
+        return _Choice(AdviceKind.RELEASE, "nothing", 0.0, "never used")
     if product is None or product.memory_mib <= 0:
         raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")
     if request.mode == MIG:
@@ -241,13 +243,13 @@ def _choice(request: Request, product: Product | None, wish: Wish, asked_gpus: f
             found += _fewer(request, product, wish)
     smaller = [advised for advised in found if advised.share < asked_gpus - _EPSILON]
     if not smaller:
-        return _Choice(Kind.KEEP, _asked(request), asked_gpus)
-    wanted = Kind.MIG if wish.prefer is Prefer.MIG else Kind.FRACTION
+        return _Choice(AdviceKind.KEEP, _asked(request), asked_gpus)
+    wanted = AdviceKind.MIG if wish.prefer is Prefer.MIG else AdviceKind.FRACTION
     # Of a whole GPU the kind of part that is preferred; else whatever frees most.
     return min(smaller, key=lambda choice: (request.mode == WHOLE and choice.kind is not wanted, choice.share))
 
 
-def _needs(request: Request, wish: Wish) -> tuple[float, float]:
+def _needs(request: ContainerDevices, wish: AdviceOptions) -> tuple[float, float]:
     """With headroom: activity (in devices) and memory (MiB) of all devices together."""
     more = 1 + wish.headroom
     busy = math.fsum(device.activity_p95 or 0.0 for device in request.devices)
@@ -256,30 +258,32 @@ def _needs(request: Request, wish: Wish) -> tuple[float, float]:
     return busy * more, memory * more
 
 
-def _parts(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+def _parts(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
     """Parts of one GPU that are enough for the container's whole use. On shared GPUs another share only."""
     activity, memory_mib = _needs(request, wish)
     found: list[_Choice] = []
     step = wish.granularity
     percent = max(step, step * math.ceil(100 * max(activity, memory_mib / product.memory_mib) / step - _EPSILON))
     if percent < 100:  # noqa: PLR2004 - percent
-        found.append(_Choice(Kind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
+        found.append(_Choice(AdviceKind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
     if request.mode == WHOLE:
         # An instance that takes all of the GPU is no part of it.
         fitting = [
             profile for profile in _fitting(product, activity, memory_mib) if product.share(profile) < 1 - _EPSILON
         ]
-        found += [_Choice(Kind.MIG, f"1 x {MIG_RESOURCE}{profile.name}", product.share(profile)) for profile in fitting]
+        found += [
+            _Choice(AdviceKind.MIG, f"1 x {MIG_RESOURCE}{profile.name}", product.share(profile)) for profile in fitting
+        ]
     return found
 
 
-def _fewer(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+def _fewer(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
     activity, memory_mib = _needs(request, wish)
     count = max(1, math.ceil(max(activity, memory_mib / product.memory_mib) - _EPSILON))
-    return [_Choice(Kind.COUNT, f"{count} x {request.resource}", float(count))]
+    return [_Choice(AdviceKind.COUNT, f"{count} x {request.resource}", float(count))]
 
 
-def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
+def _instances(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
     """As many instances of a smaller profile, or fewer of the same."""
     profile = product.named(request.devices[0].profile)
     if profile is None or any(device.profile != profile.name for device in request.devices):
@@ -290,12 +294,12 @@ def _instances(request: Request, product: Product, wish: Wish) -> list[_Choice]:
     busiest = max(device.activity_p95 or 0.0 for device in request.devices) * product.activity(profile) * more
     largest = max(max(device.memory_max_mib or 0.0, device.memory_p95_mib or 0.0) for device in request.devices) * more
     found = [
-        _Choice(Kind.MIG, f"{number} x {MIG_RESOURCE}{smaller.name}", number * product.share(smaller))
+        _Choice(AdviceKind.MIG, f"{number} x {MIG_RESOURCE}{smaller.name}", number * product.share(smaller))
         for smaller in _fitting(product, busiest, largest)
     ]
     activity, memory_mib = _needs(request, wish)
     count = max(1, math.ceil(max(activity, memory_mib / profile.memory_mib) - _EPSILON))
-    found.append(_Choice(Kind.COUNT, f"{count} x {request.resource}", count * product.share(profile)))
+    found.append(_Choice(AdviceKind.COUNT, f"{count} x {request.resource}", count * product.share(profile)))
     return found
 
 

@@ -12,7 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from cli.advise.advice import Advice, Kind, Prefer, Report, Wish, report
+from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, Prefer, report
 from cli.advise.queries import Prometheus, check, known_products, queries, requests
 from cli.console import patience, show
 from cli.local import Number, Whole, output_option, reason
@@ -92,7 +92,7 @@ def advise(
       tessera advise --prometheus URL --prefer fraction               shares by percent instead of MIG
       tessera advise --prometheus URL -o json | jq .freesGpus         for programs
     """
-    wish = Wish(sizes["headroom"], sizes["min_age"], Prefer(sizes["prefer"]), sizes["granularity"])
+    wish = AdviceOptions(sizes["headroom"], sizes["min_age"], Prefer(sizes["prefer"]), sizes["granularity"])
     prometheus = Prometheus(url, _token(token_file), _authorities(ca_file))
     found = asyncio.run(_look(prometheus, window, namespace, wish))
     if output == "json":
@@ -101,7 +101,7 @@ def advise(
         _show(found)
 
 
-async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: Wish) -> Report:
+async def _look(prometheus: Prometheus, window_s: float, namespace: str | None, wish: AdviceOptions) -> AdviceReport:
     async with patience(lambda: "waiting for Prometheus"):
         found = await prometheus.ask(queries(window_s, namespace))
     check(prometheus.url, found)
@@ -128,16 +128,16 @@ def _authorities(path: Path | None) -> ssl.SSLContext | None:
         raise click.ClickException(f"--ca-file: {path}: {reason(failed)}, expected a readable file") from None
 
 
-def _show(found: Report) -> None:
+def _show(found: AdviceReport) -> None:
     if not found.advice:
         show("no container holds a GPU")
         return
-    useful = [advice for advice in found.advice if advice.kind not in (Kind.KEEP, Kind.UNKNOWN)]
+    useful = [advice for advice in found.advice if advice.kind not in (AdviceKind.KEEP, AdviceKind.UNKNOWN)]
     if useful:
         show(_table(useful), "")
-    kept = sum(advice.kind is Kind.KEEP for advice in found.advice)
+    kept = sum(advice.kind is AdviceKind.KEEP for advice in found.advice)
     for advice in found.advice:
-        if advice.kind is Kind.UNKNOWN:
+        if advice.kind is AdviceKind.UNKNOWN:
             show(Text(f"no advice for {advice.namespace}/{advice.pod}: {advice.why}"))
     for name, one_sum in found.namespaces.items():
         if one_sum.frees_gpus > 0:

@@ -1,4 +1,4 @@
-"""What ``tessera advise`` asks Prometheus, and its answers as Requests.
+"""What ``tessera advise`` asks Prometheus, and its answers as ContainerDevices.
 
 Series of one device and container are joined by the labels that name them, not by the agent's address, which an agent's
 restart changes.
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import aiohttp
 import click
 
-from cli.advise.advice import Product, Request, Used
+from cli.advise.advice import ContainerDevices, Product, Used
 from inventory.devices import MigProfile
 from kube.client import describe
 from simulator.boards import products
@@ -133,7 +133,7 @@ def check(url: str, found: Mapping[str, Vector]) -> None:
         )
 
 
-def requests(found: Mapping[str, Vector]) -> list[Request]:
+def requests(found: Mapping[str, Vector]) -> list[ContainerDevices]:
     """From the answers to ``queries``: one for each container, resource and mode."""
     figures = {name: {_key(labels): value for labels, value in found[name]} for name in _FIGURES}
     models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
@@ -153,7 +153,7 @@ def requests(found: Mapping[str, Vector]) -> list[Request]:
         group = (*whose, resource, mode, models.get(_gpu(labels), ""))
         devices.setdefault(group, []).append((used, ages.get((key, resource, mode), 0.0)))
     return [
-        Request(
+        ContainerDevices(
             namespace=namespace,
             pod=pod,
             container=container,

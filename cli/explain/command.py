@@ -10,7 +10,7 @@ from cli.console import Json
 from cli.explain import tables
 from cli.local import output_option
 from cli.offline import Offline
-from cli.queue.command import MANAGER, Source, namespaced, printed, source
+from cli.queue.command import MANAGER, AnswerSource, namespaced, printed, source
 from controller.engine.model.resources import ResourceName
 from controller.engine.quota.queueusage import quantity_of
 from controller.objects.decode import decode
@@ -129,7 +129,7 @@ def _owner(workload: Json) -> str | None:
     return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
 
 
-async def _explained(asked: Source, workload: Workload) -> Json:
+async def _explained(asked: AnswerSource, workload: Workload) -> Json:
     """The controller's explanation, with the holders of the missing quota."""
     local: Offline | None = None
     live: Json | None = None
@@ -166,7 +166,7 @@ async def _explained(asked: Source, workload: Workload) -> Json:
     return body
 
 
-async def _beside(asked: Source) -> Offline | None:
+async def _beside(asked: AnswerSource) -> Offline | None:
     """The engine here, for what the controller does not tell; None for an account that may not read all queues."""
     try:
         return await asked.offline()

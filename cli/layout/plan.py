@@ -1,7 +1,7 @@
 """The changes that a layout would make on one node, and the pods in their way: the agent's own planning, on a node's
 GpuNode.
 
-inventory Node, modes now, layout, who holds what -> planned() -> NodePlan
+NodeInventory, modes now, layout, who holds what -> planned() -> NodePlan
 GpuNode JSON -> seen() -> Seen (the first three of these, as the node's agent published them)
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from inventory.api.gpunode import Device, GpuNodeStatus
-from inventory.devices import Gpu, MigInstance, MigProfile, Node, unknown_links
+from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory, unknown_links
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.change import in_the_way, wanted_modes
 from inventory.layout.entries import (
@@ -71,7 +71,7 @@ class NodePlan(Struct, frozen=True):
 class Seen(Struct, frozen=True):
     """A node as its GpuNode tells of it. ``held`` names the pods by device."""
 
-    node: Node
+    node: NodeInventory
     modes: Mapping[GpuUuid, GpuMode] = {}
     held: Mapping[DeviceId, str] = {}
 
@@ -123,7 +123,7 @@ def _change(gpu: Gpu, cut: Gpu, seen: Seen, mode: GpuMode | None, resolved: Reso
     )
 
 
-def _counts(node: Node, modes: Mapping[GpuUuid, GpuMode]) -> dict[str, int]:
+def _counts(node: NodeInventory, modes: Mapping[GpuUuid, GpuMode]) -> dict[str, int]:
     return {str(resource.name): len(resource.devices) for resource in plan(node, PLAIN, modes).resources}
 
 
@@ -195,7 +195,7 @@ def seen(raw: bytes) -> Seen:
     """A GpuNode off the wire. Raises msgspec.MsgspecError."""
     found = _decoder.decode(raw)
     gpus = tuple(_gpu(device) for device in found.status.devices)
-    node = Node(name=NodeName(str(found.metadata["name"])), gpus=gpus, links=unknown_links(len(gpus)))
+    node = NodeInventory(name=NodeName(str(found.metadata["name"])), gpus=gpus, links=unknown_links(len(gpus)))
     modes = {GpuUuid(gpu.uuid): mode for gpu in found.status.devices if (mode := _mode(gpu)) is not None}
     held = {DeviceId(holder.device): f"{holder.namespace}/{holder.pod}" for holder in found.status.holders}
     return Seen(node, modes, held)

@@ -20,7 +20,7 @@ MANAGER = "tessera-cli"
 _MOST = 500
 
 
-class Source:
+class AnswerSource:
     """Answers from the controller, or computed here; ``name`` says which."""
 
     def __init__(self, client: Client, where: Where, controller: Controller, offline: Offline | None) -> None:
@@ -56,7 +56,7 @@ class Source:
 
 
 @asynccontextmanager
-async def source(where: Where) -> AsyncIterator[Source]:
+async def source(where: Where) -> AsyncIterator[AnswerSource]:
     """The controller where it answers, else the same engine in this process, with a note on standard error."""
     cluster = where.cluster()
     async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
@@ -72,7 +72,7 @@ async def source(where: Where) -> AsyncIterator[Source]:
         for note in offline.notes if offline is not None else ():
             click.echo(f"note: {note}", err=True)
         try:
-            yield Source(client, where, controller, offline)
+            yield AnswerSource(client, where, controller, offline)
         except UnreachableError as failed:
             raise click.ClickException(f"the controller no longer answers: {failed}") from None
 
@@ -180,7 +180,7 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
     run(work())
 
 
-async def _chosen(asked: Source, name: str | None, local: str | None) -> list[str]:
+async def _chosen(asked: AnswerSource, name: str | None, local: str | None) -> list[str]:
     """ClusterQueues to look at. Raises click.ClickException."""
     if local is not None:
         return [str((await _local(asked.client, local))["spec"].get("clusterQueue", ""))]

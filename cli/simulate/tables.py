@@ -7,18 +7,23 @@ from cli.console import show as print_parts
 from cli.console import titled
 from controller.engine.model.resources import CPU, ResourceName
 from controller.engine.quota.queueusage import quantity_of
-from controller.simulation.timeline import Entry, Kind, Result
+from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
 from inventory.api.deviceplan import written
 
-_STYLES = {Kind.ADMITTED: "green", Kind.PREEMPTED: "red", Kind.EVICTED: "red", Kind.PENDING: "yellow"}
+_STYLES = {
+    TimelineEvent.ADMITTED: "green",
+    TimelineEvent.PREEMPTED: "red",
+    TimelineEvent.EVICTED: "red",
+    TimelineEvent.PENDING: "yellow",
+}
 
 
-def show(result: Result) -> None:
+def show(result: SimulationResult) -> None:
     parts = (timeline(result), placements(result), queues(result), fragmentation(result), waiting(result))
     print_parts(*parts, _running(result))
 
 
-def timeline(result: Result) -> RenderableType:
+def timeline(result: SimulationResult) -> RenderableType:
     if not result.timeline:
         return Text("No job was read: nothing happens.")
     made = titled("Timeline", "time", "event", "workload", "queue", "reason", "flavors", "")
@@ -39,11 +44,11 @@ def clock(t: float) -> str:
     return f"{hours}h{minutes:02}m{seconds:02.0f}s" if hours else f"{minutes}m{seconds:02.0f}s"
 
 
-def _flavors(entry: Entry) -> str:
+def _flavors(entry: TimelineEntry) -> str:
     return ", ".join(sorted({flavor for on in entry.flavors.values() for flavor in on.values()}))
 
 
-def queues(result: Result) -> RenderableType | None:
+def queues(result: SimulationResult) -> RenderableType | None:
     if not result.final.cluster_queues:
         return None
     made = titled(f"ClusterQueues at {clock(result.final.t)}", "queue", "used", "borrowed", "share", "weighted share")
@@ -62,9 +67,14 @@ def _amount(name: str, amount: float) -> str:
     return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
 
 
-def placements(result: Result) -> RenderableType | None:
+def placements(result: SimulationResult) -> RenderableType | None:
     """The nodes and GPUs that admitted workloads were placed on; None where nothing was placed."""
-    rows = [(entry, place) for entry in result.timeline if entry.event is Kind.ADMITTED for place in entry.placement]
+    rows = [
+        (entry, place)
+        for entry in result.timeline
+        if entry.event is TimelineEvent.ADMITTED
+        for place in entry.placement
+    ]
     if not rows:
         return None
     made = titled("Placement", "time", "workload", "pod set", "domains", "node", "pods", "GPUs")
@@ -75,7 +85,7 @@ def placements(result: Result) -> RenderableType | None:
     return made
 
 
-def fragmentation(result: Result) -> RenderableType | None:
+def fragmentation(result: SimulationResult) -> RenderableType | None:
     """Of each flavor's free GPUs, those that requests like this run's could not use."""
     if not result.fragmentation:
         return None
@@ -89,7 +99,7 @@ def fragmentation(result: Result) -> RenderableType | None:
     return made
 
 
-def waiting(result: Result) -> RenderableType | None:
+def waiting(result: SimulationResult) -> RenderableType | None:
     if not result.final.pending:
         return None
     made = titled("Still waiting", "workload", "reason", "")
@@ -98,6 +108,6 @@ def waiting(result: Result) -> RenderableType | None:
     return made
 
 
-def _running(result: Result) -> RenderableType | None:
+def _running(result: SimulationResult) -> RenderableType | None:
     running = result.final.running
     return Text(f"Still running: {', '.join(running)}") if running else None

@@ -7,7 +7,7 @@ from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.config.process import process_settings
 from controller.config.reader import Found, read
 from controller.config.settings import ControllerConfig, Policy
-from yamlfile import ConfigError, Document, Kind, Place, parse_text, read_text
+from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
 
 
 def load(file: Path | None) -> ControllerConfig:
@@ -25,7 +25,7 @@ def parse(text: str, file: str = "config") -> ControllerConfig:
     root = Place(Document(file=file), "", parse_text(text, file))
     newest = _check_version(root)
     block = root.node.entries.get("tessera")
-    if block is not None and block.kind is Kind.NULL:
+    if block is not None and block.kind is YamlKind.NULL:
         # An empty block does not say which policy holds, and the two evict different workloads.
         raise ConfigError(f"{file}:{block.line}", "tessera", "nothing", "a section, e.g. {policy: tessera}")
     found = read(root, KEYS, newest=newest)
@@ -41,13 +41,13 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
 
 def _check_version(root: Place) -> bool:
     """Whether the file is of the newest version. Raises ConfigError for what is no configuration file at all."""
-    if root.node.kind is not Kind.MAP:
+    if root.node.kind is not YamlKind.MAP:
         raise root.error(f"a section with apiVersion: {API_VERSIONS[0]} and kind: Configuration")
     children = dict(root.children())
     for key, words in (("apiVersion", API_VERSIONS), ("kind", ("Configuration",))):
         if key not in children or children[key].is_null:
             raise root.error(f"the key {key}, {' or '.join(words)}", "none")
-        if children[key].node.text not in words or children[key].node.kind is not Kind.STRING:
+        if children[key].node.text not in words or children[key].node.kind is not YamlKind.STRING:
             hint = ""
             if children[key].node.text in ("v1", "ConfigMap") and "data" in children:
                 hint = " (a ConfigMap's file is the text below its data)"

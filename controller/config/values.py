@@ -9,7 +9,7 @@ from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from yamlfile.parsers import NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
 from yamlfile.place import Place
-from yamlfile.tree import Kind
+from yamlfile.tree import YamlKind
 
 _CENTURY_S: Final = 3.2e9
 _MAX_PORT: Final = 65535
@@ -25,7 +25,7 @@ def duration(*, least_s: float = 0.0) -> Parser:
         return value_s
 
     least = f", at least {least_s:g}s" if least_s else ""
-    return Parser(expected=f"a duration such as 90s or 1h30m{least}", convert=convert, kinds=STRING | {Kind.INT})
+    return Parser(expected=f"a duration such as 90s or 1h30m{least}", convert=convert, kinds=STRING | {YamlKind.INT})
 
 
 def number(*, least: float | None = None) -> Parser:

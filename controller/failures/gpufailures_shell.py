@@ -24,7 +24,7 @@ from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.meta import is_true
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS
 from controller.watching.ledger import Kept, Ledger
 from controller.watching.readers import reader
@@ -79,10 +79,10 @@ class GpuFailureController:
         self._event = asyncio.Event()
         self._again_s: float | None = None
 
-    def hear(self, news: News) -> None:
-        if news.resource != GPU_NODES:
+    def hear(self, observed: ObjectChange) -> None:
+        if observed.resource != GPU_NODES:
             return
-        match news.change:
+        match observed.change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry):
                 node = entry.object
                 holders = [(holder.physical, holder.pod_key) for holder in node.status.holders]

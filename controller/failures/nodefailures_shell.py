@@ -34,7 +34,7 @@ from controller.objects.core import Node, Pod
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.pods import Toleration
 from controller.objects.workload import UnhealthyNode, Workload
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
@@ -90,15 +90,15 @@ class NodeFailureController:
             elif self.failures.has_work:
                 self._event.set()
 
-    def hear(self, news: News) -> None:
-        match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == NODES:
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
                 self.failures.set_node(key.name, node_state(entry.object))
-            case Removed(key=key) if news.resource == NODES:
+            case Removed(key=key) if observed.resource == NODES:
                 self.failures.remove_node(key.name)
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == PODS:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == PODS:
                 self.failures.set_pod(f"{key.namespace}/{key.name}", pod_on_host(entry.object))
-            case Removed(key=key) if news.resource == PODS:
+            case Removed(key=key) if observed.resource == PODS:
                 self.failures.set_pod(f"{key.namespace}/{key.name}", None)
         if self.failures.has_work:
             self._event.set()

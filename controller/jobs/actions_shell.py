@@ -14,7 +14,7 @@ from controller.watching.ledger import WrittenVersions
 from controller.writing.workloadwrites import Stamped
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Verb, Write
@@ -39,11 +39,11 @@ class JobActions:
         self._tell = tell
         self._written: dict[Resource, WrittenVersions] = {}
 
-    def behind(self, kind: JobKind, key: Key, uid: str, resource_version: str) -> bool:
+    def behind(self, kind: JobKind, key: ObjectKey, uid: str, resource_version: str) -> bool:
         """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
         return self._versions(kind).behind(key, uid, resource_version)
 
-    def forget(self, kind: JobKind, key: Key) -> None:
+    def forget(self, kind: JobKind, key: ObjectKey) -> None:
         """The job is gone."""
         self._versions(kind).forget(key)
 
@@ -77,7 +77,7 @@ class JobActions:
         )
         answer = await written(self._writer, write)
         if answer is not None:
-            key = Key(meta["namespace"], meta["name"])
+            key = ObjectKey(meta["namespace"], meta["name"])
             self._versions(kind).wrote(key, meta.get("uid", ""), answer.metadata.resource_version)
 
     # -- pods of an elastic job --------------------------------------------------------------------------------------

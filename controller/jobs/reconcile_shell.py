@@ -23,14 +23,14 @@ from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
-from kube.reading.reflector import Added, Changed, Key, Removed
+from kube.reading.reflector import Added, Changed, ObjectKey, Removed
 from kube.resources import Resource
 
 K = TypeVar("K")
@@ -95,10 +95,10 @@ class JobController:
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def hear(self, news: News) -> None:
+    def hear(self, observed: ObjectChange) -> None:
         """A job, or something that jobs are judged by."""
-        kind = self._kinds.get(news.resource)
-        match news.change:
+        kind = self._kinds.get(observed.resource)
+        match observed.change:
             case Added(key=key, new=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
                 self._enqueue_children(entry.uid)
@@ -108,12 +108,12 @@ class JobController:
                     self._enqueue_children(new.uid)
             case Removed(key=key, old=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
-            case Added() | Changed() | Removed() if news.resource in self._readers:
-                for framework in self._readers[news.resource]:
+            case Added() | Changed() | Removed() if observed.resource in self._readers:
+                for framework in self._readers[observed.resource]:
                     self._enqueue_all(of=framework)
-            case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+            case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
-            case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
+            case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
                 if old.object.metadata.labels != new.object.metadata.labels:
                     self._enqueue_all(key.name)
 
@@ -173,7 +173,7 @@ class JobController:
         if not key.kind:
             await self._release_unowned(WorkloadKey(f"{key.namespace}/{key.name}"))
             return
-        resource, at = self._resources[key.kind], Key(key.namespace, key.name)
+        resource, at = self._resources[key.kind], ObjectKey(key.namespace, key.name)
         kind, entry = self._kinds[resource], self._feeds[resource].get(at)
         uid = entry.uid if entry is not None else ""
         if entry is not None and self._actions.behind(kind, at, uid, entry.resource_version):
@@ -197,7 +197,7 @@ class JobController:
             pass  # the reconciler refuses the job with this very error
         found = (seen_workload(self._ledger, self._raws, key) for key in sorted(keys))
         workloads = tuple(workload for workload in found if workload is not None)
-        labels = self._feeds[NAMESPACES].get(Key("", namespace))
+        labels = self._feeds[NAMESPACES].get(ObjectKey("", namespace))
         gated = 0
         if any(names.ELASTIC_JOB in known.typed.metadata.annotations for known in workloads):
             gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)

@@ -12,7 +12,7 @@ from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import FLAVORS, POD_CLASSES, WORKLOAD_CLASSES
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.resources import Resource
 
 
@@ -34,7 +34,7 @@ def cluster_objects(
 
     def value(resource: Resource) -> Callable[[str], Any]:
         def look(name: str) -> Any:
-            entry = feeds[resource].get(Key("", name))
+            entry = feeds[resource].get(ObjectKey("", name))
             return None if entry is None else entry.object
 
         return look
@@ -43,13 +43,13 @@ def cluster_objects(
         resource = resources.get((reference.api_version, reference.kind))
         if resource is None:
             return None
-        entry = feeds[resource].get(Key(namespace, reference.name))
+        entry = feeds[resource].get(ObjectKey(namespace, reference.name))
         return entry.object if entry is not None and entry.uid == reference.uid else None
 
     reads = read_kinds(kinds)
 
     def look(kind: ObjectKind, namespace: str, name: str) -> Json | None:
-        entry = feeds[reads[kind]].get(Key(namespace, name))
+        entry = feeds[reads[kind]].get(ObjectKey(namespace, name))
         return None if entry is None else entry.object
 
     flavors, classes, pods = value(FLAVORS), value(WORKLOAD_CLASSES), value(POD_CLASSES)

@@ -197,9 +197,9 @@ class Counting:
         if self._local_queues:
             self._book.observe(f"kueue_local_queue_{name}", *_local(workload), _class(workload), value=value)
 
-    # -- writes (kube.writing.writes.Observer) -----------------------------------------------------------------------
+    # -- writes (kube.writing.writes.WriteObserver) --------------------------------------------------------------------
 
-    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:  # noqa: ARG002 - the Observer's shape
+    def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:  # noqa: ARG002 - the observer's shape
         self._book.observe("tessera_write_seconds", write.verb.value, _resource(write), value=latency_s)
 
     def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:  # noqa: ARG002

@@ -14,7 +14,7 @@ from controller.jobframework.names import ELASTIC_JOB, TOPOLOGY_GATE
 from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME, workload_of
 from controller.objects.core import Pod
 from controller.objects.meta import ObjectMeta, epoch_s, find_condition
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS, QUEUED_PODS
 from controller.watching.ledger import Ledger
 from kube.clock import Clock
@@ -32,21 +32,21 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class GateRemovals:
-    """``hear`` takes all news. Each gate is counted by one feed: the admission gate by that of queued pods."""
+    """``hear`` takes all changes. Each gate is counted by one feed: the admission gate by that of queued pods."""
 
     def __init__(self, ledger: Ledger, clock: Clock, count: CountRemoval) -> None:
         self._ledger = ledger
         self._clock = clock
         self._count = count
 
-    def hear(self, news: News) -> None:
-        if not isinstance(news.change, Changed):
+    def hear(self, observed: ObjectChange) -> None:
+        if not isinstance(observed.change, Changed):
             return
-        old, new = news.change.old.object, news.change.new.object
-        if news.resource == QUEUED_PODS:
+        old, new = observed.change.old.object, observed.change.new.object
+        if observed.resource == QUEUED_PODS:
             if _ADMISSION in old.raw and _ADMISSION not in new.raw:
                 self._removed(Pod(metadata=msgspec.json.decode(new.raw, type=_Head).metadata), ADMISSION_GATE)
-        elif news.resource == PODS and old.spec.scheduling_gates:
+        elif observed.resource == PODS and old.spec.scheduling_gates:
             for gate in _gates(old) & _OTHERS - _gates(new):
                 self._removed(new, gate)
 

@@ -11,7 +11,7 @@ from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.gpunode import GpuNode
 from controller.placing.planresults import PlannedPod, PlanOutcome, PlanResult, PlanResults
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES
@@ -29,16 +29,16 @@ class PlanResultReporter:
         self._count = count
         self._tell = tell
 
-    def hear(self, news: News) -> None:
+    def hear(self, observed: ObjectChange) -> None:
         results: list[PlanResult] = []
-        match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == PODS:
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == PODS:
                 results = self.results.set_pod(f"{key.namespace}/{key.name}", planned_pod(entry.object))
-            case Removed(key=key) if news.resource == PODS:
+            case Removed(key=key) if observed.resource == PODS:
                 results = self.results.set_pod(f"{key.namespace}/{key.name}", None)
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == GPU_NODES:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == GPU_NODES:
                 results = self.results.set_node(key.name, held_devices(entry.object))
-            case Removed(key=key) if news.resource == GPU_NODES:
+            case Removed(key=key) if observed.resource == GPU_NODES:
                 results = self.results.set_node(key.name, {})
         for result in results:
             self._report(result)

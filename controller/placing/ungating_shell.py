@@ -29,7 +29,7 @@ from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.workload import Workload
 from controller.placing.ungating import PlacedPod, PodSetPlaces, pod_set_places, ungated
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
@@ -116,13 +116,13 @@ class TopologyUngater:
             return _UNREADY_S
         return max(0.0, self._again[0][0] - self._clock.monotonic()) if self._again else None
 
-    # -- news --------------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
-    def hear(self, news: News) -> None:
-        match news.change:
-            case Added(new=entry) | Changed(new=entry) if news.resource == PODS:
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
+            case Added(new=entry) | Changed(new=entry) if observed.resource == PODS:
                 self._see(entry.object)
-            case Removed(old=entry) if news.resource == PODS:
+            case Removed(old=entry) if observed.resource == PODS:
                 self._leave(entry.object.key, None)
 
     def workload(self, workload: Workload, _gone: bool) -> None:

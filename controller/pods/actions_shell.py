@@ -18,7 +18,7 @@ from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped
 from kube.clock import Clock
 from kube.objects import ObjectReference
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Refused, Verb, Write, Written
 
@@ -142,7 +142,9 @@ class PodActions:
     def _note(self, pod: Json, answer: Stamped | None) -> None:
         if answer is not None:
             meta = pod["metadata"]
-            self.written.wrote(Key(meta["namespace"], meta["name"]), meta["uid"], answer.metadata.resource_version)
+            self.written.wrote(
+                ObjectKey(meta["namespace"], meta["name"]), meta["uid"], answer.metadata.resource_version
+            )
 
 
 def _write(verb: Verb, pod: Json, body: Any, *, subresource: str | None = None) -> Write[Stamped]:

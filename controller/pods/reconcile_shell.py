@@ -29,7 +29,7 @@ from controller.pods.group import Group, SeenPods
 from controller.pods.reconcile import reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
 from controller.watching.ledger import Ledger
 from controller.watching.readers import RawWorkloads
@@ -37,7 +37,7 @@ from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, Changed, Key, Removed
+from kube.reading.reflector import Added, Changed, ObjectKey, Removed
 from kube.resources import Resource
 
 _LARGE: Final = 64
@@ -108,10 +108,10 @@ class PodController:
         self._job_resources = frozenset(job_resources)
         self.pod_groups = PodGroups(client, self.pod_group, clock=clock, random=random.random)
         self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
-        self._groups: dict[GroupKey, set[Key]] = {}
-        self._of: dict[Key, GroupKey] = {}
+        self._groups: dict[GroupKey, set[ObjectKey]] = {}
+        self._of: dict[ObjectKey, GroupKey] = {}
         self._soon: set[GroupKey] = set()
-        self._children: dict[str, set[Key]] = {}
+        self._children: dict[str, set[ObjectKey]] = {}
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
 
@@ -120,20 +120,20 @@ class PodController:
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def hear(self, news: News) -> None:
-        match news.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if news.resource == QUEUED_PODS:
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == QUEUED_PODS:
                 self._see(key, entry.object)
-            case Removed(key=key, old=entry) if news.resource == QUEUED_PODS:
+            case Removed(key=key, old=entry) if observed.resource == QUEUED_PODS:
                 self._leave(key, entry.object)
                 self._actions.forget(entry.uid)
                 self._actions.written.forget(key)
-            case Added() | Changed() if news.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
+            case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 for group in self._groups:
                     self._queue.put(group)
-            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if news.resource in self._job_resources:
+            case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if observed.resource in self._job_resources:
                 self._touch_children(entry.uid)
-            case Changed(key=key, old=old, new=new) if news.resource == NAMESPACES:
+            case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
                 before, after = old.object.metadata, new.object.metadata
                 if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
                     for group in self._groups:
@@ -157,7 +157,7 @@ class PodController:
                 del self._owned[group]
             self._queue.put(group)
 
-    def pod_group(self, key: Key | None) -> None:
+    def pod_group(self, key: ObjectKey | None) -> None:
         """One of Volcano's groups changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
@@ -166,7 +166,7 @@ class PodController:
             if group.group:
                 self._queue.put(group)
 
-    def _see(self, key: Key, pod: QueuedPod) -> None:
+    def _see(self, key: ObjectKey, pod: QueuedPod) -> None:
         group = _group_of(key, pod.group)
         if self._of.get(key) not in (None, group):
             self._leave(key, pod)
@@ -176,7 +176,7 @@ class PodController:
             self._children.setdefault(pod.owner, set()).add(key)
         self._touch(group)
 
-    def _leave(self, key: Key, pod: QueuedPod) -> None:
+    def _leave(self, key: ObjectKey, pod: QueuedPod) -> None:
         group = self._of.pop(key, None)
         if group is None:
             return
@@ -231,8 +231,8 @@ class PodController:
         if volcano:
             if not self.pod_groups.need():
                 return None
-            pod_group = self.pod_groups.get(Key(group.namespace, group.group))
-        namespace = self._feeds[NAMESPACES].get(Key("", group.namespace))
+            pod_group = self.pod_groups.get(ObjectKey(group.namespace, group.group))
+        namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
         meta = None if namespace is None else namespace.object.metadata
         return SeenPods(
             pods=pods,
@@ -301,7 +301,7 @@ def _group_name(pod: Json) -> str:
         return ""
 
 
-def _group_of(key: Key, name: str) -> GroupKey:
+def _group_of(key: ObjectKey, name: str) -> GroupKey:
     return GroupKey(key.namespace, name, "" if name else key.name)
 
 

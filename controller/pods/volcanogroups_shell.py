@@ -16,7 +16,7 @@ from kube.backoff import Backoff
 from kube.client import Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError, NotFoundError
-from kube.reading.reflector import Change, Key, Reflector, Synced, Undecodable
+from kube.reading.reflector import Change, ObjectKey, Reflector, Synced, Undecodable
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class PodGroups:
     def __init__(
         self,
         client: Client,
-        changed: Callable[[Key | None], None],
+        changed: Callable[[ObjectKey | None], None],
         *,
         clock: Clock,
         random: Callable[[], float],
@@ -52,7 +52,7 @@ class PodGroups:
         self._needed.set()
         return self._absent or self._reflector.synced
 
-    def get(self, key: Key) -> Json | None:
+    def get(self, key: ObjectKey) -> Json | None:
         entry = self._reflector.get(key)
         return None if entry is None else entry.object
 

@@ -32,7 +32,7 @@ from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS
 from controller.watching.readers import RawWorkloads
 from controller.writing.events import EventPublisher
@@ -86,7 +86,7 @@ class TermControllers:
         kinds = job_kinds(self._config.integrations.frameworks)
         self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
         self._of_workloads: list[Callable[[Workload, bool], None]] = [self._forget_raw]
-        self._of_others: list[Callable[[News], None]] = []
+        self._of_others: list[Callable[[ObjectChange], None]] = []
 
     def start(self) -> Iterator[NamedTask]:
         jobs = None
@@ -121,9 +121,9 @@ class TermControllers:
         for hear in self._of_workloads:
             hear(workload, gone)
 
-    def on_news(self, news: News) -> None:
+    def on_object(self, observed: ObjectChange) -> None:
         for hear in self._of_others:
-            hear(news)
+            hear(observed)
 
     def _forget_raw(self, workload: Workload, gone: bool) -> None:
         if gone:
@@ -221,11 +221,11 @@ class TermControllers:
         yield "pod-groups", controller.pod_groups.run()
 
 
-def _drop_series(counting: Counting, news: News) -> None:
-    match news.change:
-        case Removed(key=key) if news.resource == CLUSTER_QUEUES:
+def _drop_series(counting: Counting, observed: ObjectChange) -> None:
+    match observed.change:
+        case Removed(key=key) if observed.resource == CLUSTER_QUEUES:
             counting.gone_cluster_queue(key.name)
-        case Removed(key=key) if news.resource == LOCAL_QUEUES:
+        case Removed(key=key) if observed.resource == LOCAL_QUEUES:
             counting.gone_local_queue(key.namespace, key.name)
-        case Removed(key=key) if news.resource == COHORTS:
+        case Removed(key=key) if observed.resource == COHORTS:
             counting.gone_cohort(key.name)

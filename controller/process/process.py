@@ -29,7 +29,7 @@ from controller.watching.readers import RawWorkloads, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
-from kube.election.lease import Identity, Leadership, LeaseRef, Timing
+from kube.election.lease import Identity, Leadership, LeaseRef, LeaseTiming
 from kube.kubeconfig import load
 from kube.resources import Resource
 
@@ -108,7 +108,7 @@ class Process:
         election = self._config.leader_election
         named = self._config.namespace if self._config.namespace != self._own else None
         kueues = election.resource_namespace or named or KUEUE_NAMESPACE
-        timing = Timing(
+        timing = LeaseTiming(
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
         leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]

@@ -17,7 +17,7 @@ from controller.webhooks.service import WebhookService, service_names
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 
 SERVICE: Final = "tessera-controller-webhook"
 """The chart's Service in a release called tessera, and its Secret; the configuration names others."""
@@ -40,7 +40,7 @@ def webhook_service(
     names = service_names(namespace, service)
 
     def has_default_queue(where: str) -> bool:
-        return feeds[LOCAL_QUEUES].get(Key(where, jobs.DEFAULT_QUEUE)) is not None
+        return feeds[LOCAL_QUEUES].get(ObjectKey(where, jobs.DEFAULT_QUEUE)) is not None
 
     answer = partial(
         jobs.answer,

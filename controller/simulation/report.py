@@ -13,7 +13,7 @@ from controller.engine.topology.measures import Spread as Measured
 from controller.lifecycle.pendingcause import why
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
-from controller.simulation.timeline import End, Fragmentation, Place, QueueEnd, Spread, Waits
+from controller.simulation.timeline import End, Fragmentation, QueueEnd, Spread, TimelinePlacement, Waits
 
 _MILLI = 1000
 
@@ -31,7 +31,7 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
     )
 
 
-def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
+def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ...]:
     """Where the pods of each set go, domain by domain; empty without a topology."""
     admission = workload.status.admission
     return tuple(
@@ -42,15 +42,15 @@ def placement(engine: Engine, workload: Workload) -> tuple[Place, ...]:
     )
 
 
-def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> Place:
+def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> TimelinePlacement:
     """Without a node where the topology ends above the nodes."""
     levels = given.topology_assignment.levels if given.topology_assignment is not None else ()
     if levels[-1:] != (HOSTNAME_LABEL,):
         domains = dict(zip(levels, domain.values, strict=True))
-        return Place(pod_set=given.name, node="", pods=domain.pods, domains=domains)
+        return TimelinePlacement(pod_set=given.name, node="", pods=domain.pods, domains=domains)
     node = domain.values[-1]
     planned = engine.device_plan(WorkloadKey(workload.key), given.name, node)
-    return Place(
+    return TimelinePlacement(
         pod_set=given.name,
         node=node,
         pods=domain.pods,

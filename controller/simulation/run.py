@@ -25,7 +25,7 @@ from controller.simulation import report
 from controller.simulation.manifests import Scenario
 from controller.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
 from controller.simulation.submissions import Submission
-from controller.simulation.timeline import Entry, Kind, Result
+from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
 
 _REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES)
 _STEPS: Final = 32
@@ -42,7 +42,7 @@ def simulate(
     until_s: float | None = None,
     progress: Progress = lambda _t, _done, _all: None,
     check: bool = False,
-) -> Result:
+) -> SimulationResult:
     """``until_s``: cut off after so many virtual seconds. ``check``: every sum is recomputed after every step.
 
     Raises UnsettledError.
@@ -55,7 +55,7 @@ class Run:
         self.engine = Engine(config)
         self.scenario = scenario
         self.now_s = scenario.base_s
-        self.entries: list[Entry] = []
+        self.entries: list[TimelineEntry] = []
         self.workloads: dict[WorkloadKey, Workload] = {}
         """Those that have come and have not ended, in the order of their arrival."""
         self._config = config
@@ -81,7 +81,7 @@ class Run:
     def t(self) -> float:
         return round(self.now_s - self.scenario.base_s, 6)
 
-    def result(self, progress: Progress) -> Result:
+    def result(self, progress: Progress) -> SimulationResult:
         settling = self._settling()
         while True:
             # Once a step is enough: while nothing changes, one sample over a long time equals many over its parts.
@@ -103,7 +103,9 @@ class Run:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
         final = report.end(self.engine, self.workloads.values(), self.now_s, last_t)
-        return Result(timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s))
+        return SimulationResult(
+            timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s)
+        )
 
     def _settling(self) -> Settling:
         # With the rule against eviction cycles a state may come again a few times before the rule ends the cycle.
@@ -149,7 +151,7 @@ class Run:
     def _finish(self, key: WorkloadKey, reason: str, message: str) -> None:
         workload = self.workloads[key]
         self._stop(key)
-        self._record(workload, Kind.FINISHED, reason, message)
+        self._record(workload, TimelineEvent.FINISHED, reason, message)
         self._ends.set(key, None)
         self._steps.set(key, None)
         self.engine.put(status.finished(workload, reason, message, self.now_s), self.now_s)
@@ -181,7 +183,7 @@ class Run:
                 self._begin(key, decision)
             case Evicted():
                 self._put(decision.status())
-                kind = Kind.PREEMPTED if decision.preemption is not None else Kind.EVICTED
+                kind = TimelineEvent.PREEMPTED if decision.preemption is not None else TimelineEvent.EVICTED
                 by = decision.by.key if decision.by is not None else None
                 reason = decision.preemption.value if decision.preemption is not None else decision.reason
                 self._record(self.workloads[key], kind, reason, decision.message, by=by)
@@ -208,7 +210,9 @@ class Run:
             return
         runtime_s = self._given[key].runtime_s
         self._set(self._ends, key, None if runtime_s is None else self.now_s + runtime_s)
-        self._record(workload, Kind.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s))
+        self._record(
+            workload, TimelineEvent.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s)
+        )
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
@@ -263,7 +267,7 @@ class Run:
         after = self.workloads[key]
         evicted = next((condition for condition in after.status.conditions if condition.type == reasons.EVICTED), None)
         if evicted is not None and evicted.status == "True" and not is_true(before.status.conditions, reasons.EVICTED):
-            self._record(after, Kind.EVICTED, evicted.reason, evicted.message)
+            self._record(after, TimelineEvent.EVICTED, evicted.reason, evicted.message)
             self._release(key, evicted.reason, evicted.message)
         elif before.status.conditions != after.status.conditions and key in self._said:
             self._waiting.setdefault(key, None)
@@ -283,9 +287,11 @@ class Run:
 
     # -- the timeline ------------------------------------------------------------------------------------------------
 
-    def _record(self, workload: Workload, kind: Kind, reason: str, message: str, *, by: str | None = None) -> None:
+    def _record(
+        self, workload: Workload, kind: TimelineEvent, reason: str, message: str, *, by: str | None = None
+    ) -> None:
         self.entries.append(
-            Entry(
+            TimelineEntry(
                 t=self.t,
                 event=kind,
                 workload=workload.key,
@@ -308,7 +314,7 @@ class Run:
             )
             if self._said.get(key) != found.reason:
                 self._said[key] = found.reason
-                self._record(workload, Kind.PENDING, str(found.reason), found.message)
+                self._record(workload, TimelineEvent.PENDING, str(found.reason), found.message)
         self._waiting.clear()
 
     def cluster_queue(self, workload: Workload) -> str:

@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Kind(StrEnum):
+class TimelineEvent(StrEnum):
     ADMITTED = "Admitted"
     PREEMPTED = "Preempted"
     """Evicted for another workload."""
@@ -16,7 +16,7 @@ class Kind(StrEnum):
     """It waits, or waits for another reason than before."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TimelinePlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``devices``: UUIDs, pod after pod; empty where nothing is known of them. ``domains``: by level, those above.
 
     ``node`` is empty where the topology ends above the nodes.
@@ -29,21 +29,21 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     domains: dict[str, str] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held quota.
 
     ``reason``: the condition's reason code. ``cluster_queue`` is empty where there is no such LocalQueue.
     """
 
     t: float
-    event: Kind
+    event: TimelineEvent
     workload: str
     cluster_queue: str
     reason: str
     message: str
     flavors: dict[str, dict[str, str]] = {}
     preempted_by: str | None = None
-    placement: tuple[Place, ...] = ()
+    placement: tuple[TimelinePlacement, ...] = ()
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     after: Spread
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    timeline: tuple[Entry, ...]
+class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
+    timeline: tuple[TimelineEntry, ...]
     final: End
     fragmentation: tuple[Fragmentation, ...] = ()

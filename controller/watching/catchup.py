@@ -15,7 +15,7 @@ from controller.watching.ledger import version_number
 from kube.client import EVERYTHING, Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
-from kube.reading.reflector import Key, Reflector
+from kube.reading.reflector import ObjectKey, Reflector
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ async def catch_up(
             log.warning("%s cannot be listed, trying on: %s", resource.plural, error)
             await sleep(clock, _AGAIN_S)
     seen = version_number(listing.resource_version)
-    behind = {Key(item.namespace, item.name): version_number(item.resource_version) for item in listing.items}
+    behind = {ObjectKey(item.namespace, item.name): version_number(item.resource_version) for item in listing.items}
     while behind:
         for key, version in list(behind.items()):
             entry = followed.get(key)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled
 from controller.watching.readers import reader
 from controller.watching.served import ServedKinds
 from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Clock, sleep
-from kube.reading.reflector import Added, Change, Entry, Key, Reflector, Synced, Undecodable
+from kube.reading.reflector import Added, CachedObject, Change, ObjectKey, Reflector, Synced, Undecodable
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Feeds:
     ) -> None:
         self._client = client
         self._clock = clock
-        self._listener: Callable[[News], None] | None = None
+        self._listener: Callable[[ObjectChange], None] | None = None
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
@@ -86,7 +86,7 @@ class Feeds:
             if isinstance(change, Undecodable):
                 self.undecodable_seen += 1
             elif self._listener is not None and not isinstance(change, Synced):
-                self._listener(News(resource, change))
+                self._listener(ObjectChange(resource, change))
 
         return forward
 
@@ -147,20 +147,20 @@ class Feeds:
     def _ready(self, resource: Resource) -> bool:
         return self._reflectors[resource].synced or not self._follows(resource)
 
-    def listen(self, listener: Callable[[News], None]) -> None:
+    def listen(self, listener: Callable[[ObjectChange], None]) -> None:
         """Give the listener everything that there is now as Added, then every change. Replaces an earlier listener."""
         self._listener = listener
-        for news in self.known():
-            listener(news)
+        for observed in self.known():
+            listener(observed)
 
-    def known(self) -> Iterator[News]:
+    def known(self) -> Iterator[ObjectChange]:
         """Everything that there is now as Added, those kinds first that others need."""
         for resource in self._ordered():
             reflector = self._reflectors[resource]
             for key in list(reflector):
                 entry = reflector.get(key)
                 if entry is not None:
-                    yield News(resource, Added(key, entry))
+                    yield ObjectChange(resource, Added(key, entry))
 
     def silence(self) -> None:
         """Remove the listener."""
@@ -173,7 +173,7 @@ class Feeds:
             if lag_s is not None:
                 yield f"queued {resource.plural}" if isinstance(resource, Labelled) else resource.plural, lag_s
 
-    def entry(self, resource: Resource, key: Key) -> Entry[Any] | None:
+    def entry(self, resource: Resource, key: ObjectKey) -> CachedObject[Any] | None:
         return self._reflectors[resource].get(key)
 
     def _ordered(self) -> Iterable[Resource]:

@@ -10,7 +10,7 @@ from kube.reading.reflector import Change
 from kube.resources import Resource
 
 
-class News(NamedTuple):
+class ObjectChange(NamedTuple):
     """One change of an object of ``resource``."""
 
     resource: Resource
@@ -18,33 +18,33 @@ class News(NamedTuple):
 
 
 class Inbox:
-    """``put`` never blocks. ``wake`` makes the next ``gather`` return without news as well. ``batch_s``: how long
-    ``gather`` waits on once there are news.
+    """``put`` never blocks. ``wake`` makes the next ``gather`` return without changes as well. ``batch_s``: how long
+    ``gather`` waits on once there are changes.
 
     The feeds put, the core's task alone gathers and takes. Each ``put`` and ``wake`` sets ``_event``, ``gather`` alone
-    clears it: it never sleeps on news that came between two calls.
+    clears it: it never sleeps on a change that came between two calls.
     """
 
     def __init__(self, clock: Clock, *, batch_s: Callable[[], float]) -> None:
         self._clock = clock
         self._batch_s = batch_s
-        self._news: deque[News] = deque()
+        self._changes: deque[ObjectChange] = deque()
         self._event = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._news)
+        return len(self._changes)
 
-    def put(self, news: News) -> None:
-        self._news.append(news)
+    def put(self, observed: ObjectChange) -> None:
+        self._changes.append(observed)
         self._event.set()
 
     def wake(self) -> None:
         self._event.set()
 
     async def gather(self, timeout_s: float | None) -> bool:
-        """Wait for news or ``timeout_s``; then a moment more, so that what comes together is worked on together.
+        """Wait for changes or ``timeout_s``; then a moment more, so that what comes together is worked on together.
 
-        Whether there were news or a ``wake``.
+        Whether there were changes or a ``wake``.
         """
         woken = await self._clock.wait(self._event, timeout_s)
         if woken and (batch_s := self._batch_s()) > 0:
@@ -52,6 +52,6 @@ class Inbox:
         self._event.clear()
         return woken
 
-    def take(self, most: int) -> list[News]:
+    def take(self, most: int) -> list[ObjectChange]:
         """Up to ``most`` of what has come, oldest first."""
-        return [self._news.popleft() for _ in range(min(most, len(self._news)))]
+        return [self._changes.popleft() for _ in range(min(most, len(self._changes)))]

@@ -11,7 +11,7 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 
 
 @dataclass(slots=True)
@@ -89,12 +89,12 @@ class WrittenVersions:
     """
 
     def __init__(self) -> None:
-        self._written: dict[Key, tuple[str, int]] = {}
+        self._written: dict[ObjectKey, tuple[str, int]] = {}
 
-    def wrote(self, key: Key, uid: str, resource_version: str) -> None:
+    def wrote(self, key: ObjectKey, uid: str, resource_version: str) -> None:
         self._written[key] = (uid, version_number(resource_version))
 
-    def behind(self, key: Key, uid: str, resource_version: str) -> bool:
+    def behind(self, key: ObjectKey, uid: str, resource_version: str) -> bool:
         """Whether this view of the object is older than our own last write to it."""
         written = self._written.get(key)
         if written is None:
@@ -104,7 +104,7 @@ class WrittenVersions:
         del self._written[key]
         return False
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
         self._written.pop(key, None)
 

@@ -23,7 +23,7 @@ REFUSED_PAUSE_S = 5.0
 """After a refusal a workload is tried again no sooner: the same write would be refused again."""
 
 
-class Observer(Protocol):
+class DecisionObserver(Protocol):
     """Counts decisions and publishes Events. ``carried_out``: the decision has been written."""
 
     def carried_out(self, decision: Decision, after: Workload) -> None: ...
@@ -43,7 +43,7 @@ class DecisionWriter:
         engine: Engine,
         ledger: Ledger,
         writes: WorkloadWrites,
-        observer: Observer,
+        observer: DecisionObserver,
         *,
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], None],

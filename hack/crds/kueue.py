@@ -35,7 +35,7 @@ Column = tuple[str, str, str] | tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class CustomResource:
     """One CRD. ``columns`` of v1beta1 only where they are others."""
 
     struct: type
@@ -65,33 +65,33 @@ def _condition(type_: str) -> str:
 
 
 KINDS: Final = (
-    Kind(
+    CustomResource(
         struct=queues.AdmissionCheck, plural="admissionchecks", short=["ac"],
         description="Another controller's say before a workload that has its quota may start.",
     ),
-    Kind(
+    CustomResource(
         struct=queues.ClusterQueue, plural="clusterqueues", short=["cq"], converted=True,
         description="A pool of quota and the rules by which workloads get and lose it.",
         columns=_cluster_queue_columns("cohortName"), old_columns=_cluster_queue_columns("cohort"),
     ),
-    Kind(
+    CustomResource(
         struct=queues.Cohort, plural="cohorts", short=["co"], converted=True,
         description="ClusterQueues, or further cohorts, that lend each other what they do not use.",
     ),
-    Kind(
+    CustomResource(
         struct=queues.LocalQueue, plural="localqueues", short=["queue", "queues", "lq"],
         namespaced=True, converted=True, description="A namespace's door to a ClusterQueue.",
         columns=(("ClusterQueue", "string", ".spec.clusterQueue"), _PENDING, _ADMITTED),
     ),
-    Kind(
+    CustomResource(
         struct=queues.ResourceFlavor, plural="resourceflavors", status=False,
         short=["flavor", "flavors", "rf"], description="A sort of nodes, by their labels and taints.",
     ),
-    Kind(
+    CustomResource(
         struct=queues.Topology, plural="topologies", short=["topo"], status=False,
         description="How nodes lie to each other: the labels of their blocks, racks and hosts, the widest first.",
     ),
-    Kind(
+    CustomResource(
         struct=workload.Workload, plural="workloads", namespaced=True, converted=True,
         short=["kwl", "kueueworkload", "kueueworkloads"], selectable=(".status.admission.clusterQueue",),
         description="What a job asks for, and what has been decided about it.",
@@ -103,7 +103,7 @@ KINDS: Final = (
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),
-    Kind(
+    CustomResource(
         struct=queues.WorkloadPriorityClass, plural="workloadpriorityclasses",
         short=["wpc"], status=False, description="A priority among workloads that pods know nothing of.",
         columns=(("Value", "integer", ".value"),),
@@ -116,7 +116,7 @@ def crds() -> list[dict[str, Any]]:
     return [_crd(kind) for kind in KINDS]
 
 
-def _crd(kind: Kind) -> dict[str, Any]:
+def _crd(kind: CustomResource) -> dict[str, Any]:
     name = kind.struct.__name__
     old = _version(kind, V1BETA1[kind.struct], OLD, kind.columns if kind.old_columns is None else kind.old_columns)
     new = _version(kind, kind.struct, NEW, kind.columns)
@@ -144,12 +144,12 @@ def _crd(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _selectable(kind: Kind) -> Schema:
+def _selectable(kind: CustomResource) -> Schema:
     """Fields that a list or a watch may select by."""
     return {"selectableFields": [{"jsonPath": path} for path in kind.selectable]} if kind.selectable else {}
 
 
-def _version(kind: Kind, struct: type, shapes: Mapping[type, Shape], columns: Sequence[Column]) -> Schema:
+def _version(kind: CustomResource, struct: type, shapes: Mapping[type, Shape], columns: Sequence[Column]) -> Schema:
     """What a version says beside its name."""
     shown = [
         {"name": name, "type": type_, "jsonPath": path} | ({"priority": priority[0]} if priority else {})

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.entries import GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
 from inventory.layout.layout import Layout, Share, physical_id, plan
@@ -44,7 +44,7 @@ class Advance(Struct, frozen=True):
 
 
 def advance(
-    node: Node, spec: LayoutSpec, now: Mapping[GpuUuid, GpuMode], resolved: Resolved, held: Iterable[DeviceId]
+    node: NodeInventory, spec: LayoutSpec, now: Mapping[GpuUuid, GpuMode], resolved: Resolved, held: Iterable[DeviceId]
 ) -> Advance:
     """One step towards ``resolved``. All of it or nothing where a GPU in the way says refuse; else all that is free.
 
@@ -65,7 +65,7 @@ def advance(
 
 
 def wanted_modes(
-    node: Node, now: Mapping[GpuUuid, GpuMode], named: Mapping[GpuUuid, GpuMode]
+    node: NodeInventory, now: Mapping[GpuUuid, GpuMode], named: Mapping[GpuUuid, GpuMode]
 ) -> dict[GpuUuid, GpuMode]:
     """The named modes, and whole for what a layout once cut and no entry names any more, until MIG is off there."""
     wanted = dict(named)
@@ -78,7 +78,7 @@ def wanted_modes(
 
 
 def in_the_way(
-    node: Node,
+    node: NodeInventory,
     spec: LayoutSpec,
     now: Mapping[GpuUuid, GpuMode],
     wanted: Mapping[GpuUuid, GpuMode],

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from inventory.api.gpulayout import MAX_MPS_CLIENTS
 from inventory.api.names import GPU_PERCENT
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid, ResourceName
 from inventory.layout.sharing import SharingMode
 from inventory.mig import parts as migparts
@@ -223,7 +223,7 @@ class Resolved(Struct, frozen=True):
     when_busy: Mapping[GpuUuid, WhenBusy] = {}
 
 
-def resolve(node: Node, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode] | None = None) -> Resolved:
+def resolve(node: NodeInventory, spec: GpuLayoutSpec, previous: Mapping[GpuUuid, GpuMode] | None = None) -> Resolved:
     """The mode of each GPU that ``spec`` names; deterministic.
 
     Entries that name GPUs are served first, then those that mean all of a product, then the ``any`` ones in their
@@ -289,7 +289,7 @@ def _twice(gpu: Gpu, earlier: LayoutEntry, entry: LayoutEntry) -> str:
 
 
 def _selected(
-    node: Node,
+    node: NodeInventory,
     entry: LayoutEntry,
     mode: GpuMode,
     taken: Mapping[GpuUuid, LayoutEntry],
@@ -316,7 +316,7 @@ def _selected(
     )[: selector.any_count]
 
 
-def _named(node: Node, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:
+def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:
     found: list[Gpu] = []
     for ref in entry.gpus.refs:
         gpu = next((gpu for gpu in node.gpus if ref in (str(gpu.index), gpu.uuid)), None)
@@ -329,7 +329,7 @@ def _named(node: Node, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:
     return found
 
 
-def _there(node: Node) -> str:
+def _there(node: NodeInventory) -> str:
     if not node.gpus:
         return "this node has no GPU"
     indexes = ", ".join(str(gpu.index) for gpu in node.gpus)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
@@ -141,7 +141,7 @@ class _Base(Struct, frozen=True):
     refs: tuple[str, ...]
 
 
-def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None = None) -> Layout:
+def plan(node: NodeInventory, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None = None) -> Layout:
     """The resources that ``node`` advertises; deterministic, in order of first appearance.
 
     GPUs in ``modes`` are offered as those say, and ``spec`` gives the names of what is not shared. The others follow
@@ -161,7 +161,7 @@ def plan(node: Node, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None =
     return Layout(_resources(offered, spec.replication), tuple(problems), tuple(_notes(rest, spec)))
 
 
-def _notes(node: Node, spec: LayoutSpec) -> Iterable[str]:
+def _notes(node: NodeInventory, spec: LayoutSpec) -> Iterable[str]:
     """NVIDIA's plugin has this rule, and sites rely on it: with migStrategy none, MIG is not looked at."""
     for gpu in node.gpus:
         if gpu.mig_enabled and spec.mig_strategy is MigStrategy.NONE:
@@ -171,7 +171,7 @@ def _notes(node: Node, spec: LayoutSpec) -> Iterable[str]:
             )
 
 
-def _base_devices(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
+def _base_devices(node: NodeInventory, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
     if spec.mig_strategy is MigStrategy.SINGLE and any(gpu.mig_enabled for gpu in node.gpus):
         yield from _single(node, spec, problems)
         return
@@ -191,7 +191,7 @@ def _name_of(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> ResourceName | 
     return name
 
 
-def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
+def _single(node: NodeInventory, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
     """MIG instances under the GPU's own name; sound only when all GPUs are cut alike, otherwise nothing is offered."""
     invalid = single_strategy_problem(node)
     if invalid is not None:
@@ -205,7 +205,7 @@ def _single(node: Node, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base
             yield _instance(gpu, mig, name)
 
 
-def single_strategy_problem(node: Node) -> str | None:
+def single_strategy_problem(node: NodeInventory) -> str | None:
     """Why ``migStrategy: single`` cannot hold on this node, or None: all GPUs MIG-enabled, all cut into one profile."""
     whole = [str(gpu.index) for gpu in node.gpus if not gpu.mig_enabled]
     if whole:

@@ -1,6 +1,6 @@
 """Facts about devices as they are offered: the mode of their GPU, and what keeps their containers apart."""
 
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid
 from inventory.layout.entries import Enforcement, LayoutMode
 from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
@@ -33,7 +33,7 @@ _MODES = {
 }
 
 
-def device_modes(node: Node, layout: Layout) -> dict[GpuUuid, LayoutMode]:
+def device_modes(node: NodeInventory, layout: Layout) -> dict[GpuUuid, LayoutMode]:
     """The mode in which each GPU is offered, by a layout, by NVIDIA's sharing section, or by default."""
     shared = {
         device.gpu: _MODES[device.share.sharing.value]

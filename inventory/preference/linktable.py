@@ -7,7 +7,7 @@ hold is searched within a well-linked part of it.
 
 from collections.abc import Iterator, Sequence
 
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid
 from inventory.links import ScoreMatrix, scores
 from inventory.preference.partition import ScoreTable, Search
@@ -57,7 +57,7 @@ class LinkTable:
         self._table = ScoreTable(self._scores) if len(self.gpus) <= MAX_BITS else None
 
     @classmethod
-    def of(cls, node: Node) -> "LinkTable":
+    def of(cls, node: NodeInventory) -> "LinkTable":
         """The table of a discovered node."""
         return cls([gpu.uuid for gpu in node.gpus], scores(node.links))
 

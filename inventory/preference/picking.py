@@ -13,10 +13,10 @@ from inventory.ids import DeviceId, GpuUuid
 from inventory.layout.layout import LogicalDevice
 from inventory.preference.linktable import LinkTable
 
-Rank = tuple[int, ...]
+PickRank = tuple[int, ...]
 
 
-class Unit:
+class SharedDevice:
     """A GPU or MIG instance with its free devices, and how much of it is held."""
 
     def __init__(self, device: LogicalDevice, order: int) -> None:
@@ -51,11 +51,11 @@ class Picker:
     ) -> None:
         self._links = links
         self._chosen = list(required)
-        self._units: dict[str, Unit] = {}
+        self._units: dict[str, SharedDevice] = {}
         for device in devices:
             unit = self._units.get(device.physical_id)
             if unit is None:
-                unit = self._units[device.physical_id] = Unit(device, order=len(self._units))
+                unit = self._units[device.physical_id] = SharedDevice(device, order=len(self._units))
             unit.total += 1
         pinned = set(required)
         for device in available:
@@ -91,7 +91,7 @@ class Picker:
         fills best, or the largest while none can hold it. Largest first opens the fewest.
         """
 
-        def rank(unit: Unit) -> Rank:
+        def rank(unit: SharedDevice) -> PickRank:
             if not self._opens(unit):
                 return (0, -self._held_on[unit.gpu], 0, *self._distance(unit))
             spare = self._free_on[unit.gpu] - (size - len(self._chosen))
@@ -99,12 +99,12 @@ class Picker:
 
         return self._pick(size, rank)
 
-    def _pick(self, size: int, rank: Callable[[Unit], Rank]) -> list[DeviceId]:
+    def _pick(self, size: int, rank: Callable[[SharedDevice], PickRank]) -> list[DeviceId]:
         while len(self._chosen) < size:
             self._take(min((unit for unit in self._units.values() if unit.free), key=rank))
         return self._chosen
 
-    def _take(self, unit: Unit) -> None:
+    def _take(self, unit: SharedDevice) -> None:
         self._chosen.append(unit.free.pop(0))
         unit.picked += 1
         self._held_on[unit.gpu] += 1
@@ -119,11 +119,11 @@ class Picker:
         if numa_node is not None:
             self._local[numa_node] += 1
 
-    def _opens(self, unit: Unit) -> int:
+    def _opens(self, unit: SharedDevice) -> int:
         """1 where taking this MIG instance would touch a GPU that nothing is held on; 0 for whole GPUs."""
         return int(unit.is_mig and not self._held_on[unit.gpu])
 
-    def _distance(self, unit: Unit) -> Rank:
+    def _distance(self, unit: SharedDevice) -> PickRank:
         """Same GPU as most of what is picked, then the best links to it, then the same NUMA node, then order."""
         local = 0 if unit.numa_node is None else self._local[unit.numa_node]
         return (-self._picked_on[unit.gpu], -self._linked[unit.gpu], -local, unit.order)

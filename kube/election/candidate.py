@@ -27,7 +27,7 @@ Identity = NewType("Identity", str)
 """Identity of the candidate: unique for each process, so that a process never takes its predecessor for itself."""
 
 
-class Timing(Struct, frozen=True, kw_only=True):
+class LeaseTiming(Struct, frozen=True, kw_only=True):
     """How long a lease lasts, when its holder gives up, and how often each candidate tries. Kubernetes' own
     defaults.
     """
@@ -54,7 +54,7 @@ class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     lease_transitions: int | None = None
 
 
-class Record(Struct, frozen=True):
+class LeaseRecord(Struct, frozen=True):
     """A Lease at the API server: its spec and its resourceVersion."""
 
     spec: LeaseSpec
@@ -78,7 +78,7 @@ class Replace(Struct, frozen=True):
     version: str
 
 
-Request = Read | Create | Replace
+LeaseRequest = Read | Create | Replace
 
 
 class Candidate:
@@ -92,11 +92,11 @@ class Candidate:
     empty after every answer that shows what the server holds.
     """
 
-    def __init__(self, me: Identity, timing: Timing, *, absent_is_held: bool = False) -> None:
+    def __init__(self, me: Identity, timing: LeaseTiming, *, absent_is_held: bool = False) -> None:
         self._me = me
         self._timing = timing
         self._absent_is_held = absent_is_held
-        self._record: Record | None = None
+        self._record: LeaseRecord | None = None
         self._changed_s = 0.0
         self._known = False
         """Whether ``_record`` is what the server held at our last word with it: else read before writing."""
@@ -137,7 +137,7 @@ class Candidate:
         mine = self._record is not None and self._is_mine(self._record.spec)
         self._leaving, self._done, self._held_until_s = True, not (mine or self._tried), None
 
-    def ask(self, now_s: float, wall_s: float) -> Request | None:
+    def ask(self, now_s: float, wall_s: float) -> LeaseRequest | None:
         """The request to make now; None when this round has nothing more to do."""
         self._sent_s = now_s
         if self._done:
@@ -152,19 +152,19 @@ class Candidate:
             return Create(self._spec(wall_s, None))
         return Replace(self._spec(wall_s, self._record.spec), self._record.version)
 
-    def answered(self, request: Request, answer: Record | KubeError, now_s: float) -> None:
+    def answered(self, request: LeaseRequest, answer: LeaseRecord | KubeError, now_s: float) -> None:
         """Take the answer to the request that ``ask`` gave last. Errors other than 404 and 409 leave the outcome
         open.
         """
         match request, answer:
-            case Read(), Record():
+            case Read(), LeaseRecord():
                 self._read(answer, now_s)
             case Read(), NotFoundError():
                 self._forget()
                 self._known = True
             case Read(), KubeError():
                 self._done = True
-            case ((Create() | Replace()), Record()):
+            case ((Create() | Replace()), LeaseRecord()):
                 self._see(answer, now_s)
                 self._hold(self._sent_s)
             case Create(), NotFoundError():
@@ -187,7 +187,7 @@ class Candidate:
         if not self._leaving:
             self._held_until_s = since_s + self._timing.renew_s
 
-    def _read(self, record: Record, now_s: float) -> None:
+    def _read(self, record: LeaseRecord, now_s: float) -> None:
         self._see(record, now_s)
         if record.spec in self._tried and not self._leaving:
             # The write was applied and its answer was lost. It counts from when it was sent; the next round renews it.
@@ -197,7 +197,7 @@ class Candidate:
             self._held_until_s = None
         self._tried.clear()
 
-    def _see(self, record: Record, now_s: float) -> None:
+    def _see(self, record: LeaseRecord, now_s: float) -> None:
         if self._record != record:
             self._changed_s = now_s
         self._known, self._record = True, record
@@ -212,7 +212,7 @@ class Candidate:
         seconds = spec.lease_duration_seconds
         return self._changed_s + (self._timing.lease_s if seconds is None else seconds)
 
-    def _release(self, wall_s: float) -> Request | None:
+    def _release(self, wall_s: float) -> LeaseRequest | None:
         if self._record is None or not self._is_mine(self._record.spec):
             return None
         now = stamp(wall_s)

@@ -19,11 +19,21 @@ from msgspec import Struct
 
 from kube.client import Client
 from kube.clock import Clock, sleep
-from kube.election.candidate import Candidate, Create, Identity, LeaseSpec, Read, Record, Replace, Request, Timing
+from kube.election.candidate import (
+    Candidate,
+    Create,
+    Identity,
+    LeaseRecord,
+    LeaseRequest,
+    LeaseSpec,
+    LeaseTiming,
+    Read,
+    Replace,
+)
 from kube.errors import KubeError, UnavailableError
 from kube.resources import LEASES
 
-__all__ = ["Identity", "Leadership", "LeaseRef", "Timing"]
+__all__ = ["Identity", "Leadership", "LeaseRef", "LeaseTiming"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -78,7 +88,7 @@ class Leadership:
         me: Identity,
         clock: Clock,
         random: Callable[[], float],
-        timing: Timing | None = None,
+        timing: LeaseTiming | None = None,
     ) -> None:
         if not leases:
             raise ValueError("leases: found none, expected at least one")
@@ -87,7 +97,7 @@ class Leadership:
         self._me = me
         self._clock = clock
         self._random = random
-        self._timing = timing or Timing()
+        self._timing = timing or LeaseTiming()
         self._candidates = self._fresh()
         self._said: tuple[str, float] = ("", 0.0)
 
@@ -193,7 +203,7 @@ class Leadership:
             request = candidate.ask(self._clock.monotonic(), self._clock.wall())
             if request is None:
                 return
-            answer: Record | KubeError = UnavailableError("given up")
+            answer: LeaseRecord | KubeError = UnavailableError("given up")
             try:
                 answer = await self._within(self._call(ref, request), self._timing.lease_s - self._timing.renew_s)
             except KubeError as error:
@@ -203,7 +213,7 @@ class Leadership:
             finally:  # also when cancelled: a request that was sent may have been applied
                 candidate.answered(request, answer, self._clock.monotonic())
 
-    async def _call(self, ref: LeaseRef, request: Request) -> Record:
+    async def _call(self, ref: LeaseRef, request: LeaseRequest) -> LeaseRecord:
         match request:
             case Read():
                 lease = await self._client.get(LEASES, ref.name, _Lease, namespace=ref.namespace)
@@ -215,7 +225,7 @@ class Leadership:
                 # A merge patch, so that labels and fields of later API versions stay.
                 body = {"metadata": {"resourceVersion": version}, "spec": spec}
                 lease = await self._client.merge_patch(LEASES, ref.name, body, _Lease, namespace=ref.namespace)
-        return Record(lease.spec, lease.metadata.resource_version)
+        return LeaseRecord(lease.spec, lease.metadata.resource_version)
 
     async def _within(self, call: Coroutine[Any, Any, T] | asyncio.Future[T], seconds: float) -> T:
         """The call's result; UnavailableError if it takes longer, and then it is cancelled."""

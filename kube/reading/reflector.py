@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """An object's name; ``namespace`` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
 
 
-class Entry(Struct, Generic[T], frozen=True):
+class CachedObject(Struct, Generic[T], frozen=True):
     """One object as it was last understood. Another ``uid`` under the same key is another object."""
 
     object: T
@@ -43,27 +43,27 @@ class Entry(Struct, Generic[T], frozen=True):
 
 
 class Added(Struct, Generic[T], frozen=True):
-    key: Key
-    new: Entry[T]
+    key: ObjectKey
+    new: CachedObject[T]
 
 
 class Changed(Struct, Generic[T], frozen=True):
-    key: Key
-    old: Entry[T]
-    new: Entry[T]
+    key: ObjectKey
+    old: CachedObject[T]
+    new: CachedObject[T]
 
 
 class Removed(Struct, Generic[T], frozen=True):
     """``old`` is its last known state: it may have changed before it went."""
 
-    key: Key
-    old: Entry[T]
+    key: ObjectKey
+    old: CachedObject[T]
 
 
 class Undecodable(Struct, frozen=True):
     """The decoder refused this version; ``why`` is its one line."""
 
-    key: Key
+    key: ObjectKey
     resource_version: str
     why: str
 
@@ -89,7 +89,7 @@ class _Envelope(Struct):
 class _Seen(Struct, Generic[T]):
     """One object off the wire; ``object`` is None where ``why`` says what was wrong with it."""
 
-    key: Key
+    key: ObjectKey
     uid: str
     resource_version: str
     object: T | None
@@ -124,8 +124,8 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._backoff = backoff
         self._selection = selection
-        self._entries: dict[Key, Entry[T]] = {}
-        self._bad: dict[Key, str] = {}
+        self._entries: dict[ObjectKey, CachedObject[T]] = {}
+        self._bad: dict[ObjectKey, str] = {}
         self._envelopes = msgspec.json.Decoder(_Envelope)
         self._synced = asyncio.Event()
         self._heard_s: float | None = None
@@ -134,10 +134,10 @@ class Reflector(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ObjectKey]:
         return iter(self._entries)
 
-    def get(self, key: Key) -> Entry[T] | None:
+    def get(self, key: ObjectKey) -> CachedObject[T] | None:
         return self._entries.get(key)
 
     def objects(self) -> Iterator[T]:
@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
         except msgspec.MsgspecError as error:
             # Not an object at all: a proxy between us and the server answered.
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
-        key = Key(meta.namespace, meta.name)
+        key = ObjectKey(meta.namespace, meta.name)
         known = self._entries.get(key)
         if known is not None and known.resource_version == meta.resource_version and known.uid == meta.uid:
             return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: the object is decoded already
@@ -249,10 +249,10 @@ class Reflector(Generic[T]):
         self._bad.pop(seen.key, None)
         if old is not None and old.resource_version == seen.resource_version:
             return
-        new = self._entries[seen.key] = Entry(seen.object, seen.uid, seen.resource_version)
+        new = self._entries[seen.key] = CachedObject(seen.object, seen.uid, seen.resource_version)
         self._tell(Added(seen.key, new) if old is None else Changed(seen.key, old, new))
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: ObjectKey) -> None:
         self._bad.pop(key, None)
         old = self._entries.pop(key, None)
         if old is not None:

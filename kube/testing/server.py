@@ -19,7 +19,7 @@ from kube.resources import Resource
 from kube.testing.store import Change, Key, Store
 
 
-class Request(tuple[str, str, str]):
+class ServedRequest(tuple[str, str, str]):
     """(method, path, content type) of one call the server saw."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class FakeApiServer:
 
     def __init__(self) -> None:
         self.store = Store()
-        self.requests: list[Request] = []
+        self.requests: list[ServedRequest] = []
         self.down = False
         """True: every connection is cut without an answer."""
         self.mute = False
@@ -121,11 +121,11 @@ class FakeApiServer:
     def list_all(self, resource: Resource) -> list[Any]:
         return self.store.list_all(resource.path(), "")
 
-    def seen(self, method: str, part: str) -> list[Request]:
+    def seen(self, method: str, part: str) -> list[ServedRequest]:
         """Calls of ``method`` whose path contains ``part``."""
         return [request for request in self.requests if request.method == method and part in request.path]
 
-    def written(self, part: str) -> list[Request]:
+    def written(self, part: str) -> list[ServedRequest]:
         """Calls that changed an object that was there, as a whole or by a patch, whose path contains ``part``."""
         return [request for request in self.requests if request.method in ("PUT", "PATCH") and part in request.path]
 
@@ -138,7 +138,7 @@ class FakeApiServer:
         self._grown = asyncio.Event()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(Request((request.method, request.path, request.content_type)))
+        self.requests.append(ServedRequest((request.method, request.path, request.content_type)))
         if self.down:
             assert request.transport is not None
             request.transport.abort()

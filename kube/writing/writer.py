@@ -33,12 +33,12 @@ from kube.writing.writes import (
     Abandoned,
     Conflicted,
     Missing,
-    Observer,
     Outcome,
     Refused,
     Superseded,
     Verb,
     Write,
+    WriteObserver,
     Written,
 )
 
@@ -113,7 +113,7 @@ class Writer:
         tuning: Tuning = DEFAULTS,
         rate: RateLimit | None = None,
         may_write: Callable[[], bool] = lambda: True,
-        observer: Observer | None = None,
+        observer: WriteObserver | None = None,
     ) -> None:
         self._client = client
         self._clock = clock

@@ -88,7 +88,7 @@ class Abandoned(Struct, frozen=True):
 Outcome = Written[T] | Conflicted | Missing | Refused | Superseded | Abandoned
 
 
-class Observer(Protocol):
+class WriteObserver(Protocol):
     """Counts what is written. Called from the event loop; must not block or raise."""
 
     def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:

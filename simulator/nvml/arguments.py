@@ -17,7 +17,7 @@ from simulator.nvml.codes import NvmlError
 T = TypeVar("T")
 
 
-class Kind(IntEnum):
+class HandleKind(IntEnum):
     """What a handle is of. 0 is no kind: a null pointer is never valid."""
 
     GPU = 1

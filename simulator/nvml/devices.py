@@ -3,7 +3,17 @@
 from typing import Any
 
 from simulator.nvml import codes
-from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, put_text, target
+from simulator.nvml.arguments import (
+    Handle,
+    HandleKind,
+    check_version,
+    number,
+    put,
+    put_fields,
+    put_handle,
+    put_text,
+    target,
+)
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, Session, alias, on_device, on_system
 
@@ -68,7 +78,7 @@ def _by_uuid(session: Session, uuid: str) -> Handle:
             device = Device(session, session.open_gpu(i))
             for gi, ci in gpu.mig.devices():
                 if device.mig_uuid(gi, ci) == uuid:
-                    return Handle(Kind.MIG_DEVICE, i, gpu.epoch, ci.serial)
+                    return Handle(HandleKind.MIG_DEVICE, i, gpu.epoch, ci.serial)
     raise NvmlError(codes.NOT_FOUND)
 
 

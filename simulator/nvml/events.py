@@ -4,7 +4,7 @@ from typing import Any
 
 from simulator.hardware.eventsets import EventSet, FreedError
 from simulator.nvml import codes
-from simulator.nvml.arguments import Handle, Kind, as_pointer, number, put, put_fields, put_handle, target, unpack
+from simulator.nvml.arguments import Handle, HandleKind, as_pointer, number, put, put_fields, put_handle, target, unpack
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, Session, alias, on_device, on_system
 
@@ -20,7 +20,7 @@ def _supported(device: Device) -> int:
 
 def _set(session: Session, argument: Any) -> EventSet:
     handle = unpack(argument)
-    events = session.event_sets.get(handle.serial) if handle.kind == Kind.EVENT_SET else None
+    events = session.event_sets.get(handle.serial) if handle.kind == HandleKind.EVENT_SET else None
     if events is None:
         raise NvmlError(codes.INVALID_ARGUMENT)
     return events
@@ -33,7 +33,7 @@ def nvmlEventSetCreate(session: Session, handle: Any) -> None:
     with session.lock:
         session.event_sets[serial] = events
         session.simulation.sets = session.simulation.sets | {events}
-    put_handle(handle, Handle(Kind.EVENT_SET, serial=serial))
+    put_handle(handle, Handle(HandleKind.EVENT_SET, serial=serial))
 
 
 @on_device()
@@ -75,7 +75,7 @@ def nvmlEventSetWait_v2(session: Session, argument: Any, data: Any, timeout_ms: 
         computeInstanceId=notice.ci,
     )
     struct = target(data)
-    struct.device = as_pointer(type(struct.device), Handle(Kind.GPU, notice.gpu, notice.epoch))
+    struct.device = as_pointer(type(struct.device), Handle(HandleKind.GPU, notice.gpu, notice.epoch))
 
 
 alias("nvmlEventSetWait", "nvmlEventSetWait_v2")

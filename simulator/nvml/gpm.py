@@ -15,7 +15,17 @@ from simulator.boards import telemetry
 from simulator.boards.loads import breakpoints
 from simulator.boards.telemetry import Activity
 from simulator.nvml import codes
-from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, target, unpack
+from simulator.nvml.arguments import (
+    Handle,
+    HandleKind,
+    check_version,
+    number,
+    put,
+    put_fields,
+    put_handle,
+    target,
+    unpack,
+)
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.links import active_links
 from simulator.nvml.session import Device, Session, on_device, on_system
@@ -43,7 +53,7 @@ class Sample(Struct, frozen=True):
 
 def _sample(session: Session, argument: Any) -> tuple[int, Sample]:
     handle = unpack(argument)
-    sample = session.samples.get(handle.serial) if handle.kind == Kind.GPM_SAMPLE else None
+    sample = session.samples.get(handle.serial) if handle.kind == HandleKind.GPM_SAMPLE else None
     if not isinstance(sample, Sample):
         raise NvmlError(codes.INVALID_ARGUMENT)
     return handle.serial, sample
@@ -60,7 +70,7 @@ def nvmlGpmSampleAlloc(session: Session, handle: Any) -> None:
     serial = session.next_serial()
     target(handle)
     session.samples[serial] = Sample()
-    put_handle(handle, Handle(Kind.GPM_SAMPLE, serial=serial))
+    put_handle(handle, Handle(HandleKind.GPM_SAMPLE, serial=serial))
 
 
 @on_system
@@ -102,7 +112,7 @@ def nvmlGpmMetricsGet(session: Session, request: Any) -> None:
         raise NvmlError(codes.INVALID_ARGUMENT)
     if struct.numMetrics > MOST_METRICS:
         raise NvmlError(codes.INVALID_ARGUMENT)
-    device = Device(session, Handle(Kind.GPU, first.gpu, first.epoch))
+    device = Device(session, Handle(HandleKind.GPU, first.gpu, first.epoch))
     mean = _mean(device, first, second)
     for i in range(struct.numMetrics):
         metric = struct.metrics[i]

@@ -6,7 +6,7 @@ from simulator.boards import wiring as topology
 from simulator.boards.wiring import LEVELS, LinkEnd
 from simulator.nvml import codes
 from simulator.nvml.arguments import (
-    Kind,
+    HandleKind,
     check_version,
     number,
     put,
@@ -109,7 +109,7 @@ def nvmlDeviceGetNvLinkRemotePciInfo_v2(device: Device, link: Any, info: Any) ->
     end = _active(device, link)
     if end.peer is not None:
         peer = device.session.hardware.gpus[end.peer]
-        write_pci(info, Device(device.session, device.gpu_handle.__class__(Kind.GPU, end.peer, peer.epoch)))
+        write_pci(info, Device(device.session, device.gpu_handle.__class__(HandleKind.GPU, end.peer, peer.epoch)))
         return
     if device.product.nvlink_version >= FIRST_HIDDEN_SWITCH:
         put_fields(info, busIdLegacy="FFFF:FF:FF.F", domain=0xFFFFFFFF, bus=0xFF, device=0xFF, busId="FFFFFFFF:FF:FF.F")
@@ -156,7 +156,7 @@ def nvmlDeviceGetNvLinkUtilizationCounter(device: Device, link: Any, _counter: A
 def _peer(device: Device, other: Any) -> Device:
     """The second device of a pair; a MIG device has no place in the topology."""
     handle = unpack(other)
-    if handle.kind != Kind.GPU:
+    if handle.kind != HandleKind.GPU:
         raise NvmlError(codes.INVALID_ARGUMENT)
     return Device(device.session, handle)
 

@@ -9,7 +9,7 @@ from simulator.boards.loads import CLIENT
 from simulator.boards.migprofiles import MigProfile
 from simulator.hardware.hardware import GpuState
 from simulator.nvml import codes
-from simulator.nvml.arguments import Handle, Kind, check_version, number, put, put_fields, put_handle, put_list
+from simulator.nvml.arguments import Handle, HandleKind, check_version, number, put, put_fields, put_handle, put_list
 from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, on_device
 
@@ -81,7 +81,7 @@ def nvmlDeviceGetMigDeviceHandleByIndex(device: Device, index: Any, handle: Any)
     if wanted >= len(devices):
         raise NvmlError(codes.NOT_FOUND)
     serial = devices[wanted][1].serial
-    put_handle(handle, Handle(Kind.MIG_DEVICE, device.index, device.state.epoch, serial))
+    put_handle(handle, Handle(HandleKind.MIG_DEVICE, device.index, device.state.epoch, serial))
 
 
 @on_device("own")

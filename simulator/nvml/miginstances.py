@@ -13,7 +13,7 @@ from simulator.hardware.hardware import GpuState, Hardware, Notice
 from simulator.nvml import codes
 from simulator.nvml.arguments import (
     Handle,
-    Kind,
+    HandleKind,
     as_pointer,
     check_version,
     number,
@@ -59,7 +59,7 @@ def _change(device: Device, step: Callable[[MigState], MigState]) -> MigState:
 
 
 def _gi_handle(device: Device, gi: GpuInstance) -> Handle:
-    return Handle(Kind.GPU_INSTANCE, device.index, device.state.epoch, gi.serial)
+    return Handle(HandleKind.GPU_INSTANCE, device.index, device.state.epoch, gi.serial)
 
 
 def _create_gpu_instance(device: Device, profile_id: Any, start: int | None, handle: Any) -> None:
@@ -203,7 +203,7 @@ def _create_compute_instance(device: Device, profile_id: Any, start: int | None,
         device, lambda mig: migstate.create_compute_instance(mig, _still(mig, gi), profile, start, whole=whole)
     )
     serial = _still(after, gi).computes[-1].serial
-    put_handle(handle, Handle(Kind.COMPUTE_INSTANCE, device.index, device.state.epoch, serial))
+    put_handle(handle, Handle(HandleKind.COMPUTE_INSTANCE, device.index, device.state.epoch, serial))
 
 
 @on_gpu_instance
@@ -225,7 +225,7 @@ def nvmlGpuInstanceCreateComputeInstanceWithPlacement(
 def nvmlGpuInstanceGetComputeInstances(device: Device, profile_id: Any, array: Any, count: Any) -> None:
     profile = _compute_by_id(device, profile_id)
     found = [
-        Handle(Kind.COMPUTE_INSTANCE, device.index, device.state.epoch, ci.serial)
+        Handle(HandleKind.COMPUTE_INSTANCE, device.index, device.state.epoch, ci.serial)
         for ci in _gi(device).computes
         if ci.profile == profile.enum
     ]
@@ -237,7 +237,7 @@ def nvmlGpuInstanceGetComputeInstanceById(device: Device, ci_id: Any, handle: An
     ci = next((ci for ci in _gi(device).computes if ci.id == number(ci_id)), None)
     if ci is None:
         raise NvmlError(codes.NOT_FOUND)
-    put_handle(handle, Handle(Kind.COMPUTE_INSTANCE, device.index, device.state.epoch, ci.serial))
+    put_handle(handle, Handle(HandleKind.COMPUTE_INSTANCE, device.index, device.state.epoch, ci.serial))
 
 
 @on_compute_instance

@@ -20,7 +20,7 @@ from simulator.fleet.orders import EVERY_CALL
 from simulator.hardware.eventsets import EventSet
 from simulator.hardware.hardware import GpuState, Hardware
 from simulator.nvml import codes
-from simulator.nvml.arguments import Handle, Kind, unpack
+from simulator.nvml.arguments import Handle, HandleKind, unpack
 from simulator.nvml.codes import NvmlError
 from simulator.simulation import Simulation
 
@@ -76,7 +76,7 @@ class Session:
         gpu = self.hardware.gpus[index]
         if gpu.lost:
             raise NvmlError(codes.GPU_IS_LOST)
-        return Handle(Kind.GPU, index, gpu.epoch)
+        return Handle(HandleKind.GPU, index, gpu.epoch)
 
 
 class Device:
@@ -98,13 +98,13 @@ class Device:
         self.ci: ComputeInstance | None = None
         if not self.state.present or self.state.lost or self.state.epoch & 0xFFFFF != handle.epoch:
             raise NvmlError(codes.GPU_IS_LOST)
-        if handle.kind != Kind.GPU:
+        if handle.kind != HandleKind.GPU:
             self._find_instance()
 
     def _find_instance(self) -> None:
         serial = self.handle.serial
         for gi in self.state.mig.instances:
-            if self.handle.kind == Kind.GPU_INSTANCE:
+            if self.handle.kind == HandleKind.GPU_INSTANCE:
                 if gi.serial == serial:
                     self.gi = gi
                     return
@@ -113,7 +113,7 @@ class Device:
                 if ci.serial == serial:
                     self.gi, self.ci = gi, ci
                     return
-        raise NvmlError(codes.NOT_FOUND if self.handle.kind == Kind.MIG_DEVICE else codes.INVALID_ARGUMENT)
+        raise NvmlError(codes.NOT_FOUND if self.handle.kind == HandleKind.MIG_DEVICE else codes.INVALID_ARGUMENT)
 
     @property
     def index(self) -> int:
@@ -128,7 +128,7 @@ class Device:
     @property
     def is_mig(self) -> bool:
         """Whether the handle is a MIG device's."""
-        return self.handle.kind == Kind.MIG_DEVICE
+        return self.handle.kind == HandleKind.MIG_DEVICE
 
     @property
     def instance(self) -> tuple[GpuInstance, ComputeInstance]:
@@ -146,7 +146,7 @@ class Device:
     @property
     def gpu_handle(self) -> Handle:
         """The whole GPU's handle."""
-        return Handle(Kind.GPU, self.index, self.state.epoch)
+        return Handle(HandleKind.GPU, self.index, self.state.epoch)
 
     def activity(self) -> telemetry.Activity:
         """What the GPU, or the GPU instance behind the handle, does now."""
@@ -222,7 +222,7 @@ def on_system(function: Body) -> Body:
     return function
 
 
-def _on_handle(function: Body, kinds: tuple[Kind, ...], mig: MigHandles) -> Body:
+def _on_handle(function: Body, kinds: tuple[HandleKind, ...], mig: MigHandles) -> Body:
     name = function.__name__
 
     def body(session: Session, argument: Any, *arguments: Any) -> bytes | None:
@@ -233,7 +233,7 @@ def _on_handle(function: Body, kinds: tuple[Kind, ...], mig: MigHandles) -> Body
         session.delay(name, handle.gpu)
         session.check()
         device = Device(session, handle)
-        if handle.kind == Kind.MIG_DEVICE:
+        if handle.kind == HandleKind.MIG_DEVICE:
             if mig == "refuse":
                 raise NvmlError(codes.NOT_SUPPORTED)
             if mig == "parent":
@@ -246,17 +246,17 @@ def _on_handle(function: Body, kinds: tuple[Kind, ...], mig: MigHandles) -> Body
 
 def on_device(mig: MigHandles = "refuse") -> Callable[[Body], Body]:
     """Register a function of a device: ``function(device, *arguments)``."""
-    return lambda function: _on_handle(function, (Kind.GPU, Kind.MIG_DEVICE), mig)
+    return lambda function: _on_handle(function, (HandleKind.GPU, HandleKind.MIG_DEVICE), mig)
 
 
 def on_gpu_instance(function: Body) -> Body:
     """Register a function of a GPU instance: ``function(device, *arguments)`` with ``device.gi`` set."""
-    return _on_handle(function, (Kind.GPU_INSTANCE,), "own")
+    return _on_handle(function, (HandleKind.GPU_INSTANCE,), "own")
 
 
 def on_compute_instance(function: Body) -> Body:
     """Register a function of a compute instance: ``function(device, *arguments)`` with ``gi`` and ``ci`` set."""
-    return _on_handle(function, (Kind.COMPUTE_INSTANCE,), "own")
+    return _on_handle(function, (HandleKind.COMPUTE_INSTANCE,), "own")
 
 
 def alias(name: str, of: str) -> None:

@@ -67,7 +67,7 @@ async def test_an_imex_channel_that_is_not_required_is_given_once_it_comes(lab: 
     grant = await lab.kubelet.allocate(GPU, 1)
     assert "NVIDIA_IMEX_CHANNELS" not in grant.response.envs
     host.devices(CHANNEL)
-    await lab.until(lambda: bool(lab.agent.picture.access.extras.get("imex-channel")))
+    await lab.until(lambda: bool(lab.agent.node_state.access.extras.get("imex-channel")))
     grant = await lab.kubelet.allocate(GPU, 1)
     assert grant.response.envs["NVIDIA_IMEX_CHANNELS"] == "0"
 

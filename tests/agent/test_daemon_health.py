@@ -17,7 +17,7 @@ def instances(lab: Lab) -> tuple[MigInstance, ...]:
 
 
 def kinds(lab: Lab, index: int) -> set[FaultKind]:
-    return {fault.kind for fault in lab.agent.picture.health.faults(lab.uuid(index))}
+    return {fault.kind for fault in lab.agent.node_state.health.faults(lab.uuid(index))}
 
 
 def steps(lab: Lab, index: int) -> list[tuple[HealthState, HealthState]]:
@@ -88,7 +88,7 @@ async def test_after_a_reset_comes_probation_and_then_health(lab: Lab) -> None:
     unhealthy, probation, _ = (change for change in lab.reporter.transitions if change.gpu == lab.uuid(1))
     assert "79" in unhealthy.cause
     assert probation.reason == "ResetObserved"
-    assert lab.agent.picture.health.faults(lab.uuid(1)) == ()
+    assert lab.agent.node_state.health.faults(lab.uuid(1)) == ()
 
 
 async def test_probation_lasts_as_long_as_configured(lab: Lab) -> None:

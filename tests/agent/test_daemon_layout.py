@@ -9,7 +9,7 @@ from agent.cluster.gpulayouts import Found
 from agent.kubelet import podresources
 from inventory.ids import ResourceName
 from inventory.layout.entries import Fractional, LayoutEntry, LayoutMode, TimeSliced
-from kube.reading.reflector import Added, Entry, Key, Removed, Synced
+from kube.reading.reflector import Added, CachedObject, ObjectKey, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.inventory.layouts import layout, on
@@ -61,7 +61,7 @@ async def test_what_does_not_fit_one_gpu_is_refused_with_the_sentence_why(lab: L
         with pytest.raises(grpc.aio.AioRpcError, match=why) as refused:
             await lab.kubelet.allocate(PERCENT, size, pod="c")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    await lab.until(lambda: lab.agent.picture.percent_largest() == 50)
+    await lab.until(lambda: lab.agent.node_state.percent_largest() == 50)
 
 
 async def test_a_layout_changes_live_and_touches_no_other_resources_stream(lab: Lab) -> None:
@@ -87,7 +87,7 @@ async def test_a_change_that_would_take_a_gpu_from_a_pod_is_refused_by_name_unti
     lab.kubelet.delete("trainer")
     lab.agent.holders.nudge()
     await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 8)
-    assert lab.agent.picture.problems == ()
+    assert lab.agent.node_state.problems == ()
 
 
 async def test_a_change_that_waits_goes_on_elsewhere_and_gives_the_held_gpu_to_nobody_else(lab: Lab) -> None:
@@ -112,10 +112,10 @@ async def test_after_a_restart_a_gpu_is_in_the_mode_that_its_pods_were_promised(
     await lab.stop()
     (lab.state_dir / "checkpoint.json").unlink()
     await lab.start(EAGER)
-    await lab.until(lambda: bool(lab.agent.picture.problems))
+    await lab.until(lambda: bool(lab.agent.node_state.problems))
     await lab.until(lambda: len(lab.endpoint(SHARED).healthy) == 4)
-    assert lab.agent.picture.modes == {lab.uuid(1): TimeSliced(4)}
-    (problem,) = lab.agent.picture.problems
+    assert lab.agent.node_state.modes == {lab.uuid(1): TimeSliced(4)}
+    (problem,) = lab.agent.node_state.problems
     assert "is to be as without a layout and is held by default/guest" in problem
 
 
@@ -126,10 +126,10 @@ async def test_a_gpu_that_a_pod_held_before_the_first_layout_is_not_shared_under
     for name in ("checkpoint.json", "layout.json"):
         (lab.state_dir / name).unlink(missing_ok=True)
     await lab.start(slices(4, "[0, 1]"))
-    await lab.until(lambda: bool(lab.agent.picture.problems))
+    await lab.until(lambda: bool(lab.agent.node_state.problems))
     await lab.until(lambda: len(lab.endpoint().healthy) == 2)
     assert lab.endpoint().devices.keys() == {lab.uuid(0), lab.uuid(1)}
-    assert "is held by default/trainer" in lab.agent.picture.problems[0]
+    assert "is held by default/trainer" in lab.agent.node_state.problems[0]
 
 
 async def test_a_layout_with_a_mistake_is_named_and_nothing_of_it_is_applied(lab: Lab) -> None:
@@ -147,7 +147,7 @@ async def test_a_gpulayout_stands_in_the_files_place_and_is_remembered(lab: Lab)
     lab.agent._layout.object_layout = layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
     await lab.agent.reconfigure(lab.settings(slices(4)))
     await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 100)
-    assert lab.agent.picture.modes == {lab.uuid(0): Fractional(50)}
+    assert lab.agent.node_state.modes == {lab.uuid(0): Fractional(50)}
     await lab.stop()
     agent = await lab.start(slices(4))
     assert agent._files.layout.object_layout == layout(LayoutEntry(on(0), LayoutMode.FRACTIONAL, granularity=50))
@@ -160,15 +160,15 @@ async def test_a_gpulayout_right_after_the_start_waits_for_no_poll(
     monkeypatch.setattr(podresources, "IDLE_INTERVAL_S", 1000.0)
     await lab.serve(fleet(2))
     # Soon it is known that nobody holds them, and no GPU is unlisted for a moment.
-    await lab.until(lambda: lab.agent.picture._held is not None)
+    await lab.until(lambda: lab.agent.node_state._held is not None)
     if not settled:
-        lab.agent.picture._held = None
+        lab.agent.node_state._held = None
     watch = lab.agent.watch
     entry = LayoutEntry(on(0), LayoutMode.TIME_SLICING, replicas=2)
     watch._labels, watch._layouts_known = {}, True
     watch._layouts = {"half": Found("half", {}, layout(entry))}
     lab.agent._node_changed()
-    assert lab.agent.picture.awaits_holders is not settled
+    assert lab.agent.node_state.awaits_holders is not settled
     await lab.until(lambda: SHARED in lab.kubelet.endpoints and len(lab.endpoint(SHARED).healthy) == 2)
 
 
@@ -178,17 +178,17 @@ async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(l
     watch._labels = {}
 
     def appears(name: str, *entries: LayoutEntry) -> None:
-        watch.hear_layout(Added(Key("", name), Entry(Found(name, {}, layout(*entries)), name, "1")))
+        watch.hear_layout(Added(ObjectKey("", name), CachedObject(Found(name, {}, layout(*entries)), name, "1")))
 
     watch.hear_layout(Synced())
     appears("first", LayoutEntry(on(1), LayoutMode.TIME_SLICING, replicas=2))
     await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
-    applied, before = lab.agent._layout.object_layout, lab.agent.picture.layout
+    applied, before = lab.agent._layout.object_layout, lab.agent.node_state.layout
     appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
     assert any("the GpuLayouts first, rival all select this node" in problem for problem in lab.reporter.problems)
     assert lab.agent._layout.object_layout == applied
-    assert lab.agent.picture.layout == before
-    watch.hear_layout(Removed(Key("", "first"), Entry(Found("first", {}, None), "first", "1")))
+    assert lab.agent.node_state.layout == before
+    watch.hear_layout(Removed(ObjectKey("", "first"), CachedObject(Found("first", {}, None), "first", "1")))
     await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 200)
 
 

@@ -92,10 +92,10 @@ async def test_links_that_change_while_preferred_sets_are_worked_out_are_worked_
             filled.add(self._name)
 
     def changed() -> None:
-        agent.picture.links = cast("LinkTable", Links("new"))
+        agent.node_state.links = cast("LinkTable", Links("new"))
         agent._scores.changed()
 
-    agent.picture.links = cast("LinkTable", Links("old", changed))
+    agent.node_state.links = cast("LinkTable", Links("old", changed))
     agent._scores.changed()
     await lab.until(lambda: filled == {"old", "new"})
 

@@ -47,7 +47,7 @@ async def test_a_fault_and_its_history_outlive_the_agent(lab: Lab) -> None:
     lab.sim(gpu=1, reset=True)
     await lab.restored(1)
     assert lab.state(0) is HealthState.UNHEALTHY
-    assert [change.reason for change in lab.agent.picture.health.history(lab.uuid(0))] == ["Xid13"]
+    assert [change.reason for change in lab.agent.node_state.health.history(lab.uuid(0))] == ["Xid13"]
 
 
 async def test_holders_are_known_after_a_restart_and_their_devices_stay_advertised(lab: Lab) -> None:
@@ -98,7 +98,7 @@ async def test_after_a_reboot_only_boards_to_replace_stay_out(lab: Lab) -> None:
     assert (first.new, first.reason) == (HealthState.PROBATION, "Rebooted")
 
 
-async def test_the_picture_of_another_boot_is_not_served(lab: Lab) -> None:
+async def test_the_state_of_another_boot_is_not_served(lab: Lab) -> None:
     lab.power_on(fleet(2, more="  migEnabled: [0]\n  mig: {0: [3g.20gb]}\n"))
     await lab.kubelet.start()
     await lab.start(MIXED)
@@ -106,7 +106,7 @@ async def test_the_picture_of_another_boot_is_not_served(lab: Lab) -> None:
     await lab.stop()
     lab.sim(reboot=True)
     await lab.start(MIXED)
-    assert lab.agent.picture.views() == ()
+    assert lab.agent.node_state.views() == ()
     assert lab.agent._unready() is not None
 
 
@@ -129,7 +129,7 @@ async def test_another_nodes_checkpoint_is_not_served(lab: Lab) -> None:
     content["node"]["name"] = "node-2"
     path.write_text(json.dumps(content))
     await lab.start()
-    assert lab.agent.picture.views() == ()
+    assert lab.agent.node_state.views() == ()
 
 
 async def test_what_differs_from_the_checkpoint_is_mended(lab: Lab) -> None:

@@ -179,7 +179,7 @@ async def test_cdi_specs_are_there_before_the_kubelet_can_ask(lab: Lab) -> None:
     apply = agent.manager.apply
 
     def watched(views: object) -> None:
-        registered.append(sorted((lab.folder / "cdi").glob("*")) if agent.picture.views() else [])
+        registered.append(sorted((lab.folder / "cdi").glob("*")) if agent.node_state.views() else [])
         apply(views)  # type: ignore[arg-type] # handed through as it came
 
     agent.manager.apply = watched  # type: ignore[method-assign] # to look at the moment itself

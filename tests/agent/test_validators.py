@@ -11,12 +11,12 @@ from agent.config.settings import MetricsSettings
 from agent.health.checkpoint import validate as validate_record
 from agent.health.events import ProbeFailed, ProbeReason, XidSeen
 from agent.health.machine import HealthCore
-from agent.health.records import HISTORY_LENGTH, Record
+from agent.health.records import HISTORY_LENGTH, GpuRecord
 from agent.health.states import HealthState
 from agent.kubelet.containers import ContainerTable, PodContainer
 from agent.kubelet.plans import Demand, Plans
 from agent.mps.core import LONGEST_PAUSE_S, Phase
-from agent.picture import Choices, Picture
+from agent.nodestate import Choices, NodeState
 from agent.telemetry import usage
 from agent.telemetry.activity import WARM_S, ActivityLog, Use
 from agent.telemetry.allocation import NOBODY, GpuPart
@@ -140,40 +140,40 @@ def unread(one: Sampler) -> None:
     ],
 )
 def test_what_is_wrong_in_a_part_of_the_sampler_is_seen(plant: Callable[[Sampler], None], said: str) -> None:
-    one = Sampler(picture(), dict, ContainerTable(), Path("/nowhere"), MetricsSettings())
+    one = Sampler(node_state(), dict, ContainerTable(), Path("/nowhere"), MetricsSettings())
     one.validate()
     plant(one)
     with pytest.raises(AssertionError, match=said):
         one.validate()
 
 
-# -- the picture and health ----------------------------------------------------------------------------------------
+# -- the node state and health ---------------------------------------------------------------------------------------
 
 
-def picture() -> Picture:
-    made = Picture(NodeName("node-a"), Choices())
+def node_state() -> NodeState:
+    made = NodeState(NodeName("node-a"), Choices())
     made.discovered(node([gpu(0, mig=["3g.20gb", "3g.20gb"]), gpu(1)]), NodeAccess(), 0.0)
     made.validate()
     return made
 
 
-def spoil_links(one: Picture) -> None:
+def spoil_links(one: NodeState) -> None:
     one.node = structs.replace(one.node, links=one.node.links[:1])
 
 
-def advertise_twice(one: Picture) -> None:
+def advertise_twice(one: NodeState) -> None:
     one.layout = structs.replace(one.layout, resources=one.layout.resources * 2)
 
 
-def stand_on_nothing(one: Picture) -> None:
+def stand_on_nothing(one: NodeState) -> None:
     one.node = node([])
 
 
-def name_a_stranger(one: Picture) -> None:
+def name_a_stranger(one: NodeState) -> None:
     one.modes[uuid(9)] = TimeSliced(2)
 
 
-def spoil_health(one: Picture) -> None:
+def spoil_health(one: NodeState) -> None:
     one.health._records[uuid(1)].units[0].state = HealthState.UNHEALTHY
 
 
@@ -187,8 +187,8 @@ def spoil_health(one: Picture) -> None:
         (spoil_health, "is Unhealthy, blocked: False"),
     ],
 )
-def test_a_picture_that_is_not_whole_is_seen(plant: Callable[[Picture], None], said: str) -> None:
-    one = picture()
+def test_a_node_state_that_is_not_whole_is_seen(plant: Callable[[NodeState], None], said: str) -> None:
+    one = node_state()
     plant(one)
     with pytest.raises(AssertionError, match=said):
         one.validate()
@@ -206,34 +206,34 @@ def blocked(core: HealthCore) -> None:
     core.apply(XidSeen(uuid(0), 79, None, None), 1.0)
 
 
-def no_units(record: Record) -> None:
+def no_units(record: GpuRecord) -> None:
     record.units = []
 
 
-def gpu_last(record: Record) -> None:
+def gpu_last(record: GpuRecord) -> None:
     record.units.reverse()
 
 
-def twin(record: Record) -> None:
+def twin(record: GpuRecord) -> None:
     record.units.append(record.units[-1])
 
 
-def misfiled(record: Record) -> None:
+def misfiled(record: GpuRecord) -> None:
     (key, fault) = next(iter(record.open.items()))
     record.open = {structs.replace(key, code=12): fault}
 
 
-def harmless(record: Record) -> None:
+def harmless(record: GpuRecord) -> None:
     key, fault = next(iter(record.open.items()))
     record.open[key] = structs.replace(fault, fault_class=type(fault.fault_class).NOTICE)
 
 
-def long_history(record: Record) -> None:
+def long_history(record: GpuRecord) -> None:
     record.history *= HISTORY_LENGTH + 1
 
 
-def changed(**fields: Any) -> Callable[[Record], None]:
-    def plant(record: Record) -> None:
+def changed(**fields: Any) -> Callable[[GpuRecord], None]:
+    def plant(record: GpuRecord) -> None:
         for name, value in fields.items():
             setattr(record.units[0], name, value)
 
@@ -258,7 +258,7 @@ def changed(**fields: Any) -> Callable[[Record], None]:
     ],
 )
 def test_health_that_contradicts_its_faults_is_seen(
-    before: Callable[[HealthCore], None], plant: Callable[[Record], None], said: str
+    before: Callable[[HealthCore], None], plant: Callable[[GpuRecord], None], said: str
 ) -> None:
     core = HealthCore()
     core.discovered(node([gpu(0, mig=["3g.20gb"])]).gpus, 0.0)

@@ -12,7 +12,7 @@ from msgspec import structs
 from agent.cluster.gpulayouts import read
 from agent.config import load
 from cli.fleetnodes import hardware
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid, ResourceName
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, resolve
 from inventory.layout.layout import plan
@@ -31,7 +31,7 @@ CUT = node(gpu(0), gpu(1, *(instance("1g.10gb", slot, slot + 1, 1) for slot in r
 
 H100S = hardware(load_fleet(EXAMPLES / "fleets/h100-8.yaml"), load_fleet(EXAMPLES / "fleets/h100-8.yaml").nodes[0])
 
-NEEDS: dict[str, tuple[Node, str | None]] = {
+NEEDS: dict[str, tuple[NodeInventory, str | None]] = {
     "pod-one-gpu.yaml": (EIGHT, None),
     "pod-four-gpus.yaml": (EIGHT, None),
     "pod-shared-gpu.yaml": (EIGHT, "time-slicing.yaml"),
@@ -50,7 +50,7 @@ def spec(config: str | None) -> LayoutSpec:
     return load(EXAMPLES / "configs" / config, {}, {}).settings.layout if config else LayoutSpec()
 
 
-def modes(found: Node, config: str | None) -> Mapping[GpuUuid, GpuMode]:
+def modes(found: NodeInventory, config: str | None) -> Mapping[GpuUuid, GpuMode]:
     """What the config's layout makes of the node's GPUs."""
     layout = load(EXAMPLES / "configs" / config, {}, {}).settings.gpu_layout if config else GpuLayoutSpec()
     resolved = resolve(found, layout)

@@ -35,10 +35,10 @@ ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of job
 YAMLFILE = "yamlfile reads files with their lines and knows no other room"
 REFUSED = [
     # rule, importer, imported
-    (PACKAGES, "deviceplugin.server", "agent.picture"),
+    (PACKAGES, "deviceplugin.server", "agent.nodestate"),
     (INVENTORY, "inventory.devices", "asyncio"),
     (KUBE, "kube.client", "inventory.devices"),
-    (SIMULATOR, "simulator.fleet", "agent.picture"),
+    (SIMULATOR, "simulator.fleet", "agent.nodestate"),
     (SMALL, "agent.main", "rich"),
     (SMALL, "agent.main", "kubernetes"),
     (LEAN, "agent.cluster.publisher", "kube.kubeconfig"),

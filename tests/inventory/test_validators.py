@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from inventory.devices import Gpu, MigProfile, Node
+from inventory.devices import Gpu, MigProfile, NodeInventory
 from inventory.ids import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
@@ -47,7 +47,7 @@ def twin_instances(one: Gpu) -> Gpu:
     return replace(one, mig_instances=(one.mig_instances[0], replace(one.mig_instances[1], uuid="MIG-00-0")))
 
 
-def spoilt_link(one: Node) -> Node:
+def spoilt_link(one: NodeInventory) -> NodeInventory:
     first, second = one.links
     return replace(one, links=((first[0], UNKNOWN_LINK), second))
 
@@ -62,7 +62,7 @@ def spoilt_link(one: Node) -> Node:
         (lambda one: replace(one, gpus=(twin_instances(one.gpus[0]), one.gpus[1])), "two MIG instances"),
     ],
 )
-def test_a_node_that_contradicts_itself_is_seen(plant: Callable[[Node], Node], said: str) -> None:
+def test_a_node_that_contradicts_itself_is_seen(plant: Callable[[NodeInventory], NodeInventory], said: str) -> None:
     sound = node([gpu(0, mig=["3g.20gb", "3g.20gb"]), gpu(1)])
     sound.validate()
     with pytest.raises(AssertionError, match=said):

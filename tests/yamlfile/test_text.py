@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yamlfile import ConfigError, Kind, parse_text, read_text
+from yamlfile import ConfigError, YamlKind, parse_text, read_text
 from yamlfile.jsontext import parse_json
 from yamlfile.tree import MAX_BYTES
 from yamlfile.yamltext import parse_yaml
@@ -31,12 +31,12 @@ def test_every_node_knows_its_line() -> None:
     root = parse_text("a:\n  b:\n  - 1\n  - x: true\n", "f")
     items = root.entries["a"].entries["b"].items
     assert (root.entries["a"].line, root.entries["a"].entries["b"].line) == (1, 2)
-    assert [(item.line, item.kind) for item in items] == [(3, Kind.INT), (4, Kind.MAP)]
-    assert items[1].entries["x"].kind is Kind.BOOL
+    assert [(item.line, item.kind) for item in items] == [(3, YamlKind.INT), (4, YamlKind.MAP)]
+    assert items[1].entries["x"].kind is YamlKind.BOOL
 
 
 def test_a_quoted_word_is_a_string_whatever_it_looks_like() -> None:
-    assert parse_text("a: 'true'", "f").entries["a"].kind is Kind.STRING
+    assert parse_text("a: 'true'", "f").entries["a"].kind is YamlKind.STRING
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:

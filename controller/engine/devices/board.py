@@ -20,7 +20,7 @@ from inventory.links import PcieLevel
 _LEVELS: Final = {level.name: level for level in PcieLevel}
 
 
-class Unit(NamedTuple):
+class BoardDevice(NamedTuple):
     """``gpu`` is the place of its GPU on the board."""
 
     uuid: str
@@ -39,7 +39,12 @@ class Pool:
     __slots__ = ("_beside", "_full", "kind", "place", "units")
 
     def __init__(
-        self, units: Sequence[Unit], links: Linkage, *, alone: bool = False, offered: Mapping[str, int] | None = None
+        self,
+        units: Sequence[BoardDevice],
+        links: Linkage,
+        *,
+        alone: bool = False,
+        offered: Mapping[str, int] | None = None,
     ) -> None:
         """``offered``: how many containers may hold each device, under all names together."""
         self.units = tuple(units)
@@ -86,11 +91,11 @@ class Board:
         devices = given.status.devices
         numa = tuple(each.numa_node for each in devices)
         self.links = linkage(_links(given), numa)
-        units: dict[ResourceName, list[Unit]] = {}
+        units: dict[ResourceName, list[BoardDevice]] = {}
         for place, device in enumerate(devices):
             for uuid, offers, healthy, memory_mib in _units(device):
                 for offer in offers:
-                    unit = Unit(
+                    unit = BoardDevice(
                         uuid,
                         place,
                         offer.replicas,
@@ -137,7 +142,7 @@ def _units(device: Device) -> Iterator[tuple[str, tuple[Offer, ...], bool, int]]
         yield instance.uuid, instance.offers, well, instance.memory_mib
 
 
-def _once(units: Sequence[Unit]) -> list[Unit]:
+def _once(units: Sequence[BoardDevice]) -> list[BoardDevice]:
     """A device that is offered twice under one name counts by its last offer."""
     return list({unit.uuid: unit for unit in units}.values())
 

@@ -19,7 +19,7 @@ from controller.engine.flavors.assignment import (
     PodSetChoice,
 )
 from controller.engine.flavors.plan import PODS, Answer, GroupPlan, Plan, Plans, SetPlan, Shortcut
-from controller.engine.flavors.scan import PreemptionOracle, Request, Rules, scan, weigh_alone
+from controller.engine.flavors.scan import GroupRequest, PreemptionOracle, Rules, scan, weigh_alone
 from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.config import QuotaCheckStrategy
 from controller.engine.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
@@ -95,7 +95,7 @@ class FlavorAssigner:
     def _contested(self, incoming: Incoming, shortcut: Shortcut, answer: Answer, cycle: int | None) -> Assignment:
         """What a run would answer where one flavor alone is open, and it has not simply room."""
         queue, pod_set = incoming.queue, answer.of
-        request = Request(incoming, answer.requests, {})
+        request = GroupRequest(incoming, answer.requests, {})
         attempt, choices = weigh_alone(shortcut.option, request, self._rules_of(queue), self.oracle)
         refused = attempt.mode is Mode.NO_FIT
         chosen = PodSetChoice(
@@ -194,7 +194,7 @@ class _Run:
         pinned = None if self._allowed is None else _merged(self._allowed.get(each.name) for each in pod_sets)
         for group in together.groups:
             start = self._start(together.members[0], group) if self.tried is not None else 0
-            request = Request(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
+            request = GroupRequest(self._incoming, total, self._usage, start, kept=kept, held=held, pinned=pinned)
             found = scan(group, request, self._rules, self._assigner.oracle)
             attempts += found.attempts
             # The reasons of groups that did find a flavor count too. Kueue takes resources by name, and a resource that

@@ -68,7 +68,7 @@ class Rules:
         return (mode is Mode.FIT or self.stop_at_preempt) and (borrow == 0 or self.stop_at_borrow)
 
 
-class Request:
+class GroupRequest:
     """What one resource group is asked for. ``assumed`` is what earlier pod sets of the workload have taken already.
 
     ``kept``: the flavors an elastic slice must stay on, ``held`` what its predecessor holds of each resource: only the
@@ -134,7 +134,7 @@ class _Best:
         self.stands: list[_Stand] = []
 
 
-def scan(group: GroupPlan, request: Request, rules: Rules, oracle: PreemptionOracle) -> ScanResult:
+def scan(group: GroupPlan, request: GroupRequest, rules: Rules, oracle: PreemptionOracle) -> ScanResult:
     """Try the flavors from ``request.start`` on."""
     attempts: list[FlavorAttempt] = []
     best = _Best()
@@ -175,7 +175,7 @@ def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> Flavor
 
 
 def _try(
-    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
     """How the request stands with one flavor, resource by resource in the group's order."""
     if request.kept is not None:
@@ -192,7 +192,7 @@ def _try(
 
 
 def _weigh(
-    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
     """As ``_try``, where the request is not simply within what is free of the queue's own quota.
 
@@ -243,7 +243,7 @@ def _weigh(
 
 
 def weigh_alone(
-    option: FlavorOption, request: Request, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
     """As ``scan``, where this flavor is the only one open and the last of its group."""
     attempt, stands = _weigh(option, request, rules, oracle)

@@ -25,7 +25,7 @@ from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quotanode import QuotaNode, any_borrows, within_quota
 
 
-class Source(NamedTuple):
+class BorrowingQueue(NamedTuple):
     """A ClusterQueue beyond its own quota. ``path``: it and its cohorts below the lowest common ancestor."""
 
     queue: QueueState
@@ -79,7 +79,7 @@ class Classical:
             return (True, False)
         return (False, True)
 
-    def _has_candidates(self, source: Source) -> bool:
+    def _has_candidates(self, source: BorrowingQueue) -> bool:
         assert self._reclaim is not None
         return Walker(self._search, source.queue, self._reclaim).peek() is not None
 
@@ -89,7 +89,7 @@ class Classical:
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
-    def _find_sources(self) -> Iterator[Source]:
+    def _find_sources(self) -> Iterator[BorrowingQueue]:
         """Other ClusterQueues that use more than their own quota, from the nearest cohort up to the root."""
         unchecked: list[QuotaNode] = []
         advantage, rest = False, self._room.usage
@@ -101,7 +101,7 @@ class Classical:
                 while unchecked:
                     fits, rest = _fits_own(unchecked.pop(0), rest)
                     advantage = advantage or fits
-                yield Source(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
+                yield BorrowingQueue(self._search.cluster.queue(ClusterQueueName(path[0].name)), path, advantage)
             below = parent
 
     def _borrowing_below(
@@ -118,7 +118,7 @@ class Classical:
                 continue
             yield (child, *path)
 
-    def _limits(self, source: Source, *, borrowing: bool) -> Limits | None:
+    def _limits(self, source: BorrowingQueue, *, borrowing: bool) -> Limits | None:
         """The holders of this ClusterQueue that the attempt may evict."""
         if not borrowing or source.advantage or self._reclaim is None:
             return self._reclaim
@@ -130,7 +130,7 @@ class Classical:
             below = min(below, threshold + 1)
         return Limits(below)
 
-    def _reason(self, source: Source, priority: int) -> PreemptionReason:
+    def _reason(self, source: BorrowingQueue, priority: int) -> PreemptionReason:
         threshold = self._policies.borrow_threshold
         if source.advantage or not self._may_borrow or priority >= self._incoming.priority:
             return PreemptionReason.IN_COHORT_RECLAMATION
@@ -149,7 +149,7 @@ class Classical:
                     yield Target(candidate.holder, PreemptionReason.IN_CLUSTER_QUEUE)
 
     def _walk_others(self, *, evicted: bool, advantage: bool, borrowing: bool) -> Iterator[Target]:
-        heap: list[tuple[Order, int, Candidate, Source, Walker]] = []
+        heap: list[tuple[Order, int, Candidate, BorrowingQueue, Walker]] = []
         for place, source in enumerate(self._sources):
             limits = self._limits(source, borrowing=borrowing)
             if source.advantage != advantage or limits is None:

@@ -22,7 +22,7 @@ from hack.bench.throughput.drainshape import API, COHORTS, PUBLISHED, QUEUES, Ar
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import Clock, SystemClock
-from kube.reading.reflector import Added, Change, Changed, Entry, Key, Reflector, Undecodable
+from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Conflicted, Outcome, Verb, Write, Written
@@ -130,7 +130,7 @@ class Load:
         self._creates = Writer(client, clock=clock, random=random.random, tuning=tuning, observer=self.tally)
         tuning = Tuning(parallel=ENDS, field_owner=AGENT)
         self._ends = Writer(client, clock=clock, random=random.random, tuning=tuning, observer=self.tally)
-        self._stories: dict[Key, Story] = {}
+        self._stories: dict[ObjectKey, Story] = {}
         self._left = 0
         decode = msgspec.json.Decoder(_Workload).decode
         backoff = Backoff(random=random.random)
@@ -186,7 +186,7 @@ class Load:
 
     async def _arrive(self, arrival: Arrival) -> None:
         story = Story(arrival.kind, self._clock.monotonic())
-        self._stories[Key(arrival.queue, arrival.name)] = story
+        self._stories[ObjectKey(arrival.queue, arrival.name)] = story
         write = Write(
             verb=Verb.CREATE,
             resource=WORKLOADS,
@@ -208,7 +208,7 @@ class Load:
             case Undecodable():
                 self.tally.refuse(str(change))
 
-    def _follow(self, key: Key, story: Story, new: Entry[Status]) -> None:
+    def _follow(self, key: ObjectKey, story: Story, new: CachedObject[Status]) -> None:
         status = new.object
         if status.holds("Finished"):
             self._see_off(story)
@@ -229,7 +229,7 @@ class Load:
             loop = asyncio.get_running_loop()
             story.ending = loop.call_later(story.kind.runtime_s, self._end, key, story)
 
-    def _end(self, key: Key, story: Story) -> None:
+    def _end(self, key: ObjectKey, story: Story) -> None:
         """The job is done: what a job controller would say of it, in a field owner's name of its own."""
         story.ended = True
         now = _now()
@@ -242,7 +242,7 @@ class Load:
         }
         self._put(Verb.APPLY, key, body)
 
-    def _free(self, key: Key, entry: Entry[Status]) -> None:
+    def _free(self, key: ObjectKey, entry: CachedObject[Status]) -> None:
         """The job has stopped: its reservation goes. On condition that nothing has changed meanwhile."""
         now = _now()
         lost = {
@@ -256,7 +256,9 @@ class Load:
         }
         self._put(Verb.MERGE_PATCH, key, body, slot="free")
 
-    def _put(self, verb: Verb, key: Key, body: Any, slot: str | None = None) -> "asyncio.Future[Outcome[_Nothing]]":
+    def _put(
+        self, verb: Verb, key: ObjectKey, body: Any, slot: str | None = None
+    ) -> "asyncio.Future[Outcome[_Nothing]]":
         write = Write(
             verb=verb,
             resource=WORKLOADS,

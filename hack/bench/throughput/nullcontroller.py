@@ -22,7 +22,7 @@ from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.config import from_kubeconfig
-from kube.reading.reflector import Added, Change, Changed, Key, Reflector
+from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Verb, Write
@@ -93,12 +93,12 @@ class Admitter:
     def _hear(self, change: Change[Workload]) -> None:
         match change:
             case Added(key=key, new=new) | Changed(key=key, new=new) if new.object.status.admission is None:
-                queue = self.queues.get(Key(key.namespace, new.object.spec.queue_name))
+                queue = self.queues.get(ObjectKey(key.namespace, new.object.spec.queue_name))
                 if queue is not None and not new.object.status.conditions:
                     self._writer.put(admission(key, new.object, queue.object))
 
 
-def admission(key: Key, workload: Workload, cluster_queue: str) -> Write[_Nothing]:
+def admission(key: ObjectKey, workload: Workload, cluster_queue: str) -> Write[_Nothing]:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assigned = [assignment(pod_set) for pod_set in workload.spec.pod_sets]
     conditions = [

@@ -16,7 +16,7 @@ from agent.config import Settings
 from agent.config.settings import EventSettings, LabelSettings
 from agent.health.events import XidSeen
 from agent.kubelet.podresources import Holder
-from agent.picture import Choices, Picture
+from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
 from inventory.ids import DeviceId, NodeName, ResourceName
 from kube.resources import EVENTS, NODES
@@ -68,14 +68,14 @@ async def reporter(settings: Settings, clock: VirtualClock) -> AsyncIterator[Api
         await task
 
 
-def picture(gpus: int = 2) -> Picture:
-    picture = Picture(NodeName(NODE), Choices())
-    picture.discovered(
+def node_state(gpus: int = 2) -> NodeState:
+    node_state = NodeState(NodeName(NODE), Choices())
+    node_state.discovered(
         structs.replace(node([gpu(i) for i in range(gpus)]), name=NodeName(NODE), driver_version="570.1"),
         NodeAccess(),
         1.0,
     )
-    return picture
+    return node_state
 
 
 def labels(server: FakeApiServer) -> dict[str, str]:
@@ -93,7 +93,7 @@ def settled(reporter: ApiReporter) -> Callable[[], bool]:
 
 async def test_labels_and_gpunode_appear_with_who_holds_what(reporter: ApiReporter, server: FakeApiServer) -> None:
     holder = Holder("team", "trainer", "main", ResourceName("nvidia.com/gpu"))
-    reporter.publish(picture(), {DeviceId(uuid(0)): holder})
+    reporter.publish(node_state(), {DeviceId(uuid(0)): holder})
     await eventually(settled(reporter))
     assert labels(server)[COUNT] == "2"
     assert labels(server)["nvidia.com/gpu.machine"] == "DGX-1"
@@ -107,12 +107,12 @@ async def test_labels_and_gpunode_appear_with_who_holds_what(reporter: ApiReport
 async def test_publishing_the_same_again_writes_nothing(
     reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    reporter.publish(picture(), {})
+    reporter.publish(node_state(), {})
     await eventually(settled(reporter))
     before = len(server.requests)
     for _ in range(5):
         clock.advance(3)
-        reporter.publish(picture(), {})
+        reporter.publish(node_state(), {})
         assert settled(reporter)()
     assert len(server.requests) == before
 
@@ -120,7 +120,7 @@ async def test_publishing_the_same_again_writes_nothing(
 async def test_gpunode_is_written_at_most_once_in_two_seconds_and_then_the_latest(
     reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    shown = picture()
+    shown = node_state()
     reporter.publish(shown, {})
     await eventually(settled(reporter))
     before = len(server.seen("PATCH", "gpunodes"))
@@ -141,7 +141,7 @@ async def test_gpunode_is_written_at_most_once_in_two_seconds_and_then_the_lates
 async def test_transitions_and_problems_become_events_unless_switched_off(
     reporter: ApiReporter, server: FakeApiServer, settings: Settings
 ) -> None:
-    (change,) = picture().apply(XidSeen(uuid(1), 79), 5.0)
+    (change,) = node_state().apply(XidSeen(uuid(1), 79), 5.0)
     reporter.transition(change)
     reporter.problem("GPU 0 matches no pattern")
     await eventually(settled(reporter))
@@ -159,10 +159,10 @@ async def test_transitions_and_problems_become_events_unless_switched_off(
 async def test_labels_that_are_switched_off_are_taken_away_and_gpunode_stays(
     reporter: ApiReporter, server: FakeApiServer, settings: Settings, clock: VirtualClock
 ) -> None:
-    reporter.publish(picture(), {})
+    reporter.publish(node_state(), {})
     await eventually(settled(reporter))
     reporter.reconfigure(structs.replace(settings, labels=LabelSettings(enabled=False)))
-    reporter.publish(picture(), {})
+    reporter.publish(node_state(), {})
     clock.advance(1.1)
     await eventually(settled(reporter))
     assert labels(server) == {"kubernetes.io/hostname": NODE}
@@ -173,7 +173,7 @@ async def test_before_anything_is_known_what_an_earlier_agent_said_still_holds(
     reporter: ApiReporter, server: FakeApiServer
 ) -> None:
     server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: "8"}}})
-    reporter.publish(Picture(NodeName(NODE), Choices()), {})
+    reporter.publish(NodeState(NodeName(NODE), Choices()), {})
     assert settled(reporter)()
     assert labels(server)[COUNT] == "8"
 
@@ -181,7 +181,7 @@ async def test_before_anything_is_known_what_an_earlier_agent_said_still_holds(
 async def test_a_node_whose_gpus_are_all_gone_says_so(
     reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    shown = picture()
+    shown = node_state()
     reporter.publish(shown, {})
     await eventually(settled(reporter))
     shown.discovered(structs.replace(shown.node, gpus=(), links=()), NodeAccess(), 2.0)
@@ -195,15 +195,15 @@ async def test_a_node_whose_gpus_are_all_gone_says_so(
 async def test_the_timestamp_moves_once_in_its_interval_and_not_with_each_change(
     reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    reporter.publish(picture(2), {})
+    reporter.publish(node_state(2), {})
     await eventually(settled(reporter))
     first = labels(server)[STAMP]
     clock.advance(30)
-    reporter.publish(picture(3), {})
+    reporter.publish(node_state(3), {})
     await eventually(settled(reporter))
     assert (labels(server)[COUNT], labels(server)[STAMP]) == ("3", first)
     clock.advance(31)
-    reporter.publish(picture(3), {})
+    reporter.publish(node_state(3), {})
     await eventually(settled(reporter))
     assert int(labels(server)[STAMP]) == int(first) + 61
 
@@ -212,7 +212,7 @@ async def test_an_outage_loses_nothing_but_what_was_overtaken(
     reporter: ApiReporter, server: FakeApiServer, clock: VirtualClock
 ) -> None:
     server.down = True
-    shown = picture()
+    shown = node_state()
     reporter.publish(shown, {})
     (change,) = shown.apply(XidSeen(uuid(0), 79), 5.0)
     reporter.transition(change)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.gpunode import GpuNode, HealthView, build, free_starts, observed, owned_by
 from inventory.api.gpunode import LinkEntry, Offer
-from inventory.devices import Gpu, MigInstance, MigProfile, Node
+from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.layout.layout import plan
@@ -67,12 +67,14 @@ def gpu(index: int, *instances: MigInstance, **changes: Any) -> Gpu:
     return Gpu(**(base | changes))
 
 
-def node(*gpus: Gpu, link: Link = Link(pcie=PcieLevel.PXB, nvswitch=12)) -> Node:  # noqa: B008 - a Link is frozen
+def node(*gpus: Gpu, link: Link = Link(pcie=PcieLevel.PXB, nvswitch=12)) -> NodeInventory:  # noqa: B008 - a Link is frozen
     matrix = tuple(tuple(link for _ in gpus) for _ in gpus)
-    return Node(name=NodeName("n1"), driver_version="570.124.06", cuda_version=(12, 8), gpus=gpus, links=matrix)
+    return NodeInventory(
+        name=NodeName("n1"), driver_version="570.124.06", cuda_version=(12, 8), gpus=gpus, links=matrix
+    )
 
 
-def made(found: Node, spec: LayoutSpec | None = None, **more: Any) -> GpuNode:
+def made(found: NodeInventory, spec: LayoutSpec | None = None, **more: Any) -> GpuNode:
     return build(node=found, layout=plan(found, spec or LayoutSpec()), **more)
 
 
@@ -247,7 +249,7 @@ def test_the_largest_node_fits_its_schema_and_stays_far_below_what_etcd_takes() 
     ],
     ids=["no GPU", "a lost GPU", "without MIG", "placements unknown"],
 )
-def test_every_node_fits_the_schema(found: Node) -> None:
+def test_every_node_fits_the_schema(found: NodeInventory) -> None:
     body = plain(owned_by(made(found), "uid"))
     jsonschema.validate(body, SCHEMA)
     assert_known(body["status"], SCHEMA["properties"]["status"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.labels import family, is_published, label_value, labels
 from agent.hardware.vgpu import VgpuHost
-from inventory.devices import Clique, Engines, Gpu, MigInstance, Node, unknown_links
+from inventory.devices import Clique, Engines, Gpu, MigInstance, NodeInventory, unknown_links
 from inventory.ids import GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.entries import Fractional, GpuMode, Mig
 from inventory.layout.layout import plan
@@ -62,13 +62,13 @@ def cut(index: int, count: int, profile: str = "1g.10gb") -> Gpu:
     return gpu(index, mig_enabled=True, mig_instances=tuple(instance(index, n, profile) for n in range(count)))
 
 
-def node(*gpus: Gpu) -> Node:
-    return Node(
+def node(*gpus: Gpu) -> NodeInventory:
+    return NodeInventory(
         name=NodeName("n"), driver_version="570.124.06", cuda_version=(12, 8), gpus=gpus, links=unknown_links(len(gpus))
     )
 
 
-def of(found: Node, spec: LayoutSpec | None = None, **more: Any) -> dict[str, str]:
+def of(found: NodeInventory, spec: LayoutSpec | None = None, **more: Any) -> dict[str, str]:
     """The labels without their common ``nvidia.com/``."""
     spec = spec or LayoutSpec()
     given: dict[str, Any] = {"machine_type": "DGX A100", "timestamp_s": None} | more
@@ -280,7 +280,7 @@ def test_an_unknown_machine_is_called_unknown() -> None:
 
 
 def test_a_driver_version_of_two_parts_leaves_the_revision_empty() -> None:
-    found = of(Node(name=NodeName("n"), driver_version="535.104", gpus=(gpu(0),), links=unknown_links(1)))
+    found = of(NodeInventory(name=NodeName("n"), driver_version="535.104", gpus=(gpu(0),), links=unknown_links(1)))
     assert (found["cuda.driver-version.minor"], found["cuda.driver-version.revision"]) == ("104", "")
     assert not [key for key in found if key.startswith("cuda.runtime")]
 
@@ -350,7 +350,7 @@ def test_whatever_the_hardware_labels_are_valid_ours_and_repeatable(
     ]
     replication = Replication(rename_by_default=rename, resources=(ReplicatedResource(name=GPU, replicas=replicas),))
     spec = LayoutSpec(mig_strategy=strategy, replication=replication if replicas > 1 else None)
-    found = Node(name=NodeName("n"), driver_version=version, gpus=tuple(made), links=unknown_links(len(made)))
+    found = NodeInventory(name=NodeName("n"), driver_version=version, gpus=tuple(made), links=unknown_links(len(made)))
     layout = plan(found, spec)
     told = labels(found, layout, spec, machine_type=machine, timestamp_s=1)
     for key, value in told.items():

@@ -9,7 +9,7 @@ import pytest
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, HealthView, build
 from agent.cluster.publisher import FIELD_MANAGER, KubePublisher
-from inventory.devices import Gpu, Node, unknown_links
+from inventory.devices import Gpu, NodeInventory, unknown_links
 from inventory.ids import GpuUuid, NodeName
 from inventory.layout.layout import Layout
 from kube.resources import EVENTS, NODES
@@ -51,7 +51,7 @@ def by(manager_labels: dict[str, str]) -> dict[str, Any]:
 
 def gpunode(state: str = "Healthy") -> GpuNode:
     gpu = Gpu(uuid=GpuUuid("GPU-0"), index=0, minor=0, product="T4", pci_bus_id="0000:01:00.0", memory_mib=1)
-    node = Node(name=NodeName("node-1"), gpus=(gpu,), links=unknown_links(1))
+    node = NodeInventory(name=NodeName("node-1"), gpus=(gpu,), links=unknown_links(1))
     return build(node=node, layout=Layout(), health={"GPU-0": HealthView(state=state)})
 
 

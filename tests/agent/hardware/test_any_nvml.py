@@ -9,14 +9,14 @@ import pytest
 from agent.hardware.driver import Driver
 from agent.hardware.worker import XidEvent
 from agent.kubelet.access import Roots, node_access
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid, NodeName
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from tests.agent.hardware.conftest import Simulate
 
 
-async def claims(driver: Driver) -> Node:
+async def claims(driver: Driver) -> NodeInventory:
     """Find, probe, listen and find again: nothing is missing, nothing changes by looking."""
     versions = await driver.open()
     assert re.fullmatch(r"\d+\.\d+(\.\d+)?", versions.driver)

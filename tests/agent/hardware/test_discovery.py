@@ -14,7 +14,7 @@ from agent.hardware.gpus import ARCHITECTURES, BRANDS, read_numa_node, read_pci_
 from agent.hardware.migs import GIB, profile_name
 from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
-from inventory.devices import Gpu, Node, RemoteType
+from inventory.devices import Gpu, NodeInventory, RemoteType
 from inventory.ids import GpuUuid
 from kube.testing import eventually
 from simulator.boards.products import PRODUCTS
@@ -25,7 +25,7 @@ from tests.agent.hardware.conftest import Heard, Simulate
 MIG_FLEET = "  migEnabled: [1, 2, 3]\n  mig: {1: [3g.20gb, 1g.5gb, 1g.5gb], 2: [7g.40gb]}\n"
 
 
-async def found(driver: Driver, known: tuple[Gpu, ...] = ()) -> Node:
+async def found(driver: Driver, known: tuple[Gpu, ...] = ()) -> NodeInventory:
     node = (await driver.discover(known)).node
     node.validate()
     return node
@@ -268,7 +268,7 @@ async def test_without_a_driver_every_question_says_so(simulate: Simulate, drive
     assert (await found(driver)).gpus == before.gpus
 
 
-async def test_a_node_without_gpus_is_an_empty_picture(simulate: Simulate, driver: Driver) -> None:
+async def test_a_node_without_gpus_is_an_empty_inventory(simulate: Simulate, driver: Driver) -> None:
     simulate(0)
     await driver.open()
     node = await found(driver)
@@ -400,7 +400,9 @@ async def test_an_xid_is_the_gpus_whose_handle_it_carries_whichever_set_it_came_
     assert all(event.device is None for _, event in heard.events), "a handle is no matter of the agent's"
 
 
-async def lost_handles(simulate: Simulate, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, Node]:
+async def lost_handles(
+    simulate: Simulate, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Simulation, NodeInventory]:
     """Two GPUs, the second one cut, whose events carry handles that are nobody's."""
     simulation = simulate(2, more=STRAY + "  mig: {1: [3g.20gb]}\n")
     await driver.open()

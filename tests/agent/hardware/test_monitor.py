@@ -27,7 +27,7 @@ from agent.health.events import (
     XidSeen,
 )
 from agent.health.settings import HealthSettings
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import GpuUuid, MigUuid
 from kube.testing import eventually
 from tests.support.inventory.builders import gpu, node, uuid
@@ -93,7 +93,7 @@ class Told:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[NodeInventory] = []
         self.other: list[str] = []
         self.uneasy: set[GpuUuid] = set()
 
@@ -129,7 +129,7 @@ class Bench:
         self.monitor = self.knowing(node([]))
         self.task: asyncio.Task[None] | None = None
 
-    def knowing(self, known: Node) -> GpuMonitor:
+    def knowing(self, known: NodeInventory) -> GpuMonitor:
         """A monitor whose checkpoint says that."""
         return GpuMonitor(self._opened, self.told, ResetDetector(), self._settings, known)
 

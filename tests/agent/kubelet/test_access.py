@@ -7,7 +7,7 @@ import pytest
 from agent.kubelet.access import NULL, Roots, capability_paths, missing_channels, node_access
 from agent.kubelet.hostroot import seen_at
 from deviceplugin.strategy import DeviceAccess, DeviceNode, NodeAccess, Symlink
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from tests.support.inventory.builders import gpu, node
 
 
@@ -24,7 +24,7 @@ def capability(proc: Path, minor: int, below: str, content: str) -> None:
     path.write_text(content)
 
 
-def two_gpus() -> Node:
+def two_gpus() -> NodeInventory:
     """A whole GPU, and one with an instance; minors in another order than indexes, as drivers do."""
     whole, cut = gpu(0), gpu(1, mig=["3g.20gb"])
     return node([_with_minor(whole, 5), _with_minor(cut, 3)])
@@ -37,7 +37,7 @@ def _with_minor(one: Gpu, minor: int) -> Gpu:
 
 
 def look(
-    node: Node, dev_root: Path, proc_root: Path, *, channels: tuple[int, ...] = (), simulated: bool = False
+    node: NodeInventory, dev_root: Path, proc_root: Path, *, channels: tuple[int, ...] = (), simulated: bool = False
 ) -> NodeAccess:
     return node_access(node, Roots(dev_root, proc_root, dev_root / "sys"), channels=channels, simulated=simulated)
 

@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid
 from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.layout.layout import Layout, plan
@@ -16,7 +16,7 @@ def shared(replicas: int, mode: SharingMode = SharingMode.MPS, name: str = "nvid
     return LayoutSpec(mig_strategy=MigStrategy.MIXED, replication=Replication(mode=mode, resources=(entry,)))
 
 
-def specs_of(found: Node, spec: LayoutSpec) -> list[tuple[str, int, int | None, int | None, bool, str]]:
+def specs_of(found: NodeInventory, spec: LayoutSpec) -> list[tuple[str, int, int | None, int | None, bool, str]]:
     return [
         (one.name, one.clients, one.threads_percent, one.memory_mib, one.exclusive, one.refused)
         for one in daemon_specs(found, plan(found, spec), {})

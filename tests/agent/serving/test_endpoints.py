@@ -17,12 +17,12 @@ from agent.report import Answers, NodeReport
 from agent.serving.endpoints import Endpoints
 from agent.serving.handlers import LONGEST_RELEASE_S
 from agent.serving.metrics import AgentMetrics
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import NodeName
 from tests.agent.serving.test_metrics import documented
 from tests.support.agent.node import GPU, Lab, fleet
 
-REPORT = NodeReport(version="1", now_s=1.0, simulated=True, driver_up=True, node=Node(name=NodeName("node-1")))
+REPORT = NodeReport(version="1", now_s=1.0, simulated=True, driver_up=True, node=NodeInventory(name=NodeName("node-1")))
 
 
 class Asked:

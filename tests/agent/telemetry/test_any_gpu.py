@@ -15,7 +15,7 @@ from agent.telemetry.fields import BY_NAME, FIELDS, FieldKind
 from agent.telemetry.reading.reader import GpuReader
 from agent.telemetry.reading.readings import GpuReading, Values
 from agent.telemetry.series import Scene, write
-from inventory.devices import Gpu, Node
+from inventory.devices import Gpu, NodeInventory
 from inventory.ids import NodeName
 from inventory.links import UNKNOWN_LINK
 from tests.agent.telemetry.conftest import Board
@@ -38,7 +38,7 @@ def claims(handle: Any, gpu: Gpu, look: Callable[[], float]) -> GpuReading:
         assert BY_NAME[name].kind is not FieldKind.COUNTER or value >= first.values.get(name, 0), f"{name} fell"
     assert second.links_up <= second.links
     assert all(one.memory_mib is None or one.memory_mib <= gpu.memory_mib for one in second.processes)
-    node = Node(name=NodeName("this"), gpus=(gpu,), links=((UNKNOWN_LINK,),))
+    node = NodeInventory(name=NodeName("this"), gpus=(gpu,), links=((UNKNOWN_LINK,),))
     found = usage.usages(node, {gpu.uuid: second}, {}, {})
     usage.validate(found, {gpu.uuid: second})
     assert write(Scene(node=node, usages=found, readings={gpu.uuid: second})).text().count(b"\n") > len(ALWAYS)

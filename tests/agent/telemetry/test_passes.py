@@ -16,11 +16,11 @@ from agent.health.faults import Fault, FaultKind
 from agent.health.xids import FaultClass
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.podresources import Holder
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.telemetry.collectors import parse
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.sampler import Sampler
-from inventory.devices import MigInstance, Node
+from inventory.devices import MigInstance, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec
@@ -40,14 +40,14 @@ class Rig:
 
     def __init__(
         self,
-        of: Node,
+        of: NodeInventory,
         layout: Layout,
         proc: Path = Path("/nowhere"),
         clock: Clock | None = None,
         passed: Callable[[int, int, float], None] = lambda *_: None,
     ) -> None:
         self.session = 1
-        self.picture = SimpleNamespace(
+        self.node_state = SimpleNamespace(
             node=of,
             layout=layout,
             health=SimpleNamespace(state=lambda _: SimpleNamespace(faults=())),
@@ -58,7 +58,7 @@ class Rig:
         self.meanwhile: Callable[[], None] = lambda: None
         """Called while a GPU is read."""
         self.sampler = Sampler(
-            cast("Picture", self.picture),
+            cast("NodeState", self.node_state),
             lambda: self.holders,
             self.containers,
             proc,
@@ -116,7 +116,7 @@ async def test_a_gpu_that_is_gone_before_it_is_read_takes_its_series_along_and_n
     await rig.look()
     assert rig.shown(UTIL, "gpu", "pod") == {("0", "train"): 50}
     assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1, ("1", "serve"): 1}
-    rig.picture.node = node(board(0))
+    rig.node_state.node = node(board(0))
     await rig.look()
     assert rig.shown("tessera_gpu_allocation", "gpu", "pod") == {("0", "train"): 1}
     assert rig.sampler._readers.keys() == {"GPU-0"}, "nothing is kept of it"
@@ -196,7 +196,7 @@ async def test_the_gauge_of_xids_has_the_worst_xid_also_behind_a_fault_of_anothe
     rig = Rig(node(board(0)), plan(TWO, LayoutSpec()))
     faults = [(FaultKind.UNREADABLE, 7), (FaultKind.XID, 48), (FaultKind.XID, 63)]  # worst first
     found = SimpleNamespace(faults=tuple(SimpleNamespace(kind=kind, code=code) for kind, code in faults))
-    rig.picture.health = SimpleNamespace(state=lambda _: found)
+    rig.node_state.health = SimpleNamespace(state=lambda _: found)
     assert rig.shown("DCGM_FI_DEV_XID_ERRORS", "gpu") == {("0",): 48}
     found.faults = found.faults[:1]
     rig.sampler.changed()
@@ -212,7 +212,7 @@ def with_fault(rig: Rig, *xids: int) -> None:
         Fault(kind=FaultKind.XID, fault_class=FaultClass.RESET, since_s=0, last_s=0, cause="", source="", code=xid)
         for xid in xids
     )
-    rig.picture.health = SimpleNamespace(state=lambda _: SimpleNamespace(faults=faults))
+    rig.node_state.health = SimpleNamespace(state=lambda _: SimpleNamespace(faults=faults))
     rig.sampler.changed()
 
 
@@ -285,7 +285,7 @@ async def test_hardware_that_changes_during_a_pass_is_shown_as_it_is_after_it() 
     rig = Rig(TWO, plan(TWO, LayoutSpec()))
     rig.hold("GPU-1", "serve")
     rig.say = {f"GPU-{i}": whole(i, {UTIL: 50.0}) for i in (0, 1)}
-    rig.meanwhile = lambda: setattr(rig.picture, "node", node(board(0)))
+    rig.meanwhile = lambda: setattr(rig.node_state, "node", node(board(0)))
     await rig.look()
     assert rig.shown(UTIL, "gpu", "pod") == {("0", ""): 50}
     assert rig.shown("tessera_gpu_allocation", "pod") == {}
@@ -329,7 +329,7 @@ async def test_idle_times_outlast_a_pass_that_failed_and_not_the_pod() -> None:
 async def test_a_gpu_that_comes_back_is_counted_from_there() -> None:
     rig = Rig(TWO, plan(TWO, LayoutSpec()))
     for energy, of in ((0.0, TWO), (5000.0, TWO), (6000.0, node(board(0))), (9000.0, TWO), (9500.0, TWO)):
-        rig.picture.node = of
+        rig.node_state.node = of
         rig.say = {f"GPU-{i}": whole(i, {POWER: 100.0, ENERGY: energy}) for i in (0, 1)}
         await rig.look()
     assert rig.shown(POD_ENERGY, "gpu") == {("0",): 9.5, ("1",): 0.5}
@@ -369,7 +369,7 @@ async def test_an_instance_that_is_made_anew_on_another_gpu_goes_with_its_holder
     assert rig.shown(USED, "gpu", "GPU_I_ID", "pod")["0", "1", "train"] == 700
     energy = rig.shown(POD_ENERGY, "gpu", "GPU_I_ID", "pod")
     assert energy == {("0", "1", "train"): 0, ("0", "", ""): 0}, "what nobody used is the board's, once"
-    rig.picture.node, rig.picture.layout = after, plan(after, MIXED)
+    rig.node_state.node, rig.node_state.layout = after, plan(after, MIXED)
     moved = GpuReading(GpuUuid("GPU-1"), 1.0, {POWER: 90.0}, instances=(InstanceReading(1, {USED: 30.0, BUSY: 0.1}),))
     rig.say = {"GPU-0": whole(0, {USED: 2.0}), "GPU-1": moved}
     await rig.look()

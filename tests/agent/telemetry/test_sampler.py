@@ -108,7 +108,7 @@ async def test_mig_instances_show_their_own_pods(lab: Lab) -> None:
         EAGER + "flags: {migStrategy: mixed}\n",
         resource="nvidia.com/mig-3g.40gb",
     )
-    gpu = lab.agent.picture.node.gpus[0]
+    gpu = lab.agent.node_state.node.gpus[0]
     large = next(mig for mig in gpu.mig_instances if mig.profile == "3g.40gb")
     lab.sim(gpu=0, load={"gi": large.gi_id, "ci": 0, "pid": 7, "smUtil": 0.5, "memUsedMiB": 2048})
     await lab.kubelet.allocate("nvidia.com/mig-3g.40gb", 1, pod="train")

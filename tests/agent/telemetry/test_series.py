@@ -21,7 +21,7 @@ from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
@@ -66,13 +66,13 @@ def instance(gi_id: int, profile: str, slices: int) -> MigInstance:
     )
 
 
-def node(*gpus: Gpu) -> Node:
+def node(*gpus: Gpu) -> NodeInventory:
     links = tuple((UNKNOWN_LINK,) * len(gpus) for _ in gpus)
-    return Node(name=NodeName("node-1"), driver_version="570.1", gpus=gpus, links=links)
+    return NodeInventory(name=NodeName("node-1"), driver_version="570.1", gpus=gpus, links=links)
 
 
 def scene(
-    of: Node,
+    of: NodeInventory,
     layout: Layout,
     held: Mapping[str, str],
     readings: Sequence[GpuReading],

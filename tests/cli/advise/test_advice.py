@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.advise.advice import MIG_RESOURCE, Advice, Kind, Prefer, Product, Request, Used, Wish, advise, report
+from cli.advise.advice import (
+    MIG_RESOURCE,
+    Advice,
+    AdviceKind,
+    AdviceOptions,
+    ContainerDevices,
+    Prefer,
+    Product,
+    Used,
+    advise,
+    report,
+)
 from cli.advise.queries import known_products
 from inventory.layout.entries import PERCENT_RESOURCE
 
@@ -16,8 +27,8 @@ H100 = PRODUCTS[NAMES[0]]
 GPU = "nvidia.com/gpu"
 
 
-def request(*devices: Used, mode: str = "whole", resource: str = GPU, product: Product = H100) -> Request:
-    return Request(
+def request(*devices: Used, mode: str = "whole", resource: str = GPU, product: Product = H100) -> ContainerDevices:
+    return ContainerDevices(
         namespace="team",
         pod="train",
         container="main",
@@ -40,36 +51,40 @@ def told(found: Advice) -> tuple[str, str, float]:
 @pytest.mark.parametrize(
     ("asked", "wish", "expected"),
     [
-        (request(used(0.08, 5000)), Wish(), ("mig", f"1 x {MIG_RESOURCE}1g.10gb", 0.8571)),
-        (request(used(0.08, 9000)), Wish(), ("mig", f"1 x {MIG_RESOURCE}1g.20gb", 0.75)),
-        (request(used(0.3, 9000)), Wish(), ("mig", f"1 x {MIG_RESOURCE}3g.40gb", 0.5)),
-        (request(used(0.08, 5000)), Wish(prefer=Prefer.FRACTION), ("fraction", f"10 x {PERCENT_RESOURCE}", 0.9)),
+        (request(used(0.08, 5000)), AdviceOptions(), ("mig", f"1 x {MIG_RESOURCE}1g.10gb", 0.8571)),
+        (request(used(0.08, 9000)), AdviceOptions(), ("mig", f"1 x {MIG_RESOURCE}1g.20gb", 0.75)),
+        (request(used(0.3, 9000)), AdviceOptions(), ("mig", f"1 x {MIG_RESOURCE}3g.40gb", 0.5)),
         (
             request(used(0.08, 5000)),
-            Wish(prefer=Prefer.FRACTION, granularity=25),
+            AdviceOptions(prefer=Prefer.FRACTION),
+            ("fraction", f"10 x {PERCENT_RESOURCE}", 0.9),
+        ),
+        (
+            request(used(0.08, 5000)),
+            AdviceOptions(prefer=Prefer.FRACTION, granularity=25),
             ("fraction", f"25 x {PERCENT_RESOURCE}", 0.75),
         ),
         (
             request(used(0.08, 5000), product=PRODUCTS["Tesla T4"]),
-            Wish(),
+            AdviceOptions(),
             ("fraction", f"40 x {PERCENT_RESOURCE}", 0.6),
         ),
-        (request(used(0.9, 5000)), Wish(), ("keep", f"1 x {GPU}", 0.0)),
-        (request(used(0.1, 70000)), Wish(), ("keep", f"1 x {GPU}", 0.0)),
-        (request(*[used(0.4, 9000)] * 4), Wish(), ("count", f"2 x {GPU}", 2.0)),
-        (request(*[used(0.05, 60000)] * 4), Wish(), ("keep", f"4 x {GPU}", 0.0)),
-        (request(*[used(0.05, 2000)] * 4), Wish(), ("mig", f"1 x {MIG_RESOURCE}2g.20gb", 3.7143)),
-        (request(used(0, 0), used(0, 0)), Wish(), ("release", "nothing", 2.0)),
-        (request(used(0, 0), used(0.9, 70000)), Wish(), ("keep", f"2 x {GPU}", 0.0)),
-        (request(used(0, 0), used(0.83, 50000)), Wish(), ("count", f"1 x {GPU}", 1.0)),
+        (request(used(0.9, 5000)), AdviceOptions(), ("keep", f"1 x {GPU}", 0.0)),
+        (request(used(0.1, 70000)), AdviceOptions(), ("keep", f"1 x {GPU}", 0.0)),
+        (request(*[used(0.4, 9000)] * 4), AdviceOptions(), ("count", f"2 x {GPU}", 2.0)),
+        (request(*[used(0.05, 60000)] * 4), AdviceOptions(), ("keep", f"4 x {GPU}", 0.0)),
+        (request(*[used(0.05, 2000)] * 4), AdviceOptions(), ("mig", f"1 x {MIG_RESOURCE}2g.20gb", 3.7143)),
+        (request(used(0, 0), used(0, 0)), AdviceOptions(), ("release", "nothing", 2.0)),
+        (request(used(0, 0), used(0.9, 70000)), AdviceOptions(), ("keep", f"2 x {GPU}", 0.0)),
+        (request(used(0, 0), used(0.83, 50000)), AdviceOptions(), ("count", f"1 x {GPU}", 1.0)),
         (
             request(used(0.2, 5000, 3 / 7, "3g.40gb"), mode="mig", resource=f"{MIG_RESOURCE}3g.40gb"),
-            Wish(),
+            AdviceOptions(),
             ("mig", f"1 x {MIG_RESOURCE}1g.10gb", 0.3571),
         ),
         (
             request(*[used(0.4, 5000, 1 / 7, "1g.10gb")] * 3, mode="mig", resource=f"{MIG_RESOURCE}1g.10gb"),
-            Wish(),
+            AdviceOptions(),
             ("count", f"2 x {MIG_RESOURCE}1g.10gb", 0.1429),
         ),
         (
@@ -79,7 +94,7 @@ def told(found: Advice) -> tuple[str, str, float]:
                 mode="mig",
                 resource=f"{MIG_RESOURCE}3g.40gb",
             ),
-            Wish(),
+            AdviceOptions(),
             ("mig", f"3 x {MIG_RESOURCE}1g.10gb", 1.0714),
         ),
         (
@@ -89,18 +104,20 @@ def told(found: Advice) -> tuple[str, str, float]:
                 mode="mig",
                 resource=f"{MIG_RESOURCE}3g.40gb",
             ),
-            Wish(),
+            AdviceOptions(),
             ("count", f"1 x {MIG_RESOURCE}3g.40gb", 1.0),
         ),
         (
             request(used(0.1, 5000, 0.5), mode="fractional", resource=PERCENT_RESOURCE),
-            Wish(),
+            AdviceOptions(),
             ("fraction", f"12 x {PERCENT_RESOURCE}", 0.38),
         ),
-        (request(used(0.3, 5000, 0.25), mode="time-slicing"), Wish(), ("keep", f"1 x {GPU}", 0.0)),
+        (request(used(0.3, 5000, 0.25), mode="time-slicing"), AdviceOptions(), ("keep", f"1 x {GPU}", 0.0)),
     ],
 )
-def test_the_smallest_that_would_do(asked: Request, wish: Wish, expected: tuple[str, str, float]) -> None:
+def test_the_smallest_that_would_do(
+    asked: ContainerDevices, wish: AdviceOptions, expected: tuple[str, str, float]
+) -> None:
     assert told(advise(asked, PRODUCTS[asked.product], wish)) == expected
 
 
@@ -118,19 +135,19 @@ def test_the_smallest_that_would_do(asked: Request, wish: Wish, expected: tuple[
         (request(used(0.5, 500, 1 / 7, "1g.99gb"), mode="mig"), H100, "has no profile 1g.99gb"),
     ],
 )
-def test_what_is_not_known_is_said(asked: Request, product: Product | None, why: str) -> None:
-    found = advise(asked, product, Wish())
-    assert (found.kind, found.frees_gpus) == (Kind.UNKNOWN, 0)
+def test_what_is_not_known_is_said(asked: ContainerDevices, product: Product | None, why: str) -> None:
+    found = advise(asked, product, AdviceOptions())
+    assert (found.kind, found.frees_gpus) == (AdviceKind.UNKNOWN, 0)
     assert why in found.why
 
 
 def test_young_containers_get_no_advice() -> None:
-    found = advise(request(used(0.0, 0.0)), H100, Wish(min_age_s=7201))
+    found = advise(request(used(0.0, 0.0)), H100, AdviceOptions(min_age_s=7201))
     assert found.why == "seen for 7200 s, 7201 s are wanted"
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Request:
+def asks(draw: st.DrawFn) -> ContainerDevices:
     product = PRODUCTS[draw(st.sampled_from(NAMES))]
     mode = draw(st.sampled_from(["whole", "time-slicing", "fractional", *(["mig"] if product.profiles else [])]))
     number = 1 if mode in ("time-slicing", "fractional") else draw(st.integers(1, 8))
@@ -150,7 +167,11 @@ def asks(draw: st.DrawFn) -> Request:
 
 
 wishes = st.builds(
-    Wish, st.floats(0, 2), st.just(0.0), st.sampled_from(list(Prefer)), st.sampled_from([1, 5, 10, 25, 50, 100])
+    AdviceOptions,
+    st.floats(0, 2),
+    st.just(0.0),
+    st.sampled_from(list(Prefer)),
+    st.sampled_from([1, 5, 10, 25, 50, 100]),
 )
 
 
@@ -167,13 +188,15 @@ def capacity(found: Advice, product: Product) -> tuple[float, float]:
 
 
 @given(asks(), wishes)
-def test_advice_is_never_below_the_use_with_headroom_and_never_above_what_was_asked(asked: Request, wish: Wish) -> None:
+def test_advice_is_never_below_the_use_with_headroom_and_never_above_what_was_asked(
+    asked: ContainerDevices, wish: AdviceOptions
+) -> None:
     product = PRODUCTS[asked.product]
     found = advise(asked, product, wish)
-    assert found.kind is not Kind.UNKNOWN
+    assert found.kind is not AdviceKind.UNKNOWN
     assert 0 <= found.needs_gpus <= found.asked_gpus + 1e-9
     assert found.needs_gpus + found.frees_gpus == pytest.approx(found.asked_gpus)
-    if found.kind is Kind.KEEP:
+    if found.kind is AdviceKind.KEEP:
         assert found.frees_gpus == 0
         return
     assert found.frees_gpus > 0
@@ -184,19 +207,19 @@ def test_advice_is_never_below_the_use_with_headroom_and_never_above_what_was_as
         unit = product.activity(profile)
     busy = math.fsum(one.activity_p95 or 0 for one in asked.devices) * unit * (1 + wish.headroom)
     memory = math.fsum(one.memory_max_mib or 0 for one in asked.devices) * (1 + wish.headroom)
-    if found.kind is Kind.RELEASE:
+    if found.kind is AdviceKind.RELEASE:
         assert busy == 0
         assert memory < len(asked.devices) * (1 + wish.headroom)
         return
     room, room_mib = capacity(found, product)
     assert room >= busy - 1e-4
     assert room_mib >= memory - product.memory_mib * 1e-4
-    if found.kind is Kind.FRACTION:
+    if found.kind is AdviceKind.FRACTION:
         assert int(found.do.partition(" ")[0]) % wish.granularity == 0
 
 
 @given(st.lists(asks(), max_size=6), wishes)
-def test_freed_gpus_add_up(asked: list[Request], wish: Wish) -> None:
+def test_freed_gpus_add_up(asked: list[ContainerDevices], wish: AdviceOptions) -> None:
     found = report(asked, PRODUCTS, wish, 3600)
     assert len(found.advice) == len(asked)
     assert found.frees_gpus == pytest.approx(sum(one.frees_gpus for one in found.advice))

@@ -17,7 +17,7 @@ import click
 import click.testing
 import pytest
 
-from cli.advise.advice import Kind
+from cli.advise.advice import AdviceKind
 from cli.advise.command import advise
 from cli.advise.queries import queries
 from cli.main import tessera
@@ -140,7 +140,7 @@ def test_the_page_shows_the_answer_as_it_is() -> None:
     found = json.loads(run(Stored(FULL), "-o", "json"))
     assert shown.keys() == found.keys()
     assert shown["advice"][0].keys() == found["advice"][0].keys()
-    assert all(f"`{kind}`" in page for kind in Kind)
+    assert all(f"`{kind}`" in page for kind in AdviceKind)
 
 
 def test_the_page_lists_the_options_and_their_defaults() -> None:

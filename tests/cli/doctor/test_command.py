@@ -20,7 +20,7 @@ from agent.mps.runner import programs
 from agent.report import NodeReport
 from cli.doctor.checks import Patient, examine, waiting_user
 from deviceplugin.manager import ServerStatus
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import NodeName, ResourceName
 from tests.cli.conftest import AgentSocket, Run
 from tests.simulator.conftest import Simulate, fleet, node, simulate  # noqa: F401 - fixtures
@@ -51,7 +51,9 @@ class Site:
         listener.listen()
 
     def reported(self, *mps: DaemonState, **more: object) -> NodeReport:
-        found = NodeReport("0.1.0", 0.0, simulated=False, driver_up=True, node=Node(name=NodeName("a")), mps=mps)
+        found = NodeReport(
+            "0.1.0", 0.0, simulated=False, driver_up=True, node=NodeInventory(name=NodeName("a")), mps=mps
+        )
         return msgspec.structs.replace(found, **more)
 
     def settings(self, config: str = "", *, simulated: bool = True) -> Settings:

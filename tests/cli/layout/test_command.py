@@ -15,7 +15,7 @@ from agent.cluster.gpunode import GPU_NODES, build
 from agent.kubelet.podresources import Holder
 from cli.layout.plan import seen
 from cli.main import tessera
-from inventory.devices import MigProfile, Node
+from inventory.devices import MigProfile, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, ResourceName
 from inventory.layout.entries import Fractional, GpuMode, Mig, Mps, MpsClient, TimeSliced, Whole
 from inventory.layout.layout import plan
@@ -136,7 +136,9 @@ class Shell:
         self._file = folder / "layout.json"
         self._kubeconfig = kubeconfig(folder, server.config.server)
 
-    def tell(self, found: Node, modes: Mapping[GpuUuid, GpuMode], held: Mapping[str, str], **labels: str) -> None:
+    def tell(
+        self, found: NodeInventory, modes: Mapping[GpuUuid, GpuMode], held: Mapping[str, str], **labels: str
+    ) -> None:
         """A node, and what its agent published."""
         holders = {DeviceId(one): Holder("team", pod, "main", ResourceName("x")) for one, pod in held.items()}
         told = build(node=found, layout=plan(found, LayoutSpec(), modes), holders=holders)

@@ -13,7 +13,7 @@ from agent.health.events import ProbeOk, ResetObserved, XidSeen
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigState, MigStatus
 from agent.mps.core import DaemonState, Phase
-from agent.picture import Choices, Picture
+from agent.nodestate import Choices, NodeState
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports
 from cli.node.command import SECTIONS
 from deviceplugin.manager import ServerStatus
@@ -31,33 +31,33 @@ GPU = ResourceName("nvidia.com/gpu")
 
 def report(*gpus: Gpu, driver_up: bool = True) -> NodeReport:
     """Three GPUs, the last one cut in two: GPU 1 failed and was reset, GPU 0 is held, one instance failed."""
-    picture = Picture(NodeName("node-a"), Choices(layout=LayoutSpec(mig_strategy=MigStrategy.MIXED)))
+    node_state = NodeState(NodeName("node-a"), Choices(layout=LayoutSpec(mig_strategy=MigStrategy.MIXED)))
     found = node(gpus or (gpu(0), gpu(1), gpu(2, mig=["3g.20gb", "3g.20gb"])))
     found = msgspec.structs.replace(found, driver_version="570.124.06", cuda_version=(12, 8))
-    picture.discovered(found, NodeAccess(), 1000.0)
+    node_state.discovered(found, NodeAccess(), 1000.0)
     for event, at_s in (
         (XidSeen(uuid(1), 79), 1060.0),
         (ResetObserved(uuid(1)), 1120.0),
         (ProbeOk(uuid(1)), 1121.0),
         (XidSeen(uuid(2), 48, gi=1, ci=0), 1130.0),
     ):
-        picture.apply(event, at_s)
-    shown = picture.node.gpus
+        node_state.apply(event, at_s)
+    shown = node_state.node.gpus
     return NodeReport(
         version="0.1.0",
         now_s=1200.0,
         simulated=True,
         driver_up=driver_up,
-        node=picture.node,
-        resources=picture.layout.resources,
+        node=node_state.node,
+        resources=node_state.layout.resources,
         problems=("GPU 9 cannot be read",),
         servers=tuple(
             ServerStatus(resource=one.name, socket="/x.sock", registered=one.name == GPU, streams=1)
-            for one in picture.layout.resources
+            for one in node_state.layout.resources
         ),
-        health=device_reports(picture),
-        faults=tuple(GpuFaults(one.uuid, faults) for one in shown if (faults := picture.health.faults(one.uuid))),
-        history=tuple(change for one in shown for change in picture.health.history(one.uuid)),
+        health=device_reports(node_state),
+        faults=tuple(GpuFaults(one.uuid, faults) for one in shown if (faults := node_state.health.faults(one.uuid))),
+        history=tuple(change for one in shown for change in node_state.health.history(one.uuid)),
         holders=(HeldDevice(DeviceId(uuid(0)), Holder("team", "trainer", "main", GPU)),),
         mig=(MigStatus(uuid(2), 2, "7g.40gb", MigState.REFUSED, "GPU 2: in use by ml/a: nothing was changed", 1140.0),),
         mps=(DaemonState(uuid(1), "GPU 1", Phase.WAITING, "no CUDA", 1195.0, 7, wanted=True),),

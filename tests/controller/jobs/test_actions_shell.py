@@ -7,11 +7,11 @@ from controller.jobframework.kind import Patch
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.actions_shell import JobActions
 from controller.writing.workloadwrites import Stamped, Version
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.writing.writes import Write, Written
 from tests.controller.jobs.test_reconcile_shell import OtherKind
 
-KEY = Key("ns", "job")
+KEY = ObjectKey("ns", "job")
 JOB = {"metadata": {"namespace": "ns", "name": "job", "uid": "u1"}}
 
 

@@ -12,7 +12,7 @@ from controller.engine.devices.board import Board
 from controller.engine.model.resources import ResourceName
 from controller.objects.decode import DecodeError
 from controller.objects.gpunode import read_gpu_node
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
 from inventory.layout.entries import PERCENT_RESOURCE, Fractional, FractionPlacement
 from inventory.layout.layout import plan
@@ -38,7 +38,7 @@ class Holder(msgspec.Struct):
     container: str
 
 
-def hardware() -> Node:
+def hardware() -> NodeInventory:
     """Two GPUs joined by NVLink, and one that is cut into two instances."""
     instances = tuple(
         MigInstance(MigUuid(f"MIG-{at}"), at, at + 1, 0, "3g.40gb", 3, 3, 40192, 42, start=4 * at, size=4)
@@ -61,7 +61,7 @@ def hardware() -> Node:
     )
     near, far = Link(PcieLevel.PIX, nvlinks=12), Link(PcieLevel.SYS)
     links = ((Link(), near, far), (near, Link(), far), (far, far, Link()))
-    return Node(name=NodeName("node-1"), gpus=gpus, links=links)
+    return NodeInventory(name=NodeName("node-1"), gpus=gpus, links=links)
 
 
 @pytest.mark.parametrize("placement", FractionPlacement)

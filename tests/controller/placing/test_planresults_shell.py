@@ -8,11 +8,11 @@ from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.gpunode import GpuNode
 from controller.placing.planresults_shell import DRIFT, PlanResultReporter, planned_pod
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS
 from inventory.api.names import DEVICES
 from kube.objects import ObjectReference
-from kube.reading.reflector import Added, Entry, Key, Removed
+from kube.reading.reflector import Added, CachedObject, ObjectKey, Removed
 from tests.support.controller.gpunodes import observed
 
 
@@ -32,14 +32,14 @@ class World:
         self.events: list[tuple[ObjectReference, str, str, str]] = []
         self.plans = PlanResultReporter(self.counted.append, lambda *what: self.events.append(what))
 
-    def add(self, resource: Any, key: Key, entry: Any) -> None:
-        self.plans.hear(News(resource, Added(key, Entry(object=entry, uid="1", resource_version="1"))))
+    def add(self, resource: Any, key: ObjectKey, entry: Any) -> None:
+        self.plans.hear(ObjectChange(resource, Added(key, CachedObject(object=entry, uid="1", resource_version="1"))))
 
     def pod(self, plan: str) -> None:
-        self.add(PODS, Key("team", "p"), pod(plan))
+        self.add(PODS, ObjectKey("team", "p"), pod(plan))
 
     def node(self, *held: str) -> None:
-        self.add(GPU_NODES, Key("", "n"), gpu_node(*held))
+        self.add(GPU_NODES, ObjectKey("", "n"), gpu_node(*held))
 
 
 @pytest.mark.parametrize("over", [pod(phase="Succeeded"), pod(phase="Failed"), pod(plan=""), pod(workload="")])
@@ -74,6 +74,10 @@ def test_other_devices_than_planned_are_an_event_about_the_pod() -> None:
 def test_a_pod_that_is_gone_is_not_judged_any_more() -> None:
     world = World()
     world.pod("g0")
-    world.plans.hear(News(PODS, Removed(Key("team", "p"), Entry(object=pod("g0"), uid="1", resource_version="1"))))
+    world.plans.hear(
+        ObjectChange(
+            PODS, Removed(ObjectKey("team", "p"), CachedObject(object=pod("g0"), uid="1", resource_version="1"))
+        )
+    )
     world.node("g5")
     assert (world.counted, world.events) == ([], [])

@@ -13,13 +13,13 @@ from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.ungating_shell import TopologyUngater
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import DEVICES
 from kube.errors import ConflictError, InvalidError
-from kube.reading.reflector import Added, Change, Changed, Entry, Key, Removed
+from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Removed
 from kube.testing import VirtualClock
 from kube.writing.writes import Conflicted, Outcome, Refused, Write, Written
 
@@ -56,7 +56,7 @@ class World:
     clock: VirtualClock = field(default_factory=VirtualClock)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     shown: dict[str, Pod] = field(default_factory=dict)
-    news: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
+    observed: list[tuple[str, dict[str, Any] | None]] = field(default_factory=list)
     writes: list[tuple[Write[Any], asyncio.Future[Outcome[Any]]]] = field(default_factory=list)
     lost: str = ""
     made: int = 0
@@ -96,20 +96,20 @@ class World:
             self._tell(name)
 
     def _tell(self, name: str) -> None:
-        self.news.append((name, dict(self.pods[name]) if name in self.pods else None))
+        self.observed.append((name, dict(self.pods[name]) if name in self.pods else None))
 
     def show(self) -> None:
-        if not self.news:
+        if not self.observed:
             return
-        name, state = self.news.pop(0)
-        key, old = Key("team", name), self.shown.get(name)
+        name, state = self.observed.pop(0)
+        key, old = ObjectKey("team", name), self.shown.get(name)
         change: Change[Pod]
         if state is None:
             change = Removed(key, _entry(self.shown.pop(name)))
         else:
             new = self.shown[name] = _pod(name, state, ranked=self.ranked)
             change = Added(key, _entry(new)) if old is None else Changed(key, _entry(old), _entry(new))
-        self.ungater.hear(News(PODS, change))
+        self.ungater.hear(ObjectChange(PODS, change))
 
     async def answer(self, salt: int) -> None:
         """Written; or refused for nothing; or written with its answer lost, and refused the second time."""
@@ -138,7 +138,7 @@ class World:
         """Pods that are seen and looked at as soon as they are there."""
         for more in range(1 + salt % 5):
             self.create(salt + 7 * more)
-        while self.news:
+        while self.observed:
             self.show()
         self.ungater.reconcile()
 
@@ -166,8 +166,8 @@ def _sent(write: Write[Any]) -> dict[str, str]:
     return {HOST: found["/spec/nodeSelector"][HOST], DEVICES: found["/metadata/annotations/tessera.dev~1devices"]}
 
 
-def _entry(pod: Pod) -> Entry[Pod]:
-    return Entry(object=pod, uid=pod.metadata.uid, resource_version="1")
+def _entry(pod: Pod) -> CachedObject[Pod]:
+    return CachedObject(object=pod, uid=pod.metadata.uid, resource_version="1")
 
 
 def _pod(name: str, state: dict[str, Any], *, ranked: bool) -> Pod:
@@ -216,7 +216,7 @@ async def _play(world: World, ops: list[tuple[str, int]]) -> None:
         world.lost = ""
         world._decide()
     for _ in range(60):
-        while world.news:
+        while world.observed:
             world.show()
         world.ungater.reconcile()
         while world.writes:
@@ -232,7 +232,7 @@ def test_what_is_not_sent_yet_is_decided_anew_when_its_node_is_lost(tried: bool)
         world = World({"n0": 20}, ranked=False)
         for salt in range(10):
             world.create(salt)
-        while world.news:
+        while world.observed:
             world.show()
         world.ungater.reconcile()
         under_way = len(world.writes)

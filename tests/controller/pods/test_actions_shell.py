@@ -12,7 +12,7 @@ from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped, Version
 from kube.errors import ConflictError, InvalidError, NotFoundError
 from kube.objects import ObjectReference
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.testing import VirtualClock, eventually
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Outcome, Refused, Verb, Write, Written
@@ -89,8 +89,8 @@ async def test_one_pod_that_fails_keeps_none_of_the_others_from_being_sent() -> 
     with pytest.raises(ActionFailedError, match="no"):
         await work
     assert server.told == ["PodNotChanged"]
-    assert hands.written.behind(Key("team", "p1"), "u1", "6")
-    assert not hands.written.behind(Key("team", "p0"), "u0", "1"), "nothing was written to it"
+    assert hands.written.behind(ObjectKey("team", "p1"), "u1", "6")
+    assert not hands.written.behind(ObjectKey("team", "p0"), "u0", "1"), "nothing was written to it"
 
 
 async def test_a_pod_is_told_why_before_it_is_deleted_by_its_uid() -> None:

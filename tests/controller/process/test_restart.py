@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import WORKLOADS
 from kube.errors import NotFoundError
 from kube.resources import LEASES
@@ -157,7 +157,7 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
                 def on_workload(self, workload: Workload, gone: bool) -> None:
                     told.append((workload.metadata.uid, gone))
 
-                def on_news(self, news: News) -> None: ...
+                def on_object(self, observed: ObjectChange) -> None: ...
 
             core.subscribe(Listener())
             later = {"uid": "another", "resource_version": str(kept.version + 1000)}

@@ -8,7 +8,7 @@ import pytest
 from controller.simulation.documents import InputError, documents
 from controller.simulation.manifests import scenario
 from controller.simulation.run import simulate
-from controller.simulation.timeline import Result
+from controller.simulation.timeline import SimulationResult
 from tests.support.controller.manifests import GPU, cluster_queue, config, given, kueue, local_queue, run, told
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "gangs"
@@ -40,7 +40,7 @@ def in_one_rack(one: dict[str, Any]) -> dict[str, Any]:
     return one
 
 
-def places(result: Result, name: str) -> list[tuple[str, str, int]]:
+def places(result: SimulationResult, name: str) -> list[tuple[str, str, int]]:
     (entry,) = (one for one in result.timeline if one.event == "Admitted" and one.workload == f"ns/{name}")
     return [(one.domains[RACK], one.node, one.pods) for one in entry.placement]
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.simulation.settling import UnsettledError
-from controller.simulation.timeline import Result
+from controller.simulation.timeline import SimulationResult
 from tests.support.controller.manifests import (
     GPU,
     Json,
@@ -73,7 +73,7 @@ def renamed(value: Any, names: dict[str, str]) -> Any:
     return value
 
 
-def without_sentences(result: Result) -> Any:
+def without_sentences(result: SimulationResult) -> Any:
     """Sentences name their objects in the middle of words."""
     found = plain(result)
     for entry in (*found["timeline"], *found["final"]["pending"]):

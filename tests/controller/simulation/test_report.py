@@ -6,12 +6,12 @@ from controller.engine.engine import Engine
 from controller.engine.model.encoding import Domain, encode
 from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
 from controller.simulation.report import placement
-from controller.simulation.timeline import Place
+from controller.simulation.timeline import TimelinePlacement
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 
 
-def placed(*levels: str) -> tuple[Place, ...]:
+def placed(*levels: str) -> tuple[TimelinePlacement, ...]:
     domains = [Domain(("r1", "n1")[: len(levels)], 3), Domain(("r1", "n2")[: len(levels)], 1)]
     chosen = PodSetAssignment(name="main", topology_assignment=encode(levels, domains[: len(levels)]))
     bare = PodSetAssignment(name="driver")
@@ -21,12 +21,18 @@ def placed(*levels: str) -> tuple[Place, ...]:
 @pytest.mark.parametrize(
     ("levels", "found"),
     [
-        ((RACK, HOST), (Place(pod_set="main", node="n1", pods=3), Place(pod_set="main", node="n2", pods=1))),
-        ((RACK,), (Place(pod_set="main", node="", pods=3, domains={RACK: "r1"}),)),
+        (
+            (RACK, HOST),
+            (
+                TimelinePlacement(pod_set="main", node="n1", pods=3),
+                TimelinePlacement(pod_set="main", node="n2", pods=1),
+            ),
+        ),
+        ((RACK,), (TimelinePlacement(pod_set="main", node="", pods=3, domains={RACK: "r1"}),)),
     ],
 )
 def test_a_place_is_a_node_or_a_domain_where_the_topology_ends_above_them(
-    levels: tuple[str, ...], found: tuple[Place, ...]
+    levels: tuple[str, ...], found: tuple[TimelinePlacement, ...]
 ) -> None:
     assert placed(*levels) == found
 

@@ -15,12 +15,12 @@ from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import SystemClock
-from kube.reading.reflector import Key
+from kube.reading.reflector import ObjectKey
 from kube.testing import FakeApiServer, eventually
 from kube.writing.writer import Writer
 
 A = WorkloadKey("ns/a")
-POD = Key("team", "a")
+POD = ObjectKey("team", "a")
 
 
 def seen(version: int, uid: str = "u") -> Workload:

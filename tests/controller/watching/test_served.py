@@ -10,7 +10,7 @@ import pytest
 
 from controller.jobshell.watched import read_job
 from controller.watching.feeds import Feeds
-from controller.watching.inbox import News
+from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import JOBS
 from controller.watching.served import ASK_S
 from kube.client import Client
@@ -33,12 +33,12 @@ class Scene:
         self.feeds = Feeds(client, clock=self.clock, random=lambda: 0.5, readers=kinds, may_lack=(THINGS, OTHERS))
         self.told: list[str] = []
 
-    def hear(self, news: News) -> None:
-        match news.change:
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
             case Added(key=key):
-                self.told.append(f"+{news.resource.plural}/{key.name}")
+                self.told.append(f"+{observed.resource.plural}/{key.name}")
             case Removed(key=key):
-                self.told.append(f"-{news.resource.plural}/{key.name}")
+                self.told.append(f"-{observed.resource.plural}/{key.name}")
 
     async def later(self, condition: Any) -> None:
         """Let time pass until the condition holds."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, GpuUuid
 from inventory.layout.change import advance
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, Mig, Resolved, TimeSliced, WhenBusy, Whole, resolve
@@ -23,14 +23,16 @@ def ids(found: Layout) -> dict[DeviceId, str]:
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> NodeInventory:
     cut = st.none() | st.lists(st.sampled_from(["1g.5gb", "3g.20gb"]), min_size=1, max_size=2)
     return node([gpu(i, mig=draw(cut)) for i in range(draw(st.integers(1, 4)))])
 
 
 @settings(max_examples=80, deadline=None)
 @given(nodes(), st.lists(SPECS, min_size=1, max_size=4), st.data())
-def test_no_held_device_is_ever_taken_away(found: Node, specs: list[GpuLayoutSpec], data: st.DataObject) -> None:
+def test_no_held_device_is_ever_taken_away(
+    found: NodeInventory, specs: list[GpuLayoutSpec], data: st.DataObject
+) -> None:
     now: Mapping[GpuUuid, GpuMode] = {}
     held: dict[DeviceId, str] = {}
     for spec in specs:
@@ -49,7 +51,9 @@ def test_no_held_device_is_ever_taken_away(found: Node, specs: list[GpuLayoutSpe
 
 @settings(max_examples=60, deadline=None)
 @given(nodes(), SPECS, SPECS)
-def test_with_nobody_there_a_layout_is_in_force_at_once(found: Node, old: GpuLayoutSpec, new: GpuLayoutSpec) -> None:
+def test_with_nobody_there_a_layout_is_in_force_at_once(
+    found: NodeInventory, old: GpuLayoutSpec, new: GpuLayoutSpec
+) -> None:
     before = advance(found, PLAIN, {}, resolve(found, old), ())
     resolved = resolve(found, new, before.modes)
     after = advance(found, PLAIN, before.modes, resolved, ())
@@ -62,7 +66,7 @@ def test_with_nobody_there_a_layout_is_in_force_at_once(found: Node, old: GpuLay
 
 
 def step(
-    found: Node, spec: GpuLayoutSpec, held: Iterable[str], now: Mapping[GpuUuid, GpuMode] | None = None
+    found: NodeInventory, spec: GpuLayoutSpec, held: Iterable[str], now: Mapping[GpuUuid, GpuMode] | None = None
 ) -> tuple[Mapping[GpuUuid, GpuMode], tuple[str, ...]]:
     made = advance(found, PLAIN, now or {}, resolve(found, spec, now), [DeviceId(one) for one in held])
     return made.modes, tuple(device for one in made.blocked for device in one.devices)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inventory.devices import MigProfile, Node
+from inventory.devices import MigProfile, NodeInventory
 from inventory.layout.entries import (
     Enforcement,
     Fractional,
@@ -30,7 +30,7 @@ from tests.support.inventory.layouts import SPECS, fractional, layout, mig, mps,
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> NodeInventory:
     cut = st.none() | st.lists(st.sampled_from(["1g.5gb", "3g.20gb"]), max_size=2)
     product = st.sampled_from(["NVIDIA A100-SXM4-40GB", "Tesla T4"])
     return node([gpu(i, product=draw(product), mig=draw(cut)) for i in range(draw(st.integers(0, 5)))])
@@ -38,7 +38,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 @settings(max_examples=80, deadline=None)
 @given(nodes(), SPECS)
-def test_a_layout_is_had_whole_or_not_at_all_and_always_alike(found: Node, spec: GpuLayoutSpec) -> None:
+def test_a_layout_is_had_whole_or_not_at_all_and_always_alike(found: NodeInventory, spec: GpuLayoutSpec) -> None:
     resolved = resolve(found, spec)
     assert resolved == resolve(found, spec)
     assert not (resolved.modes and resolved.problems)
@@ -53,7 +53,7 @@ def test_a_layout_is_had_whole_or_not_at_all_and_always_alike(found: Node, spec:
 
 @settings(max_examples=60, deadline=None)
 @given(nodes(), SPECS)
-def test_gpus_that_no_entry_names_are_offered_as_without_a_layout(found: Node, spec: GpuLayoutSpec) -> None:
+def test_gpus_that_no_entry_names_are_offered_as_without_a_layout(found: NodeInventory, spec: GpuLayoutSpec) -> None:
     modes = resolve(found, spec).modes
     with_layout = plan(found, LayoutSpec(), modes)
     without = plan(found, LayoutSpec())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import ResourceName
 from inventory.layout.layout import (
     DEFAULT_GPU_RESOURCE,
@@ -31,7 +31,7 @@ MIG_1G = ResourceName("nvidia.com/mig-1g.5gb")
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> NodeInventory:
     cut = st.none() | st.lists(PROFILES, max_size=4)
     product = st.sampled_from(["NVIDIA A100-SXM4-40GB", "Tesla T4"])
     return node([gpu(i, product=draw(product), mig=draw(cut)) for i in range(draw(st.integers(0, 5)))])
@@ -67,7 +67,7 @@ SPECS = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(nodes(), SPECS)
-def test_every_plan_is_sound_and_repeatable(found: Node, spec: LayoutSpec) -> None:
+def test_every_plan_is_sound_and_repeatable(found: NodeInventory, spec: LayoutSpec) -> None:
     layout = plan(found, spec)
     layout.validate()
     assert layout == plan(found, spec)
@@ -80,7 +80,7 @@ def test_every_plan_is_sound_and_repeatable(found: Node, spec: LayoutSpec) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(nodes(), SPECS)
-def test_sharing_multiplies_devices_and_loses_none(found: Node, spec: LayoutSpec) -> None:
+def test_sharing_multiplies_devices_and_loses_none(found: NodeInventory, spec: LayoutSpec) -> None:
     shared = plan(found, spec)
     exclusive = plan(found, LayoutSpec(mig_strategy=spec.mig_strategy))
 
@@ -97,7 +97,7 @@ def test_sharing_multiplies_devices_and_loses_none(found: Node, spec: LayoutSpec
 
 @settings(max_examples=60, deadline=None)
 @given(nodes(), st.sampled_from(MigStrategy))
-def test_without_sharing_every_device_is_exclusive(found: Node, strategy: MigStrategy) -> None:
+def test_without_sharing_every_device_is_exclusive(found: NodeInventory, strategy: MigStrategy) -> None:
     for resource in plan(found, LayoutSpec(mig_strategy=strategy)).resources:
         assert resource.sharing is SharingMode.NONE
         assert all(device.replica is None for device in resource.devices)

@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.election.candidate import Candidate, Create, Identity, LeaseSpec, Read, Record, Replace, Request, Timing
+from kube.election.candidate import (
+    Candidate,
+    Create,
+    Identity,
+    LeaseRecord,
+    LeaseRequest,
+    LeaseSpec,
+    LeaseTiming,
+    Read,
+    Replace,
+)
 from kube.errors import ConflictError, KubeError, NotFoundError, UnavailableError
 
-TIMING = Timing()
+TIMING = LeaseTiming()
 WALL_S = 1_700_000_000.0
 
 
@@ -21,10 +31,10 @@ class Server:
     """One Lease, as the API server keeps it."""
 
     def __init__(self) -> None:
-        self.record: Record | None = None
+        self.record: LeaseRecord | None = None
         self._versions = itertools.count(1)
 
-    def serve(self, request: Request) -> Record | KubeError:
+    def serve(self, request: LeaseRequest) -> LeaseRecord | KubeError:
         match request:
             case Read():
                 return self.record or NotFoundError("gone", status=404)
@@ -37,8 +47,8 @@ class Server:
                     return ConflictError("modified", status=409)
                 return self._store(spec)
 
-    def _store(self, spec: LeaseSpec) -> Record:
-        self.record = Record(spec, str(next(self._versions)))
+    def _store(self, spec: LeaseSpec) -> LeaseRecord:
+        self.record = LeaseRecord(spec, str(next(self._versions)))
         return self.record
 
 
@@ -49,7 +59,7 @@ class Process:
     name: str
     rate: float
     offset_s: float
-    timing: Timing = TIMING
+    timing: LeaseTiming = TIMING
     candidate: Candidate = field(init=False)
     alive: bool = True
     paused_until_s: float = 0.0
@@ -132,7 +142,7 @@ class World:
             [0.01, 4.0]
         ) * self.draw.random()
 
-    def answer(self, process: Process, request: Request, answer: Record | KubeError, left: int) -> None:
+    def answer(self, process: Process, request: LeaseRequest, answer: LeaseRecord | KubeError, left: int) -> None:
         if not process.alive:
             return
         if self.now_s < process.paused_until_s:  # it stands still; its clock does not
@@ -182,11 +192,11 @@ class Talk:
         self.server = server
         self.candidate = Candidate(Identity(name), TIMING, absent_is_held=absent_is_held)
 
-    def round(self, now_s: float, answer: Callable[[Request], Record | KubeError] | None = None) -> list[str]:
+    def round(self, now_s: float, answer: Callable[[LeaseRequest], LeaseRecord | KubeError] | None = None) -> list[str]:
         self.candidate.begin(now_s)
         return self.go_on(now_s, answer)
 
-    def go_on(self, now_s: float, answer: Callable[[Request], Record | KubeError] | None = None) -> list[str]:
+    def go_on(self, now_s: float, answer: Callable[[LeaseRequest], LeaseRecord | KubeError] | None = None) -> list[str]:
         made = []
         while (request := self.candidate.ask(now_s, WALL_S + now_s)) is not None:
             made.append(type(request).__name__)
@@ -249,7 +259,7 @@ def test_who_never_held_it_leaves_without_a_word(server: Server) -> None:
 def test_a_renewal_whose_answer_was_lost_is_found_to_be_ours(server: Server) -> None:
     a = Talk(server, "a")
 
-    def lose(request: Request) -> Record | KubeError:
+    def lose(request: LeaseRequest) -> LeaseRecord | KubeError:
         answer = server.serve(request)
         return answer if isinstance(request, Read) else UnavailableError("lost")
 
@@ -282,7 +292,7 @@ def test_a_lease_deleted_under_its_holder_is_still_owed_to_it(server: Server) ->
 
 
 def test_a_namespace_that_is_not_there_holds_nobody_else(server: Server) -> None:
-    def absent(_: Request) -> KubeError:
+    def absent(_: LeaseRequest) -> KubeError:
         return NotFoundError("namespaces kueue-system not found", status=404)
 
     ours, theirs = Talk(server, "a", absent_is_held=True), Talk(server, "b")
@@ -297,4 +307,4 @@ def test_a_namespace_that_is_not_there_holds_nobody_else(server: Server) -> None
 
 def test_times_that_leave_no_room_are_refused() -> None:
     with pytest.raises(ValueError, match="expected lease > renew > retry > 0"):
-        Timing(lease_s=10, renew_s=10)
+        LeaseTiming(lease_s=10, renew_s=10)

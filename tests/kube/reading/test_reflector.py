@@ -16,7 +16,7 @@ from kube.backoff import Backoff
 from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock
 from kube.config import ClusterConfig
-from kube.reading.reflector import Added, Change, Changed, Key, Reflector, Removed, Synced, Undecodable
+from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector, Removed, Synced, Undecodable
 from kube.resources import NODES, PODS
 from kube.testing import FakeApiServer, VirtualClock, eventually
 
@@ -111,7 +111,7 @@ async def mirror(server: FakeApiServer, listener: Listener) -> AsyncIterator[Ref
 
 async def test_everything_there_is_told_before_synced(listener: Listener, mirror: Reflector[str]) -> None:
     assert [type(change) for change in listener.told] == [Added, Synced]
-    entry = mirror.get(Key("", "a"))
+    entry = mirror.get(ObjectKey("", "a"))
     assert entry is not None
     assert (entry.object, entry.uid) == ("1", "uid-1")
     assert mirror.synced
@@ -144,7 +144,7 @@ async def test_after_a_gap_too_old_to_watch_the_differences_alone_are_told(
     server.create(NODES, "new", sized("1"))
     server.store.compact()
     server.down = False
-    await eventually(lambda: Key("", "new") in set(mirror))
+    await eventually(lambda: ObjectKey("", "new") in set(mirror))
     told = [
         (type(change).__name__, change.key.name) for change in listener.told[before:] if not isinstance(change, Synced)
     ]

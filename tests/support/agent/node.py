@@ -18,7 +18,7 @@ from agent.health.states import HealthState, Transition
 from agent.kubelet.podresources import Holder
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
-from agent.picture import Picture
+from agent.nodestate import NodeState
 from agent.process.clock import SteadyClock
 from agent.report import NodeReport
 from deviceplugin.manager import ServerStatus
@@ -62,8 +62,8 @@ class Notebook(NoReporter):
         self.warnings: list[tuple[str, str, str]] = []
         self.publications = 0
 
-    def publish(self, picture: Picture, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Reporter's
-        picture.validate()
+    def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Reporter's
+        node_state.validate()
         self.publications += 1
 
     def transition(self, change: Transition) -> None:
@@ -177,7 +177,7 @@ class Lab:
         return self.endpoint(resource)
 
     def _planned(self) -> set[str]:
-        return {one.name for one in self.agent.picture.layout.resources}
+        return {one.name for one in self.agent.node_state.layout.resources}
 
     def _is_listed(self, resource: str) -> bool:
         endpoint = self.kubelet.endpoints.get(resource)
@@ -231,7 +231,7 @@ class Lab:
         return endpoint.devices.keys() - endpoint.healthy
 
     def state(self, index: int, mig: MigUuid | None = None) -> HealthState:
-        return self.agent.picture.health.state(self.uuid(index), mig).state
+        return self.agent.node_state.health.state(self.uuid(index), mig).state
 
     def report(self) -> NodeReport:
         return self.agent.report()

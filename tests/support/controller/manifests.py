@@ -9,7 +9,7 @@ from controller.config.settings import ControllerConfig
 from controller.simulation.documents import Document
 from controller.simulation.manifests import scenario
 from controller.simulation.run import simulate
-from controller.simulation.timeline import Result
+from controller.simulation.timeline import SimulationResult
 
 GPU = "nvidia.com/gpu"
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -86,18 +86,18 @@ def given(*objects: Json) -> list[Document]:
     return [Document("f.yaml", number, data) for number, data in enumerate(objects, 1)]
 
 
-def run(*objects: Json, using: str = "", until_s: float | None = None) -> Result:
+def run(*objects: Json, using: str = "", until_s: float | None = None) -> SimulationResult:
     """Every sum of the engine is checked on the way."""
     settings = config(using)
     return simulate(scenario(given(*objects), settings), settings.engine, until_s=until_s, check=True)
 
 
-def told(result: Result) -> list[str]:
+def told(result: SimulationResult) -> list[str]:
     """``10 Admitted x`` for each entry, the namespace left out."""
     return [f"{one.t:g} {one.event.value} {one.workload.removeprefix('ns/')}" for one in result.timeline]
 
 
-def plain(result: Result) -> Json:
+def plain(result: SimulationResult) -> Json:
     """As ``-o json`` prints it."""
     found: Json = msgspec.json.decode(msgspec.json.encode(result))
     return found

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from deviceplugin.choice import Preferrer
-from deviceplugin.observer import Observer, SilentObserver
+from deviceplugin.observer import PluginObserver, SilentObserver
 from deviceplugin.server import DevicePluginServer
 from deviceplugin.testing import StandInKubelet
 from deviceplugin.view import ResourceView
@@ -123,7 +123,7 @@ class EndlessChooser(Chooser):
 
 @contextlib.asynccontextmanager
 async def serving(
-    view: ResourceView, folder: Path, *, preferrer: Preferrer | None = None, observer: Observer | None = None
+    view: ResourceView, folder: Path, *, preferrer: Preferrer | None = None, observer: PluginObserver | None = None
 ) -> AsyncIterator[DevicePluginServer]:
     server = DevicePluginServer(view, preferrer or Preferrer(), observer or SilentObserver())
     await server.start(folder)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from inventory.devices import Gpu, MigInstance, Node
+from inventory.devices import Gpu, MigInstance, NodeInventory
 from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
 from inventory.layout.layout import LogicalDevice
 from inventory.links import Link, PcieLevel, ScoreMatrix
@@ -114,7 +114,7 @@ def gpu(index: int, *, product: str = "NVIDIA A100-SXM4-40GB", mig: Sequence[str
     )
 
 
-def node(gpus: Sequence[Gpu]) -> Node:
+def node(gpus: Sequence[Gpu]) -> NodeInventory:
     near, far = Link(pcie=PcieLevel.PIX), Link(pcie=PcieLevel.SYS)
     links = tuple(tuple(near if i // 2 == j // 2 else far for j in range(len(gpus))) for i in range(len(gpus)))
-    return Node(name=NodeName("node-a"), gpus=tuple(gpus), links=links)
+    return NodeInventory(name=NodeName("node-a"), gpus=tuple(gpus), links=links)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: the picture stays whole, and what the kubelet is served agrees with health."""
+"""Whatever happens in whatever order: the node state stays whole, and what the kubelet is served agrees with health."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from msgspec import structs
 from agent.health.events import BootChanged, Event, ProbeFailed, ProbeOk, ProbeReason, ResetObserved, Tick, XidSeen
 from agent.health.settings import HealthSettings
 from agent.health.states import HealthState
-from agent.picture import Choices, Picture
+from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
 from deviceplugin.view import ResourceView
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, MigUuid, NodeName, ResourceName
 from inventory.layout.layout import physical_id
 from inventory.layout.sharing import DeviceSelector, LayoutSpec, MigStrategy, ReplicatedResource, Replication
@@ -40,7 +40,7 @@ ONE = st.tuples(st.sampled_from([None, [], ["3g.20gb"], ["3g.20gb", "3g.20gb"], 
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> NodeInventory:
     """Up to three GPUs, some missing, cut and readable as it comes."""
     here = draw(st.lists(st.integers(0, 2), unique=True))
     found = []
@@ -78,22 +78,22 @@ STEPS = st.lists(
 )
 
 
-def take(picture: Picture, kind: str, what: Any, now_s: float) -> None:
+def take(node_state: NodeState, kind: str, what: Any, now_s: float) -> None:
     match kind:
         case "event":
-            picture.apply(what, now_s)
+            node_state.apply(what, now_s)
         case "node":
-            picture.discovered(what, NodeAccess(), now_s)
+            node_state.discovered(what, NodeAccess(), now_s)
         case _:
-            picture.reconfigured(what, now_s)
+            node_state.reconfigured(what, now_s)
 
 
-def check(picture: Picture, view: ResourceView) -> None:
+def check(node_state: NodeState, view: ResourceView) -> None:
     """A view lists the plan's devices, and calls those unhealthy whose device is, with a reason."""
-    assert view.resource == picture.layout.resource(view.resource.name)
+    assert view.resource == node_state.layout.resource(view.resource.name)
     assert set(view.unhealthy) <= set(view.by_id)
     for device in view.resource.devices:
-        health = picture.health.state(device.gpu, device.mig)
+        health = node_state.health.state(device.gpu, device.mig)
         assert (device.id in view.unhealthy) is not health.advertised_healthy
         assert view.unhealthy.get(device.id, "why") != ""
     by_physical: dict[str, set[bool]] = {}
@@ -104,64 +104,64 @@ def check(picture: Picture, view: ResourceView) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
-def test_after_every_step_the_picture_is_whole_and_views_agree_with_health(steps: list[tuple[str, Any]]) -> None:
-    picture = Picture(NodeName("node-a"), Choices())
+def test_after_every_step_the_node_state_is_whole_and_views_agree_with_health(steps: list[tuple[str, Any]]) -> None:
+    node_state = NodeState(NodeName("node-a"), Choices())
     for number, (kind, what) in enumerate(steps):
-        take(picture, kind, what, float(number * 3))
-        picture.validate()
-        for view in picture.views():
-            check(picture, view)
-        listed = [device for view in picture.views() for device in view.by_id]
+        take(node_state, kind, what, float(number * 3))
+        node_state.validate()
+        for view in node_state.views():
+            check(node_state, view)
+        listed = [device for view in node_state.views() for device in view.by_id]
         assert len(listed) == len(set(listed))
-        assert set(listed) <= picture.device_ids()
+        assert set(listed) <= node_state.device_ids()
 
 
-def served(picture: Picture) -> dict[str, set[str]]:
+def served(node_state: NodeState) -> dict[str, set[str]]:
     """Healthy devices by resource."""
-    return {view.resource.name: set(view.by_id) - set(view.unhealthy) for view in picture.views()}
+    return {view.resource.name: set(view.by_id) - set(view.unhealthy) for view in node_state.views()}
 
 
-def picture_of(*gpus: Any, choices: Choices | None = None) -> Picture:
-    picture = Picture(NodeName("node-a"), choices or Choices())
-    picture.discovered(node(gpus), NodeAccess(), 0.0)
-    return picture
+def state_of(*gpus: Any, choices: Choices | None = None) -> NodeState:
+    node_state = NodeState(NodeName("node-a"), choices or Choices())
+    node_state.discovered(node(gpus), NodeAccess(), 0.0)
+    return node_state
 
 
 def test_choices_that_touch_nothing_leave_every_resource_the_same_object() -> None:
-    picture = picture_of(gpu(0), gpu(1))
-    before = picture.layout
-    picture.reconfigured(Choices(health=HealthSettings(probation_s=1)), 1.0)
-    assert picture.layout is before
+    node_state = state_of(gpu(0), gpu(1))
+    before = node_state.layout
+    node_state.reconfigured(Choices(health=HealthSettings(probation_s=1)), 1.0)
+    assert node_state.layout is before
 
 
 def test_links_that_stay_keep_their_table_and_links_that_change_get_another() -> None:
-    picture = picture_of(gpu(0), gpu(1), gpu(2))
-    table = picture.links
-    picture.apply(XidSeen(uuid(0), 79), 1.0)
-    picture.discovered(structs.replace(picture.node, driver_version="2"), NodeAccess(), 2.0)
-    assert picture.links is table
-    picture.discovered(node([gpu(0), gpu(1)]), NodeAccess(), 3.0)
-    assert picture.links is not table
+    node_state = state_of(gpu(0), gpu(1), gpu(2))
+    table = node_state.links
+    node_state.apply(XidSeen(uuid(0), 79), 1.0)
+    node_state.discovered(structs.replace(node_state.node, driver_version="2"), NodeAccess(), 2.0)
+    assert node_state.links is table
+    node_state.discovered(node([gpu(0), gpu(1)]), NodeAccess(), 3.0)
+    assert node_state.links is not table
 
 
 def test_a_gpu_that_is_gone_is_unlisted_and_remembered() -> None:
-    picture = picture_of(gpu(0), gpu(1))
-    (gone,) = picture.discovered(node([gpu(1)]), NodeAccess(), 1.0)
+    node_state = state_of(gpu(0), gpu(1))
+    (gone,) = node_state.discovered(node([gpu(1)]), NodeAccess(), 1.0)
     assert (gone.gpu, gone.new) == (uuid(0), HealthState.UNHEALTHY)
-    assert served(picture) == {GPU: {uuid(1)}}
-    (back,) = picture.discovered(node([gpu(0), gpu(1)]), NodeAccess(), 2.0)
+    assert served(node_state) == {GPU: {uuid(1)}}
+    (back,) = node_state.discovered(node([gpu(0), gpu(1)]), NodeAccess(), 2.0)
     assert back.new is HealthState.PROBATION
-    assert served(picture) == {GPU: {uuid(1)}}
+    assert served(node_state) == {GPU: {uuid(1)}}
 
 
 def test_a_gpu_that_cannot_be_read_keeps_its_place_and_is_not_given() -> None:
-    picture = picture_of(gpu(0), structs.replace(gpu(1), readable=False))
-    assert served(picture) == {GPU: {uuid(0)}}
-    (view,) = picture.views()
+    node_state = state_of(gpu(0), structs.replace(gpu(1), readable=False))
+    assert served(node_state) == {GPU: {uuid(0)}}
+    (view,) = node_state.views()
     assert list(view.by_id) == [uuid(0), uuid(1)]
 
 
 def test_a_fault_in_an_instance_takes_only_its_own_replicas() -> None:
-    picture = picture_of(gpu(0, mig=["3g.20gb", "3g.20gb"]), choices=Choices(layout=replicated(SLICE, 2)))
-    picture.apply(XidSeen(uuid(0), 48, gi=1, ci=0), 1.0)
-    assert served(picture) == {SLICE: {f"{MIGS[1]}::0", f"{MIGS[1]}::1"}}
+    node_state = state_of(gpu(0, mig=["3g.20gb", "3g.20gb"]), choices=Choices(layout=replicated(SLICE, 2)))
+    node_state.apply(XidSeen(uuid(0), 48, gi=1, ci=0), 1.0)
+    assert served(node_state) == {SLICE: {f"{MIGS[1]}::0", f"{MIGS[1]}::1"}}

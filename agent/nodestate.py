@@ -14,7 +14,7 @@ from agent.health.states import Transition
 from agent.kubelet.podresources import Holder, pod_names, shown
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
-from inventory.devices import Node
+from inventory.devices import NodeInventory
 from inventory.ids import DeviceId, GpuUuid, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
@@ -35,7 +35,7 @@ class Choices(Struct, frozen=True):
     health: HealthSettings = HealthSettings()
 
 
-class Picture:
+class NodeState:
     """One node's state. ``views()`` is what the device plugin servers answer from.
 
     ``modes`` are the GPU modes in force: those that a layout named, as far as running containers allow. ``advance``
@@ -54,7 +54,7 @@ class Picture:
         modes: Mapping[GpuUuid, GpuMode] | None = None,
         client: ClientLookup = no_client,
     ) -> None:
-        self.node = Node(name=name)
+        self.node = NodeInventory(name=name)
         self.layout = Layout()
         self.access = NodeAccess()
         self.choices = choices
@@ -72,7 +72,7 @@ class Picture:
         """Labels of the Node that answer what another label asked for."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
-    def discovered(self, node: Node, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
+    def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
         """NVML's (or the checkpoint's) node replaces the old one. A GPU that is gone becomes Unhealthy and unlisted."""
         same_links = node.links == self.node.links and [g.uuid for g in node.gpus] == [g.uuid for g in self.node.gpus]
         self.node, self.access = node, access

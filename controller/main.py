@@ -53,8 +53,8 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
     _configure_logging(flags.log_level)
     if flags.remove_finalizers:
         return _remove_finalizers(flags)
-    for one in config.without_effect:
-        log.warning("%s", one)
+    for warning in config.without_effect:
+        log.warning("%s", warning)
     log.info("policy %s, %s", config.policy.value, "the core alone" if flags.core_only else "with jobs and webhooks")
     try:
         return asyncio.run(_serve(config, flags))

@@ -226,10 +226,10 @@ class GpuChange:
         going: set[str] = set()
         for step in steps:
             if isinstance(step, DestroyCompute | DestroyInstance):
-                for one in (instance for instance in mig.instances if instance.start == step.start):
+                for affected in (instance for instance in mig.instances if instance.start == step.start):
                     part = step.part if isinstance(step, DestroyCompute) else None
-                    parts = [each for each in one.computes if part in (None, each.part)]
-                    found = (mig.uuids.get((one.gi_id, each.ci_id)) for each in parts)
+                    parts = [each for each in affected.computes if part in (None, each.part)]
+                    found = (mig.uuids.get((affected.gi_id, each.ci_id)) for each in parts)
                     going.update(uuid for uuid in found if uuid is not None)
         return frozenset(going)
 

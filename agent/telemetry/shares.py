@@ -84,12 +84,12 @@ class Attribution(Struct, frozen=True):
 
 
 _WEIGHTS: dict[Figure, Callable[[ProcessReading], float]] = {
-    Figure.SM: lambda one: one.sm,
-    Figure.COPY: lambda one: one.copy,
-    Figure.ENCODER: lambda one: one.encoder,
-    Figure.DECODER: lambda one: one.decoder,
-    Figure.BUSY: lambda one: one.sm,
-    Figure.POWER_W: lambda one: one.sm,
+    Figure.SM: lambda reading: reading.sm,
+    Figure.COPY: lambda reading: reading.copy,
+    Figure.ENCODER: lambda reading: reading.encoder,
+    Figure.DECODER: lambda reading: reading.decoder,
+    Figure.BUSY: lambda reading: reading.sm,
+    Figure.POWER_W: lambda reading: reading.sm,
 }
 ACTIVE_RATIO = 0.001
 """A mean over the whole interval above this is activity; one query a second of a small model is more."""

@@ -74,7 +74,7 @@ def _fair_sharing(found: Found, *, newest: bool) -> FairSharing | None:
     strategies = found.values(path)
     if not strategies:
         return FairSharing()
-    if strategies not in (BOTH_STRATEGIES, *((one,) for one in BOTH_STRATEGIES)):
+    if strategies not in (BOTH_STRATEGIES, *((strategy,) for strategy in BOTH_STRATEGIES)):
         first, second = BOTH_STRATEGIES
         raise found.places[path].error(
             f"[{first}], [{second}] or [{first}, {second}]", f"[{', '.join(strategies[:8])}]"

@@ -23,8 +23,8 @@ class _Spec:
         """Whether the older version alone has it."""
         if self.key is not None:
             return bool(self.key.instead)
-        below = [*self.children.values(), *(one for one in (self.item, self.value) if one is not None)]
-        return bool(below) and all(one.older() for one in below)
+        below = [*self.children.values(), *(spec for spec in (self.item, self.value) if spec is not None)]
+        return bool(below) and all(spec.older() for spec in below)
 
     def below(self, part: str) -> "_Spec":
         name = part.removesuffix("[]")

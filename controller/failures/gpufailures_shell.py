@@ -127,7 +127,9 @@ class GpuFailureController:
                 self._carry_out(action)
 
     def _idle_s(self) -> float | None:
-        due_s = min((one for one in (self.failures.next_due_s(), self._again_s) if one is not None), default=None)
+        due_s = min(
+            (time_s for time_s in (self.failures.next_due_s(), self._again_s) if time_s is not None), default=None
+        )
         return None if due_s is None else max(0.0, due_s - self._clock.wall())
 
     async def _look_up(self) -> None:

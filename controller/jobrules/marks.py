@@ -188,7 +188,7 @@ def admission_gates_change(old: Json, new: Json, gates: FeatureGates) -> list[Re
     """Gates are only ever taken off."""
     if not gates.on("AdmissionGatedBy"):
         return []
-    before, after = (annotations(one).get(names.ADMISSION_GATED_BY, "") for one in (old, new))
+    before, after = (annotations(job).get(names.ADMISSION_GATED_BY, "") for job in (old, new))
     added = set(gate_names(after)) - set(gate_names(before)) if after else set()
     if not added:
         return []

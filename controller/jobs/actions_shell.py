@@ -92,7 +92,7 @@ class JobActions:
     async def _ungate(self, kind: JobKind, job: Json, gate: str, counts: dict[str, int]) -> None:
         """Of each pod set the oldest pods lose the gate until as many as were admitted are without it."""
         for pod in pods_to_ungate(await self._pods(kind, job), gate, counts):
-            gates = [one for one in sequence(pod, "spec", "schedulingGates") if one.get("name") != gate]
+            gates = [entry for entry in sequence(pod, "spec", "schedulingGates") if entry.get("name") != gate]
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"schedulingGates": gates or None}}
             write = Write(
                 verb=Verb.MERGE_PATCH,

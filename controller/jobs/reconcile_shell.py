@@ -245,7 +245,7 @@ class JobController:
     def is_admitted(self, uid: str) -> bool:
         """Whether the workload of the job of that uid is."""
         kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
-        return any(one is not None and is_true(one.workload.status.conditions, "Admitted") for one in kept)
+        return any(entry is not None and is_true(entry.workload.status.conditions, "Admitted") for entry in kept)
 
 
 def _note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:

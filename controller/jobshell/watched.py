@@ -30,9 +30,9 @@ def job_kinds(frameworks: Collection[str]) -> JobKinds:
 def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
     """Other objects that jobs of these kinds are read together with, and where the API server has them."""
     return {
-        one: Resource(one.group, one.version, one.plural, one.kind, namespaced=one.namespaced)
+        read: Resource(read.group, read.version, read.plural, read.kind, namespaced=read.namespaced)
         for kind in kinds.values()
-        for one in kind.reads
+        for read in kind.reads
     }
 
 

@@ -66,7 +66,7 @@ class PodActions:
         for kind, run in groupby(actions, type):
             together = list(run)
             if kind is PatchPod:
-                patches = [one for one in together if isinstance(one, PatchPod)]
+                patches = [patch for patch in together if isinstance(patch, PatchPod)]
                 await _all(self._patch(about, pods[patch.name], patch, still) for patch in patches)
                 continue
             for action in together:
@@ -115,8 +115,10 @@ class PodActions:
 
     async def _mark(self, pod: Json, action: DeletePod) -> bool:
         """Set the condition that says that the queue deletes it; False where the pod has gone already."""
-        had = [one for one in (pod.get("status") or {}).get("conditions") or [] if isinstance(one, dict)]
-        if any(one.get("type") == TERMINATION_TARGET and one.get("status") == "True" for one in had):
+        had = [
+            condition for condition in (pod.get("status") or {}).get("conditions") or [] if isinstance(condition, dict)
+        ]
+        if any(existing.get("type") == TERMINATION_TARGET and existing.get("status") == "True" for existing in had):
             return True
         condition = {
             "type": TERMINATION_TARGET,
@@ -126,7 +128,7 @@ class PodActions:
             "lastTransitionTime": to_json(status.moment(self._clock.wall())),
         }
         meta = pod["metadata"]
-        kept = [one for one in had if one.get("type") != TERMINATION_TARGET]
+        kept = [existing for existing in had if existing.get("type") != TERMINATION_TARGET]
         body = {
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
             "status": {"conditions": [*kept, condition]},

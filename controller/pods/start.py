@@ -41,14 +41,14 @@ def places(
     for assignment in admission.pod_set_assignments:
         if assignment.name not in spec:
             raise JobError(f"workload {workload.name}: an assignment of pod set {assignment.name}, which is not there")
-        oldest = min(own.get(assignment.name, []), key=lambda one: one.age_key, default=None)
-        one = pod_set_places(
+        oldest = min(own.get(assignment.name, []), key=lambda pod: pod.age_key, default=None)
+        places = pod_set_places(
             spec[assignment.name],
             assignment,
             offset=0 if oldest is None else offset(oldest),
             needed=minimum if len(spec) == 1 else None,
         )
-        sets.append(_ranked(one, oldest, own.get(assignment.name, [])))
+        sets.append(_ranked(places, oldest, own.get(assignment.name, [])))
     unhealthy = frozenset(node.name for node in workload.typed.status.unhealthy_nodes)
     listed = [_placed(pod, role_in(pod, single=single)) for pod in pods]
     return ungated(sets, listed, unhealthy, gang=gang)
@@ -66,14 +66,14 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
     )
 
 
-def _ranked(one: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
+def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
     """Ranks by the pods' own label. None where two share one: of two gated pods the second would wait for ever."""
-    if one.ranks is None and oldest is not None and (label := index_label(oldest)):
-        one = msgspec.structs.replace(one, ranks=Ranks(index_label=label, offset=offset(oldest)))
-    if one.ranks is None:
-        return one
-    said = [pod.labels.get(one.ranks.index_label) for pod in pods if pod.stays or pod.has_succeeded]
-    return one if len(set(said)) == len(said) else msgspec.structs.replace(one, ranks=None)
+    if places.ranks is None and oldest is not None and (label := index_label(oldest)):
+        places = msgspec.structs.replace(places, ranks=Ranks(index_label=label, offset=offset(oldest)))
+    if places.ranks is None:
+        return places
+    said = [pod.labels.get(places.ranks.index_label) for pod in pods if pod.stays or pod.has_succeeded]
+    return places if len(set(said)) == len(said) else msgspec.structs.replace(places, ranks=None)
 
 
 def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], devices: str = "") -> Json:

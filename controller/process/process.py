@@ -80,7 +80,7 @@ class Process:
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS) as client:
             self._own = self._flags.namespace or self._config.namespace or own_namespace()
             readers = self._readers()
-            lacking = IF_SERVED | {one for one in readers if one not in TYPES and is_custom(one)}
+            lacking = IF_SERVED | {resource for resource in readers if resource not in TYPES and is_custom(resource)}
             self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=readers, may_lack=lacking)
             self._listen()
             async with self.listeners, self._feeds.running() as following:

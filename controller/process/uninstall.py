@@ -37,7 +37,7 @@ async def remove_finalizers(client: Client) -> int:
     count = 0
     marked = Selection(label_selector=QUEUED_PODS.selector)
     # Pods first: their workloads are deleted with them.
-    for resource, selection in ((PODS, marked), *((one, EVERYTHING) for one in (WORKLOADS, *KINDS))):
+    for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS))):
         try:
             listing = await client.list_all(resource, _Head, selection)
         except NotFoundError:

@@ -87,7 +87,7 @@ def _flat(document: Document) -> list[Document]:
         Document(document.file, document.number, item, (*document.path, "items", index))
         for index, item in enumerate(data["items"])
     )
-    return [one for item in inside for one in _flat(item)]
+    return [nested for item in inside for nested in _flat(item)]
 
 
 def unknown(text: str, found: Iterable[Document]) -> Iterator[str]:

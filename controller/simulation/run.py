@@ -307,7 +307,7 @@ class Run:
     def _record_waiting(self) -> None:
         """In the order of arrival, once the engine has settled: the workloads that wait, and why, where that is new."""
         changed = [key for key in self._waiting if key in self.workloads]
-        for key in sorted(changed, key=lambda one: (self._given[one].arrival_s, self._given[one].order)):
+        for key in sorted(changed, key=lambda waiting: (self._given[waiting].arrival_s, self._given[waiting].order)):
             workload, decision = self.workloads[key], self._waiting[key]
             found = blocked(self.engine, workload) or (
                 of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)

@@ -26,7 +26,9 @@ from controller.simulation.podgroups import PodGroups, workload_of
 from inventory.api.names import ARRIVAL, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
-KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {(api_version(one), one.kind): one for one in JOB_KINDS}
+KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
+    (api_version(job_kind), job_kind.kind): job_kind for job_kind in JOB_KINDS
+}
 """By ``apiVersion`` and ``kind`` of their objects."""
 DEFAULT_QUEUE: Final = "default"
 

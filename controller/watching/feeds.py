@@ -56,7 +56,7 @@ class Feeds:
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
-        self._served = ServedKinds(client, [one for one in found if one in may_lack], clock)
+        self._served = ServedKinds(client, [optional for optional in found if optional in may_lack], clock)
         self.undecodable_seen = 0
         for resource, decode in found.items():
             backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)

@@ -68,17 +68,17 @@ class ServedKinds:
         missing = [resource for resource, there in self._there.items() if not there.is_set()]
         try:
             served = await self._served_versions() if missing else frozenset()
-            candidates = [one for one in missing if served is None or one.api_version in served]
-            found = [one for one in candidates if await self._is_readable(one)]
+            candidates = [candidate for candidate in missing if served is None or candidate.api_version in served]
+            found = [candidate for candidate in candidates if await self._is_readable(candidate)]
         except KubeError as error:
             log.warning("it is not known which kinds are there, trying on: %s", error)
             return False
         for resource in found:
             self._there[resource].set()
-        if new := [one.plural for one in found if one in self.absent]:
+        if new := [candidate.plural for candidate in found if candidate in self.absent]:
             log.info("now there: %s", ", ".join(new))
-        if lacking := [one for one in missing if one not in found and one not in self.absent]:
-            log.info("not there: %s", ", ".join(one.plural for one in lacking))
+        if lacking := [candidate for candidate in missing if candidate not in found and candidate not in self.absent]:
+            log.info("not there: %s", ", ".join(candidate.plural for candidate in lacking))
             self.absent.update(lacking)
         return True
 

@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 def main(words: Sequence[str]) -> int:
     arguments = _parser().parse_args(words)
-    known = {one.name: one.reason for one in survivors.listed(survivors.LIST.read_bytes())}
+    known = {survivor.name: survivor.reason for survivor in survivors.listed(survivors.LIST.read_bytes())}
     try:
         results = _results(arguments, known)
     except CannotTell as wrong:

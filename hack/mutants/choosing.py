@@ -37,7 +37,9 @@ def is_mutated(path: str, folders: Iterable[str]) -> bool:
 
 def is_test(path: str, folders: Iterable[str]) -> bool:
     name = PurePosixPath(path).name
-    return name.startswith("test_") and name.endswith(".py") and is_below(path, (f"tests/{one}" for one in folders))
+    return (
+        name.startswith("test_") and name.endswith(".py") and is_below(path, (f"tests/{folder}" for folder in folders))
+    )
 
 
 def is_below(path: str, folders: Iterable[str]) -> bool:

@@ -184,7 +184,7 @@ class FakeApiServer:
             if "/apis/" in collection
         }
         versions = [{"groupVersion": version} for version in sorted(stored | self._installed)]
-        return web.json_response({"kind": "APIGroupList", "groups": [{"versions": [one]} for one in versions]})
+        return web.json_response({"kind": "APIGroupList", "groups": [{"versions": [version]} for version in versions]})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
         """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.engine.claims.book import decided
+from controller.engine.claims.claims import decided
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced

@@ -23,7 +23,7 @@ from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import local_queue_of
-from controller.metrics.book import Book, Labels
+from controller.metrics.instruments import Instruments, Labels
 from controller.metrics.table import READ, ROLE
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
@@ -77,7 +77,7 @@ def _families(read: Gauges) -> Iterable[Metric]:
 
 
 def exposition(
-    book: Book,
+    instruments: Instruments,
     config: ControllerConfig,
     feeds: Feeds | None,
     acting: Acting | None,
@@ -109,7 +109,7 @@ def exposition(
         _finished(found, engine, finished, config)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
-    return Exposition(book.registry, found, role)
+    return Exposition(instruments.registry, found, role)
 
 
 def _engine(found: Gauges, engine: Engine, config: ControllerConfig) -> None:

@@ -7,7 +7,7 @@ from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.engine.conditions.evictionstatus import cause_of
 from controller.engine.model.resources import ClusterQueueName
-from controller.metrics.book import Book
+from controller.metrics.instruments import Instruments
 from controller.objects.meta import Condition, epoch_s, find_condition
 from controller.objects.workload import Workload
 from kube.writing.writes import Outcome, Write
@@ -20,13 +20,13 @@ class Counting:
 
     def __init__(
         self,
-        book: Book,
+        instruments: Instruments,
         *,
         local_queues: bool,
         cohorts_above: Callable[[ClusterQueueName], Iterable[str]] | None = None,
         creations: bool = True,
     ) -> None:
-        self._book = book
+        self._instruments = instruments
         self._local_queues = local_queues
         self._cohorts_above = cohorts_above
         self._creations = creations
@@ -37,64 +37,64 @@ class Counting:
     def cycled(self, decisions: Decisions, seconds: float) -> None:
         if not decisions.made:
             return
-        book = self._book
+        instruments = self._instruments
         admitted = 0
         for decision in decisions.made:
             if isinstance(decision, Pending):
-                book.count("tessera_decisions_total", decision.record.rule.name.lower())
+                instruments.count("tessera_decisions_total", decision.record.rule.name.lower())
             elif isinstance(decision, Admitted):
                 admitted += 1
-                book.count("tessera_decisions_total", "placed" if decision.second_pass else "admitted")
+                instruments.count("tessera_decisions_total", "placed" if decision.second_pass else "admitted")
             elif isinstance(decision, Evicted):
-                book.count("tessera_decisions_total", "evicted")
+                instruments.count("tessera_decisions_total", "evicted")
         if admitted:
-            book.count("kueue_admission_attempts_total", "success", by=admitted)
+            instruments.count("kueue_admission_attempts_total", "success", by=admitted)
         if decisions.tried > admitted:
-            book.count("kueue_admission_attempts_total", "inadmissible", by=decisions.tried - admitted)
+            instruments.count("kueue_admission_attempts_total", "inadmissible", by=decisions.tried - admitted)
         result = "success" if admitted else "inadmissible"
-        book.observe("kueue_admission_attempt_duration_seconds", result, value=seconds)
+        instruments.observe("kueue_admission_attempt_duration_seconds", result, value=seconds)
         if decisions.tried:
-            book.observe("tessera_decision_seconds", value=seconds / decisions.tried, times=decisions.tried)
+            instruments.observe("tessera_decision_seconds", value=seconds / decisions.tried, times=decisions.tried)
         self.skips = dict(decisions.skipped_preemptions)
         for name, results in decisions.recomputations.items():
             for kind, times in results.items():
-                book.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
+                instruments.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
 
     def created(self, job_kind: str, waited_s: float) -> None:
         """A job of this kind got its Workload so long after it was created."""
         if self._creations:
-            self._book.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
+            self._instruments.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
 
     def gate_removed(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
         """A pod's scheduling gate was removed so long after its workload was admitted."""
         group = "true" if grouped else "false"
-        self._book.observe("kueue_pod_scheduling_gate_removal_seconds", queue, gate, group, value=waited_s)
+        self._instruments.observe("kueue_pod_scheduling_gate_removal_seconds", queue, gate, group, value=waited_s)
 
     def gone_cluster_queue(self, name: str) -> None:
         """It was deleted: the series of a new object of its name start at 0."""
-        self._book.forget(cluster_queue=name)
-        self._book.forget(preempting_cluster_queue=name)
+        self._instruments.forget(cluster_queue=name)
+        self._instruments.forget(preempting_cluster_queue=name)
         self.skips.pop(ClusterQueueName(name), None)
 
     def gone_local_queue(self, namespace: str, name: str) -> None:
-        self._book.forget(name=name, namespace=namespace)
+        self._instruments.forget(name=name, namespace=namespace)
 
     def gone_cohort(self, name: str) -> None:
-        self._book.forget(cohort=name)
+        self._instruments.forget(cohort=name)
 
     def drifted(self, *, sound: bool) -> None:
         """The engine's sums were rebuilt; ``sound``: they agree with their parts since."""
-        self._book.count("tessera_drift_total")
-        self._book.count("tessera_engine_rebuilds_total", "sound" if sound else "unsound")
+        self._instruments.count("tessera_drift_total")
+        self._instruments.count("tessera_engine_rebuilds_total", "sound" if sound else "unsound")
 
     def pod_placed(self, result: str) -> None:
-        self._book.count("tessera_topology_ungated_pods_total", result)
+        self._instruments.count("tessera_topology_ungated_pods_total", result)
 
     def planned_pod(self, result: str) -> None:
-        self._book.count("tessera_device_plans_total", result)
+        self._instruments.count("tessera_device_plans_total", result)
 
     def gpu_failure(self, action: str) -> None:
-        self._book.count("tessera_gpu_failures_total", action)
+        self._instruments.count("tessera_gpu_failures_total", action)
 
     # -- what stands -------------------------------------------------------------------------------------------------
 
@@ -103,9 +103,9 @@ class Counting:
             case Admitted(second_pass=False):
                 self._reserved(after)
             case Evicted(preemption=preemption, by=by) if preemption is not None and by is not None:
-                self._book.count("kueue_preempted_workloads_total", by.cluster_queue, preemption.value)
+                self._instruments.count("kueue_preempted_workloads_total", by.cluster_queue, preemption.value)
             case SliceReplaced(holder=holder):
-                self._book.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
+                self._instruments.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
 
     def changed(self, before: Workload | None, after: Workload) -> None:
         """Count conditions that have become True since ``before``; None: the change was not observed."""
@@ -126,35 +126,35 @@ class Counting:
             reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
             seconds = _since(evicted, epoch_s(reserved.last_transition_time) if reserved is not None else 0.0)
             queue = before.status.admission.cluster_queue
-            self._book.observe("kueue_workload_eviction_latency_seconds", queue, value=seconds)
+            self._instruments.observe("kueue_workload_eviction_latency_seconds", queue, value=seconds)
 
     def _reserved(self, after: Workload) -> None:
         queue, class_ = _queue(after), _class(after)
         reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
         at_s = epoch_s(reserved.last_transition_time) if reserved is not None else 0.0
-        self._book.count("kueue_quota_reserved_workloads_total", queue, class_)
+        self._instruments.count("kueue_quota_reserved_workloads_total", queue, class_)
         waited_s = _waited(after, at_s)
-        self._book.observe("kueue_quota_reserved_wait_time_seconds", queue, class_, value=waited_s)
+        self._instruments.observe("kueue_quota_reserved_wait_time_seconds", queue, class_, value=waited_s)
         if self._local_queues:
-            self._book.count("kueue_local_queue_quota_reserved_workloads_total", *_local(after), class_)
+            self._instruments.count("kueue_local_queue_quota_reserved_workloads_total", *_local(after), class_)
             self._observe_local("quota_reserved_wait_time_seconds", after, waited_s)
 
     def _admitted(self, _: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(after), _class(after)
         at_s = epoch_s(now.last_transition_time)
-        book, waited_s = self._book, _waited(after, at_s)
-        book.count("kueue_admitted_workloads_total", queue, class_)
-        book.observe("kueue_admission_wait_time_seconds", queue, class_, value=waited_s)
+        instruments, waited_s = self._instruments, _waited(after, at_s)
+        instruments.count("kueue_admitted_workloads_total", queue, class_)
+        instruments.observe("kueue_admission_wait_time_seconds", queue, class_, value=waited_s)
         reserved = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
         if reserved is not None and after.status.admission_checks:
             value = _since(reserved, at_s)
-            book.observe("kueue_admission_checks_wait_time_seconds", queue, class_, value=value)
+            instruments.observe("kueue_admission_checks_wait_time_seconds", queue, class_, value=value)
             self._observe_local("admission_checks_wait_time_seconds", after, value)
         if self._local_queues:
-            book.count("kueue_local_queue_admitted_workloads_total", *_local(after), class_)
+            instruments.count("kueue_local_queue_admitted_workloads_total", *_local(after), class_)
             self._observe_local("admission_wait_time_seconds", after, waited_s)
         for cohort in self._cohorts_above(ClusterQueueName(queue)) if self._cohorts_above is not None else ():
-            book.count("kueue_cohort_subtree_admitted_workloads_total", cohort, class_)
+            instruments.count("kueue_cohort_subtree_admitted_workloads_total", cohort, class_)
 
     def _evicted(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)
@@ -162,49 +162,49 @@ class Counting:
         ready = find_condition(before.status.conditions, reasons.PODS_READY)
         if ready is not None and ready.status == "True":
             value = _since(ready, epoch_s(now.last_transition_time))
-            self._book.observe("kueue_pods_ready_to_evicted_time_seconds", queue, reason, cause, value=value)
-        self._book.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
+            self._instruments.observe("kueue_pods_ready_to_evicted_time_seconds", queue, reason, cause, value=value)
+        self._instruments.count("kueue_evicted_workloads_total", queue, reason, cause, class_)
         stats = before.status.scheduling_stats
         if stats is None or not any(eviction.count for eviction in stats.evictions):
-            self._book.count("kueue_evicted_workloads_once_total", queue, reason, cause, class_)
+            self._instruments.count("kueue_evicted_workloads_once_total", queue, reason, cause, class_)
         if self._local_queues:
-            self._book.count("kueue_local_queue_evicted_workloads_total", *_local(after), reason, cause, class_)
+            self._instruments.count("kueue_local_queue_evicted_workloads_total", *_local(after), reason, cause, class_)
 
     def _ready(self, _: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(after), _class(after)
         at_s = epoch_s(now.last_transition_time)
         waited_s = _waited(after, at_s)
-        self._book.observe("kueue_ready_wait_time_seconds", queue, class_, value=waited_s)
+        self._instruments.observe("kueue_ready_wait_time_seconds", queue, class_, value=waited_s)
         self._observe_local("ready_wait_time_seconds", after, waited_s)
         admitted = find_condition(after.status.conditions, reasons.ADMITTED)
         if admitted is not None:
             value = _since(admitted, at_s)
-            self._book.observe("kueue_admitted_until_ready_wait_time_seconds", queue, class_, value=value)
+            self._instruments.observe("kueue_admitted_until_ready_wait_time_seconds", queue, class_, value=value)
             self._observe_local("admitted_until_ready_wait_time_seconds", after, value)
 
     def _finished(self, before: Workload, after: Workload, now: Condition) -> None:
         queue, class_ = _queue(before) or _queue(after), _class(after)
-        self._book.count("kueue_finished_workloads_total", queue, class_)
+        self._instruments.count("kueue_finished_workloads_total", queue, class_)
         if self._local_queues:
-            self._book.count("kueue_local_queue_finished_workloads_total", *_local(after), class_)
+            self._instruments.count("kueue_local_queue_finished_workloads_total", *_local(after), class_)
         admitted = find_condition(before.status.conditions, reasons.ADMITTED)
         if admitted is not None and admitted.status == "True":
             value = _since(admitted, epoch_s(now.last_transition_time))
-            self._book.observe("kueue_execution_time_seconds", queue, class_, value=value)
+            self._instruments.observe("kueue_execution_time_seconds", queue, class_, value=value)
             self._observe_local("execution_time_seconds", after, value)
 
     def _observe_local(self, name: str, workload: Workload, value: float) -> None:
         if self._local_queues:
-            self._book.observe(f"kueue_local_queue_{name}", *_local(workload), _class(workload), value=value)
+            self._instruments.observe(f"kueue_local_queue_{name}", *_local(workload), _class(workload), value=value)
 
     # -- writes (kube.writing.writes.WriteObserver) --------------------------------------------------------------------
 
     def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:  # noqa: ARG002 - the observer's shape
-        self._book.observe("tessera_write_seconds", write.verb.value, _resource(write), value=latency_s)
+        self._instruments.observe("tessera_write_seconds", write.verb.value, _resource(write), value=latency_s)
 
     def finished(self, write: Write[Any], outcome: Outcome[Any], waited_s: float) -> None:  # noqa: ARG002
         result = type(outcome).__name__.lower()
-        self._book.count("tessera_writes_total", write.verb.value, _resource(write), result)
+        self._instruments.count("tessera_writes_total", write.verb.value, _resource(write), result)
 
 
 def _resource(write: Write[Any]) -> str:

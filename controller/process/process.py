@@ -15,8 +15,8 @@ from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
 from controller.jobshell.watched import job_kinds, read_job, read_kinds
-from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, Exposition, exposition
+from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
@@ -56,10 +56,10 @@ class Process:
         self._clock = clock or SystemClock()
         self._connect = connect or (lambda: load(flags.kubeconfig))
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
-        self._book = Book()
+        self._instruments = Instruments()
         gates = config.engine.gates
         self._counting = Counting(
-            self._book,
+            self._instruments,
             local_queues=config.local_queue_metrics,
             cohorts_above=self._cohorts_above if gates.on("MetricsForCohorts") else None,
             creations=gates.on("MetricForWorkloadCreationLatency"),
@@ -217,7 +217,7 @@ class Process:
             workloads = (kept.workload for kept in running.core.ledger.values())
             acting = Acting(running.core.engine, workloads, running.writer.pending, running.events.dropped)
         skips = self._counting.skips
-        return exposition(self._book, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
+        return exposition(self._instruments, self._config, self._feeds, acting, skips, role=self.role, version=VERSION)
 
 
 def own_namespace() -> str:

@@ -1,4 +1,4 @@
-"""What ``ClaimBook`` is told, and what it asks for in return: plain data both ways.
+"""What ``Claims`` are told, and what they ask for in return: plain data both ways.
 
 ``Event``: something happened to a workload that has, gets or loses a claim. ``Effect``: what must be tried again
 because of it; ``EngineState.carry_out`` does that.

@@ -6,7 +6,7 @@ One undo log serves quota, placement and holders, so a try is ``with cluster.tri
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from controller.engine.devices.book import HeldPlace
+from controller.engine.devices.cache import HeldPlace
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.identity import ByIdentity

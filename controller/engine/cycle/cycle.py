@@ -8,8 +8,8 @@ undone at its end. What was admitted stays charged, or is charged for good by th
 from collections.abc import Iterable, Iterator
 
 from controller.engine.claims.backfill import Backfill, NoBackfill
-from controller.engine.claims.book import ClaimBook
 from controller.engine.claims.charges import ClaimCharges
+from controller.engine.claims.claims import Claims
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Target
 from controller.engine.conditions.records import Rule
@@ -43,7 +43,7 @@ class Cycle:
         self,
         cluster: Cluster,
         nominator: Nominator,
-        claims: ClaimBook,
+        claims: Claims,
         backfill: Backfill | NoBackfill,
         now_s: float,
         *,

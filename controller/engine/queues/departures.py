@@ -13,7 +13,7 @@ class Departed(NamedTuple):
 
 
 class DepartureListener(Protocol):
-    """``controller.engine.claims.book.ClaimBook``, as far as it is told here."""
+    """``controller.engine.claims.claims.Claims``, as far as it is told here."""
 
     def apply(self, event: Departed, /) -> object: ...
 

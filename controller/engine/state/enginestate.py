@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from controller.engine.claims.backfill import backfill_for
-from controller.engine.claims.book import book_for
+from controller.engine.claims.claims import claims_for
 from controller.engine.claims.events import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.flavors.assigner import FlavorAssigner
@@ -38,7 +38,7 @@ class EngineState:
         self.cluster = Cluster(config, placement)
         self.activity = QueueActivity(self.cluster)
         self.usage = UsageHistory(fair)
-        self.claims = book_for(self.cluster)
+        self.claims = claims_for(self.cluster)
         self.queues = PendingQueues(self.cluster, self.usage.usage, self.claims)
         self.preemption = Preemption(self.cluster, self.usage.usage, self.activity.is_open)
         self.assigner = FlavorAssigner(self.cluster, self.preemption.oracle)

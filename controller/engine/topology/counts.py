@@ -285,8 +285,8 @@ class Counts:
         used = tree.assumed[leaf] if self.shape.empty else tree.used[leaf]
         pods = _fitting(self.shape.each, tree.free[leaf], used)
         if pods and self.shape.devices is not None and tree.devices is not None:
-            ask, empty, book = self.shape.devices, self.shape.empty, tree.devices
-            pods = min(pods, sum(book.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
+            ask, empty, cache = self.shape.devices, self.shape.empty, tree.devices
+            pods = min(pods, sum(cache.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
         return pods
 
     def _by_devices(self, leaf: int, beside: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ Only nodes whose devices are known count.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.resources import FlavorName
 from controller.engine.topology.tree import Tree
 
@@ -28,14 +28,14 @@ class Spread(NamedTuple):
         return self.unusable / self.free if self.free else 0.0
 
 
-def spread(tree: Tree, book: DeviceBook, *, empty: bool) -> Spread | None:
+def spread(tree: Tree, cache: DeviceCache, *, empty: bool) -> Spread | None:
     """``empty``: as if nothing that was placed here were running. None where nothing is known of any of its nodes."""
     sums = [0.0] * len(tree.parent)
     unusable = 0.0
     known = False
     for leaf in tree.at_level[-1] if tree.depth else ():
         for name in tree.nodes[leaf]:
-            found = book.measured(name, empty=empty)
+            found = cache.measured(name, empty=empty)
             if found is not None:
                 known = True
                 sums[leaf] += found[0]
@@ -52,8 +52,8 @@ def spread(tree: Tree, book: DeviceBook, *, empty: bool) -> Spread | None:
     return Spread(tree.flavor, round(sum(sums[domain] for domain in tree.at_level[0]), 2), unusable, largest)
 
 
-def spreads(trees: Mapping[FlavorName, Tree], book: DeviceBook, *, empty: bool) -> Iterator[Spread]:
+def spreads(trees: Mapping[FlavorName, Tree], cache: DeviceCache, *, empty: bool) -> Iterator[Spread]:
     for name in sorted(trees):
-        found = spread(trees[name], book, empty=empty)
+        found = spread(trees[name], cache, empty=empty)
         if found is not None:
             yield found

@@ -58,7 +58,7 @@ class NodeFacts:
         )
 
 
-class NodeBook:
+class NodeCache:
     """Nodes and foreign pods, in whatever order they are told."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from controller.engine.devices.book import DeviceBook, HeldPlace
+from controller.engine.devices.cache import DeviceCache, HeldPlace
 from controller.engine.devices.grants import NOBODY, Drift, GrantOwner
 from controller.engine.devices.supply import Makeable, could_be_made
 from controller.engine.model.encoding import HOSTNAME_LABEL
@@ -17,11 +17,11 @@ from controller.engine.topology.ask import PodSetAsk, each_of
 from controller.engine.topology.elastic import resize
 from controller.engine.topology.finder import Finder
 from controller.engine.topology.measures import Spread, spreads
-from controller.engine.topology.nodes import NodeBook, NodeFacts, of_queue, placed_here
+from controller.engine.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
-from controller.engine.topology.usage import DomainTotals, UsageBook
+from controller.engine.topology.usage import DomainTotals, UsageSums
 from controller.objects.core import Node, Pod
 from controller.objects.gpunode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
@@ -51,17 +51,17 @@ class Topologies:
         self._gates = gates
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
-        self._nodes = NodeBook()
+        self._nodes = NodeCache()
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of topologies that end above the nodes."""
         self._sent: dict[str, Pod] = {}
         """Pods of queues that were sent somewhere, and not to a node: whether they were placed depends on these."""
-        self._used = UsageBook(shared=shared)
-        self._assumed = UsageBook(shared=shared)
+        self._used = UsageSums(shared=shared)
+        self._assumed = UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
         self._shared = shared
         self._packs = packs
-        self.devices = DeviceBook(undo, held, self._touch)
+        self.devices = DeviceCache(undo, held, self._touch)
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Topologies:
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
         """Pod sets in their order, each beside those before it; those of one group together."""
-        book = self._assumed if on_empty else self._used
+        sums = self._assumed if on_empty else self._used
         charged: list[HeldPlace] = []
         placed: dict[str, TopologyUsage] = {}
         moved: dict[str, TopologyUsage] = {}
@@ -190,12 +190,12 @@ class Topologies:
                 if at < len(groups) - 1:
                     for _, _, new in found:
                         owner = GrantOwner(_ASSUMED, str(len(charged)))
-                        book.change(group[0].flavor, new, 1)
+                        sums.change(group[0].flavor, new, 1)
                         self.devices.add(new, owner, assumed=True, empty=on_empty)
                         charged.append((group[0].flavor, new, owner))
         finally:
             for flavor, usage, owner in charged:
-                book.change(flavor, usage, -1)
+                sums.change(flavor, usage, -1)
                 self.devices.remove(usage, owner, assumed=True)
         return Placed(placed, moved)
 
@@ -257,7 +257,7 @@ class Topologies:
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Recompute everything; ``held`` is what those that hold quota take. AssertionError for a difference."""
-        fresh = UsageBook(shared=self._gates.on("TASHandleOverlappingFlavors"))
+        fresh = UsageSums(shared=self._gates.on("TASHandleOverlappingFlavors"))
         for flavor, usage in held:
             fresh.change(flavor, usage, 1)
         if fresh.totals() != self._used.totals():
@@ -295,9 +295,9 @@ class Topologies:
             whole = found[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
         if workers.previous is not None and self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS"):
-            book, flavor = (self._assumed if on_empty else self._used), workers.flavor
+            sums, flavor = (self._assumed if on_empty else self._used), workers.flavor
             resized = resize(
-                finder, workers, leader, lambda usage, sign: book.change(flavor, usage, sign), empty=on_empty
+                finder, workers, leader, lambda usage, sign: sums.change(flavor, usage, sign), empty=on_empty
             )
             if isinstance(resized, str):
                 return NoPlacement(group[0].pod_set.name, resized)

@@ -8,11 +8,11 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import NodeFacts
-from controller.engine.topology.usage import DomainKey, DomainTotals, UsageBook
+from controller.engine.topology.usage import DomainKey, DomainTotals, UsageSums
 from controller.objects.pods import Toleration
 
 Path = tuple[str, ...]
@@ -44,7 +44,7 @@ class Tree:
     """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone.
 
     A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
-    ``nodes``; ``used`` and ``assumed`` are the objects that the two usage books change in place, so the tree never
+    ``nodes``; ``used`` and ``assumed`` are the objects that the two UsageSums change in place, so the tree never
     replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
     depend on nothing else. ``Topologies`` alone calls what changes a tree.
     """
@@ -56,8 +56,8 @@ class Tree:
         levels: Sequence[str],
         labels: Mapping[str, str],
         tolerations: tuple[Toleration, ...],
-        book: UsageBook,
-        assumed: UsageBook,
+        sums: UsageSums,
+        assumed: UsageSums,
     ) -> None:
         self.flavor = flavor
         self.topology = topology
@@ -89,12 +89,12 @@ class Tree:
         self.touch_assumed = self.assumed_journal.note
         self.shape = 0
         """Moves on with each new domain."""
-        self.devices: DeviceBook | None = None
+        self.devices: DeviceCache | None = None
         """What is known of the nodes' GPUs."""
         self.packs = False
         """Nodes are chosen so that large blocks of linked GPUs stay whole."""
         self._labels = dict(labels)
-        self._book = book
+        self._sums = sums
         self._assumed = assumed
         self._keys: list[DomainKey | None] = []
         self._by_path: dict[Path, int] = {}
@@ -153,7 +153,7 @@ class Tree:
         """The tree is used no more."""
         for leaf, key in enumerate(self._keys):
             if key is not None:
-                self._book.unwatch(key, self.touch, leaf)
+                self._sums.unwatch(key, self.touch, leaf)
                 self._assumed.unwatch(key, self.touch_assumed, leaf)
 
     def touch_node(self, name: str) -> bool:
@@ -216,9 +216,9 @@ class Tree:
                 self._namesakes.setdefault(values, []).append(self._leaves[values])
             self._leaves[values] = domain
             self.journal.limit = self.assumed_journal.limit = _JOURNAL_SLACK + 4 * len(self._leaves)
-            key = self._book.key(self.flavor, self.levels, values)
+            key = self._sums.key(self.flavor, self.levels, values)
             self._keys.append(key)
-            self.used.append(self._book.watch(key, self.touch, domain))
+            self.used.append(self._sums.watch(key, self.touch, domain))
             self.assumed.append(self._assumed.watch(key, self.touch_assumed, domain))
         else:
             self._keys.append(None)

@@ -27,7 +27,7 @@ _SMALL: Final = 4
 _KNOWN: Final = 16_384
 
 
-class UsageBook:
+class UsageSums:
     """Sums are never replaced, only changed in place: trees hold on to those of their leaves.
 
     ``_sums`` of a domain that no tree watches is there only while something is taken in it. ``_known`` and ``_wired``

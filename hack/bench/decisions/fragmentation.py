@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 class Fleet:
-    """The trees and books of the engine, with another choice of node where one is given."""
+    """The trees and device caches of the engine, with another choice of node where one is given."""
 
     def __init__(self, *, packs: bool, prefers: Callable[[int], int] | None = None, fans: Sequence[int] = FANS) -> None:
         self.topologies = Topologies(UndoLog(), FeatureGates(), packs=packs)

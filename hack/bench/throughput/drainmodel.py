@@ -18,7 +18,7 @@ import msgspec
 from controller.config.load import default, load
 from controller.config.settings import ControllerConfig, Policy
 from controller.engine.conditions.decisions import Decision, Evicted
-from controller.metrics.book import Book
+from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
 from controller.process.term import Replica, Term
@@ -51,7 +51,7 @@ class _Watched(Counting):
     """The usual counts, and the preemptor of each victim."""
 
     def __init__(self) -> None:
-        super().__init__(Book(), local_queues=True)
+        super().__init__(Instruments(), local_queues=True)
         self.victims: Counter[str] = Counter()
 
     def carried_out(self, decision: Decision, after: Workload) -> None:

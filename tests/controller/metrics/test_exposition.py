@@ -3,8 +3,8 @@
 from controller.config.load import parse
 from controller.engine.conditions.decisions import Admitted
 from controller.engine.conditions.status import finished
-from controller.metrics.book import Book
 from controller.metrics.exposition import Acting, exposition
+from controller.metrics.instruments import Instruments
 from controller.objects.workload import Workload
 from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
@@ -13,7 +13,7 @@ KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 def page(world: World, *over: Workload, config: str = "") -> set[str]:
     acting = Acting(world.engine, over, writes_pending=0, events_dropped=0)
-    shown = exposition(Book(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
+    shown = exposition(Instruments(), parse(KUEUE + config), None, acting, {}, role="leader", version="1")
     lines = {line for line in shown.text().decode().splitlines() if not line.startswith("#")}
     return {line.replace(',replica_role="leader"', "").removesuffix(".0") for line in lines}
 

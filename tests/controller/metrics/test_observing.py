@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.engine.conditions.evictionstatus import evicted
-from controller.metrics.book import Book
+from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.objects.meta import Condition
 from controller.objects.workload import Workload
@@ -30,21 +30,21 @@ def running() -> Workload:
     return next(iter(world.workloads.values()))
 
 
-def counted(*changes: tuple[Workload, Workload], **settings: Any) -> Book:
-    book = Book()
-    counting = Counting(book, **{"local_queues": True, **settings})
+def counted(*changes: tuple[Workload, Workload], **settings: Any) -> Instruments:
+    instruments = Instruments()
+    counting = Counting(instruments, **{"local_queues": True, **settings})
     for before, after in changes:
         counting.changed(before, after)
-    return book
+    return instruments
 
 
 def test_a_local_queue_has_the_waits_that_its_cluster_queue_has(running: Workload) -> None:
     ready = with_condition(running, "PodsReady", "Started", after_s=3)
     over = with_condition(ready, "Finished", "Succeeded", after_s=9)
-    book = counted((running, ready), (ready, over))
+    instruments = counted((running, ready), (ready, over))
     for name in ("ready_wait_time", "admitted_until_ready_wait_time", "execution_time"):
-        assert value(book, f"kueue_{name}_seconds", "cq", "") == 1
-        assert value(book, f"kueue_local_queue_{name}_seconds", "lq", "ns", "") == 1
+        assert value(instruments, f"kueue_{name}_seconds", "cq", "") == 1
+        assert value(instruments, f"kueue_local_queue_{name}_seconds", "lq", "ns", "") == 1
     without = counted((running, ready), local_queues=False)
     assert value(without, "kueue_local_queue_ready_wait_time_seconds", "lq", "ns", "") == 0
 
@@ -63,10 +63,10 @@ def test_an_eviction_names_what_is_behind_it(running: Workload, ready: str | Non
     before = running if ready is None else with_condition(running, "PodsReady", ready, status="False")
     after = evicted(before, reason, "why", now_s=NOW_S + 5)
     shown = "Deactivated" if reason.startswith("Deactivated") else reason
-    book = counted((before, after))
-    assert value(book, "kueue_evicted_workloads_total", "cq", shown, cause, "") == 1
-    assert value(book, "kueue_local_queue_evicted_workloads_total", "lq", "ns", shown, cause, "") == 1
-    assert value(book, "kueue_pods_ready_to_evicted_time_seconds", "cq", shown, cause) == 0
+    instruments = counted((before, after))
+    assert value(instruments, "kueue_evicted_workloads_total", "cq", shown, cause, "") == 1
+    assert value(instruments, "kueue_local_queue_evicted_workloads_total", "lq", "ns", shown, cause, "") == 1
+    assert value(instruments, "kueue_pods_ready_to_evicted_time_seconds", "cq", shown, cause) == 0
     stats = after.status.scheduling_stats
     assert stats is not None
     assert [(one.reason, one.underlying_cause, one.count) for one in stats.evictions] == [(shown, cause, 1)]
@@ -74,14 +74,14 @@ def test_an_eviction_names_what_is_behind_it(running: Workload, ready: str | Non
 
 def test_how_long_pods_were_ready_before_an_eviction_is_counted(running: Workload) -> None:
     before = with_condition(running, "PodsReady", "Started", after_s=1)
-    book = counted((before, evicted(before, "Preempted", "why", now_s=NOW_S + 5)))
-    assert value(book, "kueue_pods_ready_to_evicted_time_seconds", "cq", "Preempted", "") == 1
+    instruments = counted((before, evicted(before, "Preempted", "why", now_s=NOW_S + 5)))
+    assert value(instruments, "kueue_pods_ready_to_evicted_time_seconds", "cq", "Preempted", "") == 1
     labels = {"cluster_queue": "cq", "reason": "Preempted", "underlying_cause": ""}
-    assert book.registry.get_sample_value("kueue_pods_ready_to_evicted_time_seconds_sum", labels) == 4
+    assert instruments.registry.get_sample_value("kueue_pods_ready_to_evicted_time_seconds_sum", labels) == 4
 
 
 def test_how_long_a_job_waited_for_its_workload_is_counted_behind_its_gate() -> None:
-    book = Book()
-    Counting(book, local_queues=True).created("Job", 0.5)
-    Counting(book, local_queues=True, creations=False).created("Job", 0.5)
-    assert value(book, "kueue_workload_creation_latency_seconds", "Job") == 1
+    instruments = Instruments()
+    Counting(instruments, local_queues=True).created("Job", 0.5)
+    Counting(instruments, local_queues=True, creations=False).created("Job", 0.5)
+    assert value(instruments, "kueue_workload_creation_latency_seconds", "Job") == 1

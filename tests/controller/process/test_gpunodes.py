@@ -126,16 +126,16 @@ async def test_what_a_pod_held_that_has_ended_is_free_whatever_its_agent_still_s
                 "status": {"phase": "Running"},
             }
             scene.server.create(PODS, "p", body, namespace="team")
-            book = scene.core.engine.state.cluster.placement.devices  # type: ignore[attr-defined] # the live engine's
+            cache = scene.core.engine.state.cluster.placement.devices  # type: ignore[attr-defined] # the live engine's
             if not late:
                 scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
-                await eventually(lambda: bool(book.nodes["n1"].reports))
-            await eventually(lambda: "team/p" in book.pods)
+                await eventually(lambda: bool(cache.nodes["n1"].reports))
+            await eventually(lambda: "team/p" in cache.pods)
             scene.server.merge(PODS, "p", {"status": {"phase": "Succeeded"}}, namespace="team")
-            await eventually(lambda: "team/p" not in book.pods)
+            await eventually(lambda: "team/p" not in cache.pods)
             if late:
                 scene.server.merge(GPU_NODES, "n1", {"status": {"holders": held}})
-                await eventually(lambda: bool(book.nodes["n1"].reports))
+                await eventually(lambda: bool(cache.nodes["n1"].reports))
             scene.finish("first")
             gpu_workload(scene, "second", 2)
             await scene.until_admitted("second")

@@ -1,6 +1,6 @@
 """What the controller's metrics say, for tests."""
 
-from controller.metrics.book import Book
+from controller.metrics.instruments import Instruments
 from controller.metrics.table import COUNTED, Type
 from controller.process.process import Process
 
@@ -13,7 +13,7 @@ def page(process: Process) -> str:
     return process.exposition().text().decode()
 
 
-def value(book: Book, name: str, *labels: str) -> float:
+def value(instruments: Instruments, name: str, *labels: str) -> float:
     """A counter's value; how often a histogram was told. 0 without a series."""
     sample = f"{name}_count" if name in HISTOGRAMS else name
-    return book.registry.get_sample_value(sample, dict(zip(LABELS[name], labels, strict=True))) or 0.0
+    return instruments.registry.get_sample_value(sample, dict(zip(LABELS[name], labels, strict=True))) or 0.0

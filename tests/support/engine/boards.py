@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.config import EngineConfig, Extensions
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.encoding import decode as decode_places
@@ -152,7 +152,7 @@ def plan(world: World, name: str, host: str) -> list[tuple[str, ...]]:
     return list(world.engine.device_plan(WorkloadKey(f"ns/{name}"), "main", host))
 
 
-def book(world: World) -> DeviceBook:
+def device_cache(world: World) -> DeviceCache:
     placement = world.engine.state.cluster.placement
     assert isinstance(placement, Topologies)
     return placement.devices

@@ -5,7 +5,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.claims.book import ClaimBook
+from controller.engine.claims.claims import Claims
 from controller.engine.cycle.nomination import Nominator
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing
 from controller.engine.queues.entry import Entry
@@ -18,14 +18,14 @@ WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 @given(full_queues() | full_nodes(), st.booleans())
 def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
-    recall = ClaimBook.recall
+    recall = Claims.recall
 
-    def noting(self: ClaimBook, entry: Entry) -> bool:
+    def noting(self: Claims, entry: Entry) -> bool:
         stands = recall(self, entry)
         assert not stands or (entry.targets and all(target.holder.evicted for target in entry.targets))
         return stands
 
-    with patch.object(ClaimBook, "recall", noting):
+    with patch.object(Claims, "recall", noting):
         story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=CLAIMS))
 
 

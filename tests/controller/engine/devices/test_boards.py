@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.devices.board import Board
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.devices.grants import NOBODY, Grant, Set, chosen
 from controller.engine.devices.kinds import Free
 from controller.engine.devices.supply import UNBOUNDED, Makeable, could_be_made
@@ -86,11 +86,11 @@ def test_where_a_slice_could_be_made_is_known_though_nobody_makes_it() -> None:
         gpu(4, health="Unhealthy", mig={"enabled": True, "placements": possible(0), "instances": []}),
         gpu(5, {"resource": "gpu"}),
     ]
-    book = DeviceBook(UndoLog())
+    cache = DeviceCache(UndoLog())
     holders = [{"device": "g2", "namespace": "ns", "pod": "p", "container": "c"}]
-    book.set_gpu_node(observed("n", devices=gpus, holders=holders))
-    assert list(could_be_made(book, profile)) == [Makeable("n", 0, (2, 4), True), Makeable("n", 3, (0,), False)]
-    assert list(could_be_made(book, ResourceName("nvidia.com/gpu"))) == []
+    cache.set_gpu_node(observed("n", devices=gpus, holders=holders))
+    assert list(could_be_made(cache, profile)) == [Makeable("n", 0, (2, 4), True), Makeable("n", 3, (0,), False)]
+    assert list(could_be_made(cache, ResourceName("nvidia.com/gpu"))) == []
 
 
 def test_linked_instances_are_of_one_gpu_or_of_gpus_that_are_linked() -> None:
@@ -129,7 +129,7 @@ def test_a_switch_joins_as_direct_links_do_and_pcie_ends_at_the_host_bridge() ->
 PAIRS = [{"a": 0, "b": 1, "nvlinks": 4}, {"a": 2, "b": 3, "nvlinks": 4}]
 
 
-def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceBook:
+def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceCache:
     """By GPU ``w`` for a whole one, ``m`` for one that is a MIG instance."""
     gpus = [
         gpu(at, {"resource": "gpu"})
@@ -137,20 +137,20 @@ def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceBook:
         else gpu(at, mig={"enabled": True, "instances": [instance(f"m{at}", 1)]})
         for at, kind in enumerate(kinds)
     ]
-    book = DeviceBook(UndoLog())
-    book.set_gpu_node(observed("n", devices=gpus, links=links))
-    return book
+    cache = DeviceCache(UndoLog())
+    cache.set_gpu_node(observed("n", devices=gpus, links=links))
+    return cache
 
 
 def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
     one_of_each = {ResourceName("gpu"): 1, SLICE: 1}
     linked, wished = DeviceAsk(link=Link.NVLINK), DeviceAsk(link=Link.NVLINK, wished=True)
     apart, beside = of_two_kinds("wwmm", PAIRS), of_two_kinds("wmmw", PAIRS)
-    assert [book.room("n", one_of_each, linked, empty=False) for book in (apart, beside)] == [0, 2]
-    assert [book.room("n", one_of_each, wished, empty=False) for book in (apart, beside)] == [2, 2]
+    assert [cache.room("n", one_of_each, linked, empty=False) for cache in (apart, beside)] == [0, 2]
+    assert [cache.room("n", one_of_each, wished, empty=False) for cache in (apart, beside)] == [2, 2]
 
-    def taken(book: DeviceBook, ask: DeviceAsk) -> list[Set]:
-        board = book.nodes["n"].board
+    def taken(cache: DeviceCache, ask: DeviceAsk) -> list[Set]:
+        board = cache.nodes["n"].board
         return chosen(board, Grant(NOBODY, 2, one_of_each, ask, (), assumed=True), Counter(), 2)
 
     assert taken(apart, linked) == []
@@ -160,9 +160,9 @@ def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
 
 def test_a_node_without_the_resource_has_no_room_for_who_needs_certain_gpus_and_counts_for_all_others() -> None:
     other = {ResourceName("other.com/gpu"): 1}
-    book = of_two_kinds("ww", [])
-    assert book.room("n", other, DeviceAsk(product="A100"), empty=False) == 0
-    assert book.room("n", other, DeviceAsk(link=Link.NVLINK, wished=True), empty=False) == UNBOUNDED
+    cache = of_two_kinds("ww", [])
+    assert cache.room("n", other, DeviceAsk(product="A100"), empty=False) == 0
+    assert cache.room("n", other, DeviceAsk(link=Link.NVLINK, wished=True), empty=False) == UNBOUNDED
 
 
 @given(
@@ -175,11 +175,11 @@ def test_linked_devices_of_two_resources_are_found_where_there_are_any(
     kinds: str, joined: set[tuple[int, int]], whole: int, slices: int
 ) -> None:
     links = [{"a": a, "b": b, "nvlinks": 1} for a, b in joined if b < len(kinds)]
-    book = of_two_kinds(kinds, links)
+    cache = of_two_kinds(kinds, links)
     single_pod = {ResourceName("gpu"): whole, SLICE: slices}
     ask = DeviceAsk(link=Link.NVLINK)
-    room = book.room("n", single_pod, ask, empty=False)
-    sets = chosen(book.nodes["n"].board, Grant(NOBODY, 9, single_pod, ask, (), assumed=True), Counter(), 9)
+    room = cache.room("n", single_pod, ask, empty=False)
+    sets = chosen(cache.nodes["n"].board, Grant(NOBODY, 9, single_pod, ask, (), assumed=True), Counter(), 9)
     assert len(sets) == room, "what is counted can be chosen"
     for one in sets:
         places = sorted(int(uuid[1:]) for uuid in one)

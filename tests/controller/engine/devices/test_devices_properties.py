@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.model.devicerequest import Link
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
@@ -20,7 +20,7 @@ WIRINGS = {"pairs": pairs, "full": full, "none": none}
 GPUS = 4
 
 
-def book(world: World) -> DeviceBook:
+def device_cache(world: World) -> DeviceCache:
     placement = world.engine.state.cluster.placement
     assert isinstance(placement, Topologies)
     return placement.devices
@@ -164,17 +164,17 @@ class Cluster(RuleBasedStateMachine):
         with cluster.trial():
             for name in names:
                 cluster.release(cluster.holders[WorkloadKey(f"ns/{name}")])
-            book(self.world).validate()
+            device_cache(self.world).validate()
             for name in names[1:]:
                 cluster.charge(cluster.holders[WorkloadKey(f"ns/{name}")])
-            book(self.world).validate()
+            device_cache(self.world).validate()
             assert {key for key in self.grants() if key[1] in names[1:]} <= set(before)
         assert self.grants() == before
 
     def grants(self) -> dict[tuple[str, str], object]:
         return {
             (name, grant.owner.workload.removeprefix("ns/")): (grant.pods, grant.sets)
-            for name, state in book(self.world).nodes.items()
+            for name, state in device_cache(self.world).nodes.items()
             for grant in state.grants
         }
 

@@ -1,4 +1,4 @@
-"""Random days of nodes whose GPUs are shared: whoever comes, goes, comes again or drifts, the book stays true."""
+"""Random days of nodes whose GPUs are shared: whoever comes, goes, comes again or drifts, the sums stay true."""
 
 import random
 from collections import Counter

@@ -9,7 +9,7 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.port import PlacementRequest
 from controller.objects.core import Node
-from tests.support.engine.boards import book, full, gpu_node, job, mesh, pairs, plan, pod_of, settled, world_of
+from tests.support.engine.boards import device_cache, full, gpu_node, job, mesh, pairs, plan, pod_of, settled, world_of
 from tests.support.engine.topologylab import HOST, node
 from tests.support.engine.world import World
 
@@ -78,7 +78,7 @@ def test_in_whatever_order_a_restart_is_told_of_it_comes_to_the_same() -> None:
         cluster = again.engine.state.cluster
         with cluster.trial():
             cluster.release(cluster.holders[WorkloadKey("ns/w")])
-            assert [free for _, _, free in book(again).free("a")] == [(1, 1, 1, 1)], turn
+            assert [free for _, _, free in device_cache(again).free("a")] == [(1, 1, 1, 1)], turn
 
 
 def test_after_a_restart_everybody_whose_pods_were_told_nothing_yet_has_devices_again() -> None:
@@ -124,8 +124,8 @@ def tried(world: World, name: str) -> tuple[tuple[str, ...], ...]:
     place = TopologyUsage(levels=(HOST,), domains=(Domain(("a",), 1),), single_pod={ResourceName("gpu"): 1})
     owner = GrantOwner(WorkloadKey(f"ns/{name}"), "main")
     with world.engine.state.cluster.trial():
-        book(world).add(place, owner)
-        return book(world).plan(owner, "a")
+        device_cache(world).add(place, owner)
+        return device_cache(world).plan(owner, "a")
 
 
 def test_what_was_chosen_before_a_pod_or_an_agent_said_more_is_chosen_anew() -> None:
@@ -170,7 +170,9 @@ def test_other_devices_than_planned_are_the_truth_and_told() -> None:
     world.put(gpu_node("a", 4, full, holders={"w-0": (3,)}))
     settled(world)
     assert plan(world, "w", "a") == [("a-1",), ("a-3",)]
-    assert [(one.pod, one.planned, one.held) for one in book(world).drifts("ns/w")] == [("ns/w-0", ("a-0",), ("a-3",))]
+    assert [(one.pod, one.planned, one.held) for one in device_cache(world).drifts("ns/w")] == [
+        ("ns/w-0", ("a-0",), ("a-3",))
+    ]
 
 
 def test_two_pods_of_one_workload_may_swap() -> None:
@@ -180,7 +182,7 @@ def test_two_pods_of_one_workload_may_swap() -> None:
     world.put(pod_of("w-0", "w", "a", "a-0"), pod_of("w-1", "w", "a", "a-1"))
     world.put(gpu_node("a", 4, full, holders={"w-0": (1,), "w-1": (0,)}))
     settled(world)
-    assert not list(book(world).drifts("ns/w"))
+    assert not list(device_cache(world).drifts("ns/w"))
 
 
 def test_the_plan_of_another_gives_way_to_what_somebody_got() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.engine.devices.book import DeviceBook
+from controller.engine.devices.cache import DeviceCache
 from controller.engine.devices.grants import NodeDevices
 from controller.engine.devices.pods import _MOST_OVER
-from tests.support.engine.boards import book, gpu_node, job, pod_of, settled, world_of
+from tests.support.engine.boards import device_cache, gpu_node, job, pod_of, settled, world_of
 from tests.support.engine.world import World
 
 
@@ -18,60 +18,60 @@ def used() -> World:
     world.put(job("w", 1, 2))
     settled(world)
     world.put(pod_of("p", "w", "a"))
-    book(world).validate()
+    device_cache(world).validate()
     return world
 
 
-def state(one: DeviceBook) -> NodeDevices:
+def state(one: DeviceCache) -> NodeDevices:
     return one.nodes["a"]
 
 
-def grant(one: DeviceBook, **changes: Any) -> None:
+def grant(one: DeviceCache, **changes: Any) -> None:
     (held,) = state(one).grants
     state(one).put((held._replace(**changes),))
 
 
-def given_to_nobody(one: DeviceBook) -> None:
+def given_to_nobody(one: DeviceCache) -> None:
     state(one).put(())
 
 
-def miscounted(one: DeviceBook) -> None:
+def miscounted(one: DeviceCache) -> None:
     granted = one.nodes["a"]
     granted.taken[False] = granted.taken.get(False, {"a-0": 0}).copy()  # type: ignore[assignment]
     granted.taken[False]["a-3"] = 7
 
 
-def given_twice(one: DeviceBook) -> None:
+def given_twice(one: DeviceCache) -> None:
     (held,) = state(one).grants
     grant(one, sets=(held.sets[0], held.sets[0]))
 
 
-def assumed(one: DeviceBook) -> None:
+def assumed(one: DeviceCache) -> None:
     grant(one, assumed=True)
 
 
-def too_many_sets(one: DeviceBook) -> None:
+def too_many_sets(one: DeviceCache) -> None:
     grant(one, sets=(("a-0",), ("a-1",), ("a-2",)))
 
 
-def remembered_otherwise(one: DeviceBook) -> None:
+def remembered_otherwise(one: DeviceCache) -> None:
     (held,) = state(one).grants
     state(one).chosen = (state(one).grants, (1, held.single_pod, held.ask), (("a-0",),))
 
 
-def misfiled(one: DeviceBook) -> None:
+def misfiled(one: DeviceCache) -> None:
     one.pods._where = dict.fromkeys(one.pods._where, "elsewhere")
 
 
-def on_no_node(one: DeviceBook) -> None:
+def on_no_node(one: DeviceCache) -> None:
     one.pods._on_node.clear()
 
 
-def known_and_over(one: DeviceBook) -> None:
+def known_and_over(one: DeviceCache) -> None:
     one.pods._over[next(iter(one.pods._facts))] = None
 
 
-def too_many_over(one: DeviceBook) -> None:
+def too_many_over(one: DeviceCache) -> None:
     one.pods._over.update({f"ns/{number}": None for number in range(_MOST_OVER + 1)})
 
 
@@ -90,8 +90,8 @@ def too_many_over(one: DeviceBook) -> None:
         (too_many_over, "too many are remembered"),
     ],
 )
-def test_devices_that_drift_are_seen(plant: Callable[[DeviceBook], None], said: str) -> None:
-    one = book(used())
+def test_devices_that_drift_are_seen(plant: Callable[[DeviceCache], None], said: str) -> None:
+    one = device_cache(used())
     plant(one)
     with pytest.raises(AssertionError, match=said):
         one.validate()

@@ -10,7 +10,7 @@ from kube.metrics import Registry
 Labels = tuple[str, ...]
 
 
-class Book:
+class Instruments:
     """``count`` and ``observe`` take label values in the order of the table.
 
     A thousand admissions a second pass through here, so the children that labels lead to are kept beside the registry:

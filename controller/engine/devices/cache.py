@@ -41,7 +41,7 @@ from controller.objects.gpunode import GpuNode
 HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
 
 
-class DeviceBook(DeviceSupply):
+class DeviceCache(DeviceSupply):
     """Changes of objects and of places.
 
     A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: theirs are made of

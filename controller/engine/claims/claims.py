@@ -1,6 +1,6 @@
 """Which preemptor keeps what: the one machine that begins, changes and ends claims.
 
-``ClaimBook.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` stands for it
+``Claims.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` stands for it
 under the policy ``kueue``: it takes the same events, and there are no claims. ``ClaimCharges`` charges them.
 """
 
@@ -35,8 +35,8 @@ Effects = tuple[Effect, ...]
 _DELAYED = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
 
 
-class ClaimBook:
-    """One claim at most for a workload. Only ``apply`` changes the book; a cycle reads it and charges a copy.
+class Claims:
+    """One claim at most for a workload. Only ``apply`` changes them; a cycle reads it and charges a copy.
 
     Invariants, which ``validate`` checks:
 
@@ -107,7 +107,7 @@ class ClaimBook:
         return True
 
     def charge(self) -> ClaimCharges:
-        """Charge all claims for the length of the open trial. The book does not change before the end of it."""
+        """Charge all claims for the length of the open trial. They do not change before the end of it."""
         if not self._claims:
             return self._no_charges
         # A claim counts for nothing while its ClusterQueue is not there.
@@ -180,15 +180,15 @@ class ClaimBook:
         return True
 
 
-class NoClaims(ClaimBook):
-    """The book under ``reserveForPreemptor: false``, Kueue's policy: no event begins a claim."""
+class NoClaims(Claims):
+    """No claims, under ``reserveForPreemptor: false``, Kueue's policy: no event begins a claim."""
 
     def apply(self, event: Event) -> Effects:  # noqa: ARG002  nothing is kept of it
         return ()
 
 
-def book_for(cluster: Cluster) -> ClaimBook:
-    return ClaimBook(cluster) if cluster.config.extensions.reserve_for_preemptor else NoClaims(cluster)
+def claims_for(cluster: Cluster) -> Claims:
+    return Claims(cluster) if cluster.config.extensions.reserve_for_preemptor else NoClaims(cluster)
 
 
 def decided(entry: Entry, cluster: Cluster) -> Event:

@@ -9,16 +9,16 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.config.load import default
-from controller.metrics.book import Book
 from controller.metrics.exposition import Exposition, exposition
+from controller.metrics.instruments import Instruments
 from controller.metrics.table import COUNTED, FAMILIES, READ, Type
 from tests.support.controller.told import value
 
 PAGE = Path(__file__).parents[3] / "docs" / "controller-metrics.md"
 
 
-def read(book: Book) -> dict[str, Metric]:
-    text = exposition(book, default(), None, None, {}, role="leader", version="1").text().decode()
+def read(instruments: Instruments) -> dict[str, Metric]:
+    text = exposition(instruments, default(), None, None, {}, role="leader", version="1").text().decode()
     return {one.name: one for one in text_string_to_metric_families(text)}
 
 
@@ -37,11 +37,11 @@ def test_names_are_unique_and_end_as_their_type_wants() -> None:
 
 
 def test_what_was_counted_is_read_by_prometheus_parser() -> None:
-    book = Book()
-    book.count("kueue_admitted_workloads_total", "cq", 'a "quoted"\nclass', by=2)
-    book.observe("kueue_admission_wait_time_seconds", "cq", "", value=3.0)
-    book.observe("kueue_admission_wait_time_seconds", "cq", "", value=1e9)
-    found = read(book)
+    instruments = Instruments()
+    instruments.count("kueue_admitted_workloads_total", "cq", 'a "quoted"\nclass', by=2)
+    instruments.observe("kueue_admission_wait_time_seconds", "cq", "", value=3.0)
+    instruments.observe("kueue_admission_wait_time_seconds", "cq", "", value=1e9)
+    found = read(instruments)
     (admitted,) = found["kueue_admitted_workloads"].samples
     assert (admitted.name, admitted.value) == ("kueue_admitted_workloads_total", 2)
     assert admitted.labels == {
@@ -61,7 +61,7 @@ def test_what_was_counted_is_read_by_prometheus_parser() -> None:
 
 
 def test_the_page_has_every_family_with_its_help_and_no_series_of_when_it_was_made() -> None:
-    found = read(Book())
+    found = read(Instruments())
     for family in COUNTED:
         shown = found[family.name.removesuffix("_total")]
         assert (shown.type, shown.documentation) == (family.type.value, family.help)
@@ -72,10 +72,10 @@ def test_the_page_has_every_family_with_its_help_and_no_series_of_when_it_was_ma
 
 
 def test_what_was_observed_for_many_counts_as_often() -> None:
-    book = Book()
-    book.observe("tessera_decision_seconds", value=0.002, times=3)
-    assert value(book, "tessera_decision_seconds") == 3
-    assert book.registry.get_sample_value("tessera_decision_seconds_sum") == pytest.approx(0.006)
+    instruments = Instruments()
+    instruments.observe("tessera_decision_seconds", value=0.002, times=3)
+    assert value(instruments, "tessera_decision_seconds") == 3
+    assert instruments.registry.get_sample_value("tessera_decision_seconds_sum") == pytest.approx(0.006)
 
 
 def test_gauges_without_samples_are_left_out_and_infinity_has_its_name() -> None:
@@ -87,13 +87,13 @@ def test_gauges_without_samples_are_left_out_and_infinity_has_its_name() -> None
 
 
 def test_what_is_gone_is_forgotten_and_begins_at_0_when_it_comes_again() -> None:
-    book = Book()
+    instruments = Instruments()
     for name in ("cq", "other"):
-        book.count("kueue_admitted_workloads_total", name, "")
-        book.observe("kueue_admission_wait_time_seconds", name, "", value=1.0)
-    book.forget(cluster_queue="cq")
+        instruments.count("kueue_admitted_workloads_total", name, "")
+        instruments.observe("kueue_admission_wait_time_seconds", name, "", value=1.0)
+    instruments.forget(cluster_queue="cq")
     for name in ("kueue_admitted_workloads_total", "kueue_admission_wait_time_seconds"):
-        assert value(book, name, "cq", "") == 0
-        assert value(book, name, "other", "") == 1
-    book.count("kueue_admitted_workloads_total", "cq", "")
-    assert value(book, "kueue_admitted_workloads_total", "cq", "") == 1
+        assert value(instruments, name, "cq", "") == 0
+        assert value(instruments, name, "other", "") == 1
+    instruments.count("kueue_admitted_workloads_total", "cq", "")
+    assert value(instruments, "kueue_admitted_workloads_total", "cq", "") == 1

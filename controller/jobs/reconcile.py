@@ -54,6 +54,8 @@ _RUN_TO_THE_END = ("Succeeded", "Failed")
 def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) -> tuple[Action, ...]:
     """The actions of the next step, in order; empty when nothing is to be done, or not before something changes."""
     if seen.job is None:
+        if not settings.gates.on("FinishOrphanedWorkloads"):
+            return tuple(remove_finalizers(seen.workloads))
         return tuple(finish_orphans(seen.workloads, _GONE))
     context = Context(kind=seen.kind, job=seen.job, seen=seen, settings=settings, cluster=cluster)
     try:

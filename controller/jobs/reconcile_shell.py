@@ -6,7 +6,7 @@ A job whose actions fail is reconciled again after a back-off; each success chan
 back. Nothing here knows a kind of job: kinds come with the resources of their objects, from the table.
 """
 
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from controller.config.settings import POD, ControllerConfig
 from controller.engine.model.resources import WorkloadKey
@@ -35,8 +35,6 @@ from kube.resources import Resource
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_ORPHANS: Final = "FinishOrphanedWorkloads"
 
 
 class JobKey(NamedTuple):
@@ -211,8 +209,6 @@ class JobController:
 
     async def _finish_orphans(self, key: JobKey, kind: JobKind, uid: str) -> None:
         """Workloads that an earlier job of this name left, as the API server confirms: our watch may lag."""
-        if not self._settings.gates.on(_ORPHANS):
-            return
         found = (
             seen_workload(self._ledger, self._raws, workload)
             for owner_uid, keys in self._left.get(key, {}).items()

@@ -25,7 +25,7 @@ from controller.jobframework.actions import (
     WorkloadAction,
 )
 from controller.jobframework.raw import Json
-from controller.objects.meta import Condition, Time, epoch_s, with_condition
+from controller.objects.meta import Condition, Time, epoch_s, find_condition, with_condition
 from controller.objects.workload import ReclaimablePod, RequeueState, Workload
 from controller.watching.kinds import WORKLOADS
 from controller.watching.ledger import Kept, Ledger
@@ -109,7 +109,13 @@ class WorkloadActions:
     def _released(self, workload: Workload, action: ReleaseQuota, now_s: float) -> Workload:
         gates = self._engine.state.config.gates
         after = status.unreserved(workload, PendingReason.PENDING_EVALUATION, action.message, now_s=now_s, gates=gates)
-        return status.requeued(after, action.reason, action.message, now_s) if action.requeue else after
+        if action.requeue:
+            return status.requeued(after, action.reason, action.message, now_s)
+        known = find_condition(after.status.conditions, reasons.REQUEUED)
+        if known is not None and known.status == "False":
+            return after  # its eviction said when it may queue again
+        state = after.status.requeue_state or RequeueState()
+        return status.held_back(after, action.reason, action.message, state=state, now_s=now_s)
 
     def _held(self, workload: Workload, message: str, now_s: float) -> Workload:
         gates = self._engine.state.config.gates

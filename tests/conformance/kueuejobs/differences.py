@@ -12,6 +12,12 @@ from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
 from tests.conformance.replay import Rule
 
+# What stands on our objects besides, and is left out where a case is compared.
+ADDED_TO_WORKLOADS: Final = (names.JOB_OWNER_GVK, names.JOB_OWNER_NAME)
+"""Each Workload names the job that it was made for; Kueue writes it for serving kinds alone."""
+ADDED_TO_TEMPLATES: Final = (names.WORKLOAD,)
+"""Pods name their Workload without a topology as well: device plans find them by it."""
+
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 
@@ -54,7 +60,89 @@ def _group_annotation_without_its_gate(given: Mapping[str, Any]) -> bool:
     return off and any(GROUP_NAME in found for found in _annotations(given))
 
 
+def _workloads(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(given.get("workloads") or ())
+
+
+def _is_true(workload: Mapping[str, Any], type_: str) -> bool:
+    listed = (workload.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == type_ and one["status"] == "True" for one in listed)
+
+
+def _assignments(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ())
+
+
+def _fewer_pods_than_asked(given: Mapping[str, Any]) -> bool:
+    """An assignment of fewer pods to a pod set that has no minimum."""
+    for workload in _workloads(given):
+        asked = {one.get("name"): one for one in workload["spec"].get("podSets") or ()}
+        for one in _assignments(workload):
+            pod_set = asked.get(one["name"], {})
+            if one.get("count", 0) < pod_set.get("count", 0) and pod_set.get("minCount") is None:
+                return True
+    return False
+
+
+def _option(given: Mapping[str, Any], name: str) -> Any:
+    return (given.get("options") or {}).get(name)
+
+
+def _ready_while_suspended(given: Mapping[str, Any]) -> bool:
+    job = given.get("job") or {}
+    suspended = bool((job.get("spec") or {}).get("suspend"))
+    return suspended and bool((job.get("status") or {}).get("ready")) and bool(_option(given, "waitForPodsReady"))
+
+
+def _evicted_with_pods(given: Mapping[str, Any]) -> bool:
+    """A batch Job that was evicted and whose pods are still there."""
+    status = (given.get("job") or {}).get("status") or {}
+    return bool(status.get("active")) and any(_is_true(one, "Evicted") for one in _workloads(given))
+
+
+def _template_of_another_job(given: Mapping[str, Any]) -> bool:
+    """A suspended job with a node selector that its admitted workload does not have: no start has put it there."""
+    job = given.get("job") or {}
+    spec = job.get("spec") or {}
+    selector = ((spec.get("template") or {}).get("spec") or {}).get("nodeSelector")
+    if not spec.get("suspend") or not selector:
+        return False
+    return any(
+        _is_true(workload, "Admitted") and not any(_selector_of(one) for one in workload["spec"].get("podSets") or ())
+        for workload in _workloads(given)
+    )
+
+
+def _selector_of(pod_set: Mapping[str, Any]) -> Any:
+    return (pod_set["template"].get("spec") or {}).get("nodeSelector")
+
+
+def _retained_after_deactivation(given: Mapping[str, Any]) -> bool:
+    return bool(_option(given, "afterDeactivatedByKueue"))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "a workload matches a job that runs as many pods as were assigned; fewer than asked for need a minimum",
+        _fewer_pods_than_asked,
+    ),
+    Rule(
+        "a suspended Job has no ready pods, whatever its status still counts: the condition follows its start",
+        _ready_while_suspended,
+    ),
+    Rule(
+        "templates are restored once the pods are gone: the API server refuses it before, and with it all of the patch",
+        _evicted_with_pods,
+    ),
+    Rule(
+        "a suspended job whose template differs from its workload's was changed, and is queued anew; Kueue starts it "
+        "where that can go well, and finishes its workload where it cannot",
+        _template_of_another_job,
+    ),
+    Rule(
+        "after its retention a deactivated Workload is deleted, and its job stays; Kueue deletes the job",
+        _retained_after_deactivation,
+    ),
     Rule(
         "all four labels that the API server generates for a Job are left out of its workload: another Job could not "
         "have them; Kueue keeps the one with the Job's name",

@@ -5,7 +5,13 @@ from typing import Final
 
 from tests.conformance.replay import JOBS, RUNNERS, Case
 
-RUNNER_MODULES: tuple[str, ...] = ("runners_kinds", "runners_podsets", "runners_small", "runners_validation")
+RUNNER_MODULES: tuple[str, ...] = (
+    "runners_kinds",
+    "runners_podsets",
+    "runners_reconcile",
+    "runners_small",
+    "runners_validation",
+)
 
 SCOPE: Final = (
     "multikueue",
@@ -46,7 +52,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-failurerecovery-TestReconciler",
     "jobs-failurerecovery-TestUpdateEventFilter",
     "jobs-job-TestDefault",
-    "jobs-job-TestReconciler",
     "jobs-job-Test_applyWorkloadSliceSchedulingGate",
     "jobs-jobframework-TestApplyDefaultLocalQueue",
     "jobs-jobframework-TestApplyDefaultWorkloadPriorityClass",
@@ -66,15 +71,12 @@ NOT_YET: tuple[str, ...] = (
     "jobs-jobframework-TestWorkloadShouldBeSuspended",
     "jobs-jobset-TestDefault",
     "jobs-jobset-TestPodsReady",
-    "jobs-jobset-TestReconciler",
     "jobs-leaderworkerset-TestDefault",
     "jobs-leaderworkerset-TestGetWorkloadIndex",
     "jobs-leaderworkerset-TestReconciler",
     "jobs-leaderworkerset-TestValidateCreate",
     "jobs-leaderworkerset-TestValidateUpdate",
     "jobs-mpijob-TestDefault",
-    "jobs-mpijob-TestReconciler",
-    "jobs-paddlejob-TestReconciler",
     "jobs-pod-TestConstructComposableWorkloadPodGroupRoleLimit",
     "jobs-pod-TestDefault",
     "jobs-pod-TestIndexPodGroupName",
@@ -168,7 +170,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-workloadslicing-TestNormalizeActiveSlices",
     "jobs-workloadslicing-TestPreemptibleSliceKey",
     "jobs-workloadslicing-TestScaledDown",
-    "jobs-xgboostjob-TestReconciler",
 )
 """Suites that are in scope and not replayed: what they are about is missing, or not all of their cases pass."""
 

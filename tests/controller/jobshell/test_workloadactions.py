@@ -33,7 +33,7 @@ class Writes:
         return next((one.status for one in self.workload.status.conditions if one.type == type_), "")
 
 
-@pytest.mark.parametrize(("requeue", "requeued"), [(True, "True"), (False, "")])
+@pytest.mark.parametrize(("requeue", "requeued"), [(True, "True"), (False, "False")])
 async def test_released_quota_is_held_no_more_and_only_what_goes_back_at_once_is_requeued(
     *, requeue: bool, requeued: str
 ) -> None:

@@ -60,8 +60,8 @@ class Makeable(NamedTuple):
 class DeviceSupply:
     """Nodes are known by the names of their objects, or by their hostname labels.
 
-    ``DeviceCache`` alone writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a node
-    for the length of one question and takes it off again.
+    ``DeviceCache`` alone writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a
+    node for the length of one question and takes it off again.
     """
 
     def __init__(self) -> None:

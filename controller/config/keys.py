@@ -188,7 +188,12 @@ _JOBS: Final = (
         "every kind whose CRD is there, without pods (Kueue: batch/job)",
         "job kinds that are managed, by Kueue's names; one that is not there yet has no effect",
     ),
-    _key("integrations.externalFrameworks[]", KIND, "none", "kinds that other controllers bring to Kueue's API"),
+    _key(
+        "integrations.externalFrameworks[]",
+        KIND,
+        "none",
+        "kinds that other controllers queue: they are left alone here, and so are the parts that they own",
+    ),
     _key("integrations.labelKeysToCopy[]", QUALIFIED, "none", "labels that a new Workload gets from its job"),
     _selector(
         "integrations.podOptions.namespaceSelector",

@@ -23,6 +23,7 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
+from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector
 
 T = TypeVar("T")
@@ -150,8 +151,10 @@ def _integrations(found: Found) -> Integrations:
             found.note(place, f"{name} is no job kind of this version")
         frameworks.append(name)
     external = found.values("integrations.externalFrameworks")
+    others = {kind.framework for kind in JOB_KINDS if f"{kind.kind}.{kind.version}.{kind.group}" in external}
+    wanted = dict.fromkeys(frameworks or DEFAULT_FRAMEWORKS)
     return Integrations(
-        frameworks=tuple(dict.fromkeys(frameworks)) or DEFAULT_FRAMEWORKS,
+        frameworks=tuple(name for name in wanted if name not in others),
         external_frameworks=tuple(dict.fromkeys(external)),
         label_keys_to_copy=tuple(dict.fromkeys(found.values("integrations.labelKeysToCopy"))),
     )

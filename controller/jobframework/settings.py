@@ -39,7 +39,7 @@ class ClusterObjects:
     owner: Callable[[str, OwnerReference], Json | None]
     """An object of a kind that may own jobs, by namespace and reference."""
     is_job_kind: Callable[[str, str], bool]
-    """Whether apiVersion and kind are those of jobs that are queued here."""
+    """Whether apiVersion and kind are those of jobs that are queued, here or by another controller."""
     is_admitted: Callable[[str], bool]
     """Whether the workload of the job of that uid is admitted."""
     device_plan: DevicePlan = no_plan

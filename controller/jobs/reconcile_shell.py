@@ -18,9 +18,9 @@ from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import reconcile
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds, read_kinds, seen_workload
+from controller.jobshell.watched import JobKinds, external_kinds, read_kinds, seen_workload
 from controller.jobshell.workloadactions import WorkloadActions
-from controller.objects.meta import is_true
+from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
@@ -30,7 +30,7 @@ from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError
-from kube.reading.reflector import Added, Changed, ObjectKey, Removed
+from kube.reading.reflector import Added, Change, Changed, ObjectKey, Removed
 from kube.resources import Resource
 
 K = TypeVar("K")
@@ -76,7 +76,8 @@ class JobController:
         self._kinds = kinds
         self._resources: dict[str, Resource] = {kind.framework: resource for resource, kind in kinds.items()}
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
-        self._cluster = cluster_objects(feeds, kinds, self.is_admitted)
+        self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
+        self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals)
         self._has_pods = POD in config.integrations.frameworks
         self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
@@ -96,14 +97,11 @@ class JobController:
     def hear(self, observed: ObjectChange) -> None:
         """A job, or something that jobs are judged by."""
         kind = self._kinds.get(observed.resource)
+        if kind is not None or observed.resource in self._externals:
+            self._hear_owner(observed.change)
         match observed.change:
-            case Added(key=key, new=entry) if kind is not None:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
-                self._enqueue_children(entry.uid)
-            case Changed(key=key, old=old, new=new) if kind is not None:
-                self._hear_job(JobKey(kind.framework, *key), new.object)
-                if queue_name(old.object) != queue_name(new.object):
-                    self._enqueue_children(new.uid)
             case Removed(key=key, old=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
             case Added() | Changed() | Removed() if observed.resource in self._readers:
@@ -126,10 +124,24 @@ class JobController:
             _note(self._children, owner.uid, key, gone=gone)
         self._queue.put(key)
 
-    def _enqueue_children(self, uid: str) -> None:
-        """A watch may show the parts of a larger job before the job itself, by which they are queued or not."""
-        for child in self._children.get(uid, ()):
-            self._queue.put(child)
+    def _hear_owner(self, change: Change[Any]) -> None:
+        """Whether a job is queued decides about its parts, and another watch may have shown them before."""
+        match change:
+            case Added(new=entry):
+                self._enqueue_parts(entry.uid)
+            case Changed(old=old, new=new) if queue_name(old.object) != queue_name(new.object):
+                self._enqueue_parts(new.uid)
+
+    def _enqueue_parts(self, uid: str) -> None:
+        """What the object of that uid controls, and the parts of that."""
+        owners, seen = [uid], {uid}
+        while owners:
+            for child in self._children.get(owners.pop(), ()):
+                self._queue.put(child)
+                entry = self._feeds[self._resources[child.kind]].get(ObjectKey(child.namespace, child.name))
+                if entry is not None and entry.uid not in seen:
+                    seen.add(entry.uid)
+                    owners.append(entry.uid)
 
     def _enqueue_all(self, namespace: str | None = None, *, of: str = "") -> None:
         for resource, kind in self._kinds.items():
@@ -152,11 +164,18 @@ class JobController:
                     del self._left[job]
                 self._queue.put(job)
                 break
+            if owner.controller and self._is_external(owner):
+                _note(self._by_owner, owner.uid, key, gone=gone)
+                self._enqueue_parts(owner.uid)
+                break
         else:
             if meta.deletion_timestamp is not None and not gone and not self._is_of_pods(workload):
                 self._queue.put(JobKey("", meta.namespace, meta.name))
         for job in self._prebuilt.get(key, ()):
             self._queue.put(job)
+
+    def _is_external(self, owner: OwnerReference) -> bool:
+        return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in self._externals)
 
     def _is_of_pods(self, workload: Workload) -> bool:
         """Whether it is to stay until its plain pods have ended."""

@@ -1,11 +1,11 @@
 """Settings and other objects of the cluster, for the reconcilers of jobs and of pods."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from controller.config.settings import ControllerConfig
 from controller.jobframework.deviceplan import DevicePlan, no_plan
-from controller.jobframework.kind import ObjectKind, api_version
+from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobshell.watched import JobKinds, read_kinds
@@ -27,10 +27,14 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
 
 
 def cluster_objects(
-    feeds: Feeds, kinds: JobKinds, is_admitted: Callable[[str], bool], device_plan: DevicePlan = no_plan
+    feeds: Feeds,
+    kinds: JobKinds,
+    is_admitted: Callable[[str], bool],
+    device_plan: DevicePlan = no_plan,
+    externals: Collection[Resource] = (),
 ) -> ClusterObjects:
-    """``kinds``: those that are queued here. ``is_admitted``: see ``ClusterObjects``."""
-    resources = {(api_version(kind), kind.kind): resource for resource, kind in kinds.items()}
+    """``kinds``: those that are queued here, ``externals``: by others. ``is_admitted``: see ``ClusterObjects``."""
+    resources = {(one.api_version, one.kind): one for one in (*kinds, *externals)}
 
     def value(resource: Resource) -> Callable[[str], Any]:
         def look(name: str) -> Any:

@@ -36,6 +36,30 @@ def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
     }
 
 
+def external_kinds(names: Collection[str]) -> tuple[Resource, ...]:
+    """Kinds that other controllers queue, from ``Kind.version.group``: owners whose parts are not queued here.
+
+    Their plurals follow from their kinds as client-go guesses them (``meta.UnsafeGuessKindToResource``): no name of
+    the configuration says more.
+    """
+    found = []
+    for name in names:
+        kind, version, group = name.split(".", 2)
+        found.append(Resource(group, version, _plural(kind.lower()), kind, namespaced=True))
+    return tuple(found)
+
+
+def _plural(kind: str) -> str:
+    if kind.endswith("s"):
+        return f"{kind}es"
+    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+
+
+def read_owner(raw: bytes) -> Json:
+    """Of an object that may own jobs its metadata, which says whether it is queued and what owns it in turn."""
+    return {"metadata": read_job(raw).get("metadata", {})}
+
+
 def read_job(raw: bytes) -> Json:
     """A job as JSON, less the record of field managers: it is never read, and most of what a job's text holds."""
     job: Json = msgspec.json.decode(raw)

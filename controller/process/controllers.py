@@ -21,7 +21,7 @@ from controller.jobframework.deviceplan import DevicePlan
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile_shell import JobController
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import job_kinds
+from controller.jobshell.watched import external_kinds, job_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
@@ -85,6 +85,8 @@ class TermControllers:
         )
         kinds = job_kinds(self._config.integrations.frameworks)
         self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
+        externals = external_kinds(self._config.integrations.external_frameworks)
+        self._externals = tuple(resource for resource in externals if resource in self._feeds)
         self._of_workloads: list[Callable[[Workload, bool], None]] = [self._forget_raw]
         self._of_others: list[Callable[[ObjectChange], None]] = []
 
@@ -204,7 +206,7 @@ class TermControllers:
             self._raws,
             PodActions(self._writer, self._workloads, self._events.publish, self._clock),
             job_settings(self._config, self._own_namespace),
-            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan),
+            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan, self._externals),
             self._job_kinds,
             clock=self._clock,
         )

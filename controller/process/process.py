@@ -14,7 +14,7 @@ from controller.config.settings import MANAGED_FRAMEWORKS, POD, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
-from controller.jobshell.watched import job_kinds, read_job, read_kinds
+from controller.jobshell.watched import external_kinds, job_kinds, read_job, read_kinds, read_owner
 from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
@@ -144,6 +144,8 @@ class Process:
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read
             kinds = job_kinds(self._config.integrations.frameworks)
+            externals = external_kinds(self._config.integrations.external_frameworks)
+            readers |= dict.fromkeys(externals, read_owner)
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), read_job)
             if POD in self._config.integrations.frameworks:
                 readers[QUEUED_PODS] = read_pod

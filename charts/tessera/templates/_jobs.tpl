@@ -64,11 +64,13 @@ object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- end }}
 {{- end -}}
 
-{{- /* The rows of the table that are queued: those that the configuration itself lists, else all. */ -}}
+{{- /* The rows of the table that are queued: those that the configuration itself lists, else all, less those that it
+leaves to other controllers. */ -}}
 {{- define "tessera.queuedKinds" -}}
+{{- $others := dig "integrations" "externalFrameworks" list .Values.controller.config -}}
 {{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
 {{- range include "tessera.jobKinds" . | fromYamlArray }}
-{{- if or (not $listed) (has .framework $listed) }}
+{{- if and (or (not $listed) (has .framework $listed)) (not (has (printf "%s.%s.%s" .kind .version .group) $others)) }}
 - {{ toJson . }}
 {{- end }}
 {{- end }}

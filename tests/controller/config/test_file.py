@@ -432,3 +432,9 @@ def test_a_mistake_is_not_answered_with_keys_that_this_version_refuses() -> None
     with pytest.raises(ConfigError) as section:
         v2("queueVisibilty: {}")
     assert "queueVisibility" not in str(section.value)
+
+
+def test_a_kind_that_others_queue_is_none_of_ours() -> None:
+    config = v2("integrations: {externalFrameworks: [Job.v1.batch, Thing.v1.example.dev]}")
+    assert "batch/job" not in config.integrations.frameworks
+    assert config.integrations.external_frameworks == ("Job.v1.batch", "Thing.v1.example.dev")

@@ -15,7 +15,7 @@ from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.process.test_jobs import job
-from tests.support.controller.stage import Stage, config, stage, stamp
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
 
 class OtherKind(BatchJob):
@@ -116,3 +116,55 @@ async def test_a_kind_whose_crd_comes_and_goes_while_the_controller_runs(
             await eventually(lambda: not suspended(scene, OTHERS, "c"))
             assert condition(scene, "Job", "Finished") == ""
         assert not [record.message for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+def part(scene: Stage, name: str, owner: Resource, owner_name: str, *, suspend: bool = True) -> None:
+    """A Job that a controller made for its owner, with the owner's labels."""
+    job(scene, name)
+    meta = scene.server.get(owner, owner_name, namespace="team")["metadata"]
+    reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner_name, "uid": meta["uid"]}
+    references = {"metadata": {"ownerReferences": [{**reference, "controller": True}]}}
+    scene.server.merge(JOBS, name, {**references, "spec": {"suspend": suspend}}, namespace="team")
+
+
+def owners_of_workloads(scene: Stage) -> set[str]:
+    return {owner["kind"] for one in scene.server.list_all(WORKLOADS) for owner in one["metadata"]["ownerReferences"]}
+
+
+async def test_a_part_with_copied_labels_is_left_to_its_owner_also_where_the_owners_kind_is_found_later(
+    both: ControllerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "ASK_S", 0.05)
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        scene.server.unknown.add("others")
+        other(scene, "a")
+        part(scene, "a-0", OTHERS, "a")
+        async with scene.controller(both, core_only=False):
+            await eventually(lambda: owners_of_workloads(scene) == {"Job"}, what="queued while its owner is unknown")
+            scene.server.install(OTHERS)
+            await eventually(lambda: owners_of_workloads(scene) == {"Other"})
+            await eventually(lambda: not suspended(scene, OTHERS, "a"))
+
+
+async def test_a_part_of_a_kind_that_others_queue_runs_once_the_others_workload_is_admitted() -> None:
+    given = config(CONFIG + "integrations: {externalFrameworks: [Other.v1.example.dev]}\n")
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        other(scene, "a")
+        part(scene, "a-0", OTHERS, "a", suspend=False)
+        async with scene.controller(given, core_only=False):
+            await eventually(lambda: suspended(scene, JOBS, "a-0"))
+            scene.workload("of-a")
+            uid = scene.server.get(OTHERS, "a", namespace="team")["metadata"]["uid"]
+            reference = {"apiVersion": OTHERS.api_version, "kind": OTHERS.kind, "name": "a", "uid": uid}
+            owned = {"metadata": {"ownerReferences": [{**reference, "controller": True}]}}
+            scene.server.merge(WORKLOADS, "of-a", owned, namespace="team")
+            await scene.until_admitted("of-a")
+            assert owners_of_workloads(scene) == {"Other"}
+            scene.server.merge(JOBS, "a-0", {"spec": {"suspend": False}}, namespace="team")
+            scene.server.merge(JOBS, "a-0", {"metadata": {"labels": {"touched": "yes"}}}, namespace="team")
+            job(scene, "b")
+            await eventually(lambda: not suspended(scene, JOBS, "b"))
+            assert not suspended(scene, JOBS, "a-0")
+            assert suspended(scene, OTHERS, "a"), "what others queue is left alone"

@@ -85,6 +85,14 @@ def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
             raise JobError(f"{GROUP_NAME} {shown(group)}: {found[1]}")
 
 
+def topology_refusals(pod_sets: Sequence[AskingPodSet], gates: FeatureGates) -> list[Refusal]:
+    """Of all pod sets of a job. Sizes and groups are looked at where each pod set is in order by itself."""
+    if not gates.on("TopologyAwareScheduling"):
+        return []
+    found = [refusal for each in pod_sets for refusal in refusals(each, gates)]
+    return found or [*(refusal for each in pod_sets for refusal in size_refusals(each)), *group_refusals(pod_sets)]
+
+
 def refusals(asking: AskingPodSet, gates: FeatureGates | None = None) -> list[Refusal]:
     """What is wrong with the annotations of one pod set, whatever its count is."""
     given, path = asking.annotations, asking.path

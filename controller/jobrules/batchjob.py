@@ -21,13 +21,7 @@ from controller.jobframework.raw import (
     strings,
     text,
 )
-from controller.jobframework.topologyrequest import (
-    AskingPodSet,
-    elastic_refusals,
-    group_refusals,
-    refusals,
-    size_refusals,
-)
+from controller.jobframework.topologyrequest import AskingPodSet, elastic_refusals, topology_refusals
 from controller.jobrules import marks
 from controller.jobrules.marks import annotation_path, forbidden, invalid
 
@@ -61,9 +55,7 @@ def own(job: Json, gates: FeatureGates) -> list[Refusal]:
         count=_count(job),
         annotations=strings(job, "spec", "template", "metadata", "annotations"),
     )
-    found = refusals(asking, gates) if gates.on("TopologyAwareScheduling") else []
-    if not found and gates.on("TopologyAwareScheduling"):
-        found = [*size_refusals(asking), *group_refusals([asking])]
+    found = topology_refusals([asking], gates)
     return [
         *_min_parallelism(job, elastic=elastic),
         *_synchronized_completions(job),

@@ -4,7 +4,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework.kind import Refusal
 from controller.jobframework.raw import JobError, Json, strings
 from controller.jobframework.templated import TemplatedKind
-from controller.jobframework.topologyrequest import AskingPodSet, group_refusals, refusals, size_refusals
+from controller.jobframework.topologyrequest import AskingPodSet, topology_refusals
 from controller.jobrules import marks
 
 
@@ -29,8 +29,6 @@ def updated(
 
 def topology(kind: TemplatedKind, job: Json, gates: FeatureGates) -> list[Refusal]:
     """Of all pod sets; nothing of a job whose pod sets cannot be told, which its reconciler refuses."""
-    if not gates.on("TopologyAwareScheduling"):
-        return []
     try:
         asking = [
             AskingPodSet(
@@ -43,7 +41,4 @@ def topology(kind: TemplatedKind, job: Json, gates: FeatureGates) -> list[Refusa
         ]
     except JobError:
         return []
-    found = [refusal for one in asking for refusal in refusals(one, gates)]
-    if found:
-        return found
-    return [*(refusal for one in asking for refusal in size_refusals(one)), *group_refusals(asking)]
+    return topology_refusals(asking, gates)

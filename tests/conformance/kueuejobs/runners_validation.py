@@ -5,7 +5,7 @@ from typing import Any
 
 from controller.jobframework.kind import Refusal
 from controller.jobframework.topologyrequest import AskingPodSet, refusals, size_refusals
-from controller.jobrules import batchjob, marks, pods, podspec
+from controller.jobrules import batchjob, marks, pods, podspec, serving
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 
@@ -122,3 +122,43 @@ def _warned(case: Case, pod: dict[str, Any]) -> Difference | None:
     """Every owner in these cases is of a kind that is queued as a whole."""
     warned = pods.warnings(pod, is_job_kind=True)
     return first_difference(len(case.expect["wantWarns"] or ()), len(warned), "warnings")
+
+
+@runner("jobs-deployment-TestValidateCreate")
+def deployment_created(case: Case) -> Difference | None:
+    return errors_differ(wanted_errors(case), serving.deployment_created(case.input["deployment"], case.gates))
+
+
+@runner("jobs-deployment-TestValidateUpdate")
+def deployment_updated(case: Case) -> Difference | None:
+    given = case.input
+    found = serving.deployment_updated(given["oldDeployment"], given["newDeployment"], case.gates)
+    return errors_differ(wanted_errors(case), found)
+
+
+@runner("jobs-statefulset-TestValidateCreate")
+def statefulset_created(case: Case) -> Difference | None:
+    return errors_differ(wanted_errors(case), serving.statefulset_created(case.input["sts"], case.gates))
+
+
+@runner("jobs-statefulset-TestValidateUpdate")
+def statefulset_updated(case: Case) -> Difference | None:
+    """Owners in these cases are of known kinds and queued; the one Workload is the StatefulSet's own."""
+    given = case.input
+    owned = bool(given["newObj"]["metadata"].get("ownerReferences"))
+    there = [*(given.get("objs") or ()), *(one.get("object", one) for one in given.get("apiObjects") or ())]
+    workload = next((one for one in there if one["kind"] == "Workload"), None)
+    found = serving.statefulset_updated(given["oldObj"], given["newObj"], case.gates, is_owned=owned, workload=workload)
+    return errors_differ(wanted_errors(case), found)
+
+
+@runner("jobs-leaderworkerset-TestValidateCreate")
+def leaderworkerset_created(case: Case) -> Difference | None:
+    return errors_differ(wanted_errors(case), serving.leaderworkerset_created(case.input["lws"], case.gates))
+
+
+@runner("jobs-leaderworkerset-TestValidateUpdate")
+def leaderworkerset_updated(case: Case) -> Difference | None:
+    given = case.input
+    found = serving.leaderworkerset_updated(given["oldObj"], given["newObj"], case.gates)
+    return errors_differ(wanted_errors(case), found)

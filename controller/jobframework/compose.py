@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.jobframework import marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
-from controller.jobframework.raw import Json, PriorityClassMissingError, integer, labels, shown, text
+from controller.jobframework.raw import Json, PriorityClassMissingError, labels, shown, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
@@ -20,10 +20,10 @@ _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
 
 
 def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) -> str:
-    """The name of the job's workload; of the slice for its present generation, if it is elastic."""
+    """The name of the job's workload; of the slice for its present size, if it is elastic."""
     name, uid = text(job, "metadata", "name"), text(job, "metadata", "uid")
-    generation = integer(job, "metadata", "generation", default=1) if elastic else None
-    full = names.workload_name(kind.kind, kind.group, name, uid, generation=generation)
+    mark = kind.slice_mark(job) if elastic else None
+    full = names.workload_name(kind.kind, kind.group, name, uid, generation=mark)
     return names.shortened(full) if settings.gates.on("ShortWorkloadNames") else full
 
 
@@ -234,7 +234,7 @@ def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
 
 
 def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
-    found = marks.passed_on(job)
+    found = {**marks.passed_on(job), **kind.workload_annotations(job)}
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
         found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"

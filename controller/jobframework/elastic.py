@@ -47,7 +47,7 @@ def _grown(context: Context, base: SeenWorkload, waiting: list[SeenWorkload], as
     if not waiting:
         body = compose.workload_body(context.kind, context.job, context.settings, context.cluster, replaces=base)
         if body["metadata"]["name"] == base.name:
-            return []  # the job's generation has not been seen to change
+            return []  # what marks its slices has not been seen to change
         created = f"Created workload {body['metadata']['name']} for {_listed(asked)}, to replace {base.name}"
         return [CreateWorkload(body=body), event("CreatedWorkload", created)]
     slice_ = waiting[-1]

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload
-from controller.jobframework.raw import Json, mapping, text
+from controller.jobframework.raw import Json, integer, mapping, text
 from controller.objects.meta import Struct
 
 Ending = Literal["Succeeded", "Failed"]
@@ -141,6 +141,14 @@ class JobKind(Protocol):
         """Pods by pod set that it would run as it is now: fewer than it asks for under partial admission."""
         ...
 
+    def slice_mark(self, job: Json) -> str:
+        """What tells the slices of an elastic job apart, in the names of their workloads: new with each size."""
+        ...
+
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        """Annotations of its workload besides those of all kinds."""
+        ...
+
     def pod_selector(self, job: Json) -> str:
         """The label selector of the pods that it runs."""
         ...
@@ -214,6 +222,12 @@ class KindDefaults:
 
     def defaulted(self, job: Json) -> Json:
         return job
+
+    def slice_mark(self, job: Json) -> str:
+        return str(integer(job, "metadata", "generation", default=1))
+
+    def workload_annotations(self, _job: Json) -> dict[str, str]:
+        return {}
 
 
 Look = Callable[[ObjectKind, str, str], Json | None]

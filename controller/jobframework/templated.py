@@ -237,11 +237,16 @@ class TemplatedKind(KindDefaults, ABC):
     def _restored(self, job: Json, workload: SeenWorkload | None) -> Json:
         """With the templates' placement as the workload has it; the very job where that is nothing to go by."""
         try:
-            originals = {} if workload is None else workload.templates()
             # A job of other pod sets became another one: nothing is known of what its templates were.
-            return self.placed(job, originals) if set(_names(self.slots(job))) == originals.keys() else job
+            if workload is None or set(_names(self.slots(job))) != workload.templates().keys():
+                return job
+            return self.restored(job, workload)
         except JobError:
             return job
+
+    def restored(self, job: Json, workload: SeenWorkload) -> Json:
+        """The job as the workload's spec has it, where starts write; the very job where it is so."""
+        return self.placed(job, workload.templates())
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
         """The job with the placement of these templates, by pod set, in its own; the very job where it has it."""

@@ -256,6 +256,42 @@ def test_a_start_that_is_complete_already_only_unsuspends() -> None:
     assert second.body["spec"] == {"suspend": False}
 
 
+class Counted(ExampleTrain):
+    """Its size lies elsewhere, and its start may change more than templates."""
+
+    can_be_elastic = True
+
+    def slice_mark(self, job: Json) -> str:
+        return str(job["spec"]["size"])
+
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        return {"example.dev/size": self.slice_mark(job)}
+
+    def restored(self, job: Json, workload: SeenWorkload) -> Json:
+        return replaced(super().restored(job, workload), ("spec", "size"), 1)
+
+
+def test_a_kind_names_its_slices_marks_its_workloads_and_restores_what_it_changed() -> None:
+    found = []
+    for size in (1, 2):
+        job = train(size=size)
+        job["metadata"]["annotations"] = {names.ELASTIC_JOB: "true"}
+        scene = world(job, kind=Counted())
+        scene.settle()
+        found.append(scene.only)
+        assert scene.workloads[scene.only]["metadata"]["annotations"]["example.dev/size"] == str(size)
+    assert len(set(found)) == 2
+    scene = world(train(size=2), kind=Counted())
+    scene.settle()
+    scene.admit(scene.only)
+    scene.settle()
+    assert scene.job is not None
+    assert scene.job["spec"]["size"] == 2
+    scene.evict(scene.only)
+    scene.settle()
+    assert scene.job["spec"]["size"] == 1
+
+
 def test_a_job_without_references_is_not_copied() -> None:
     job = train()
     assert completed(KIND, job, lambda _kind, _namespace, _name: None) is job

@@ -104,7 +104,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             raise LookupError(f"{resource}: found {len(free)} free devices, expected {count}")
         chosen = await self._preferred(endpoint, free, count)
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=chosen)])
-        answer = await endpoint.stub.Allocate(request, timeout=60)
+        answer = await endpoint.stub.Allocate(request, timeout=10)
         grant = Grant(resource, tuple(chosen), answer.container_responses[0])
         self.pods.setdefault((namespace, pod), []).append(grant)
         return grant
@@ -121,7 +121,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             return list(free[:count])
         asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
         request = pb.PreferredAllocationRequest(container_requests=[asked])
-        answer = await endpoint.stub.GetPreferredAllocation(request, timeout=60)
+        answer = await endpoint.stub.GetPreferredAllocation(request, timeout=10)
         # As the kubelet does: take what is usable of the hint, fill up with the rest.
         hint = [deviceid for deviceid in answer.container_responses[0].deviceIDs if deviceid in set(free)]
         return list(dict.fromkeys([*hint, *free]))[:count]

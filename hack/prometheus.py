@@ -16,7 +16,7 @@ from hack.agents import free_port
 from hack.cluster import prerequisites, waiting
 from hack.cluster.errors import ClusterError
 
-READY_S = 240.0
+READY_S = 60.0
 
 
 def ensure() -> None:
@@ -71,7 +71,7 @@ class Prometheus:
             yield self
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(30)
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError):
@@ -90,6 +90,6 @@ class Prometheus:
 
     def _get(self, path: str) -> bytes:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             found: bytes = answer.read()
             return found

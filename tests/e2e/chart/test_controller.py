@@ -1,9 +1,7 @@
 """The chart's controller: rendered, read by the code it configures, and taken by a real API server."""
 
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,8 @@ import yaml
 from controller.config.load import parse
 from controller.config.settings import Policy
 from hack.cluster.cluster import Cluster
-from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 
@@ -102,7 +98,7 @@ def test_the_priority_classes_have_the_names_and_values_that_sites_know() -> Non
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster.up(f"controllerchart-{os.getpid()}", Spec(nodes=())) as cluster:
+    with Cluster.up("controllerchart", Spec(nodes=())) as cluster:
         yield cluster
 
 
@@ -110,13 +106,5 @@ def test_a_real_api_server_takes_all_of_it(cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", "tessera-system")
     cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
     text = rendered("controller.priorityClasses.create=true")
-
-    def served() -> bool:
-        with suppress(ClusterError):  # a kind is served a moment after its CRD was made
-            cluster.kubectl("get", "workloadpriorityclasses.kueue.x-k8s.io")
-            return True
-        return False
-
-    until(served, "the kinds of the chart's objects are served")
     for dry in ("--dry-run=server", "--dry-run=none"):
         cluster.kubectl("apply", "--server-side", dry, "-f", "-", input=text)

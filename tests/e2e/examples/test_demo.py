@@ -20,16 +20,14 @@ pytestmark = pytest.mark.e2e
 
 TWO_SCREENS = 100
 DEMO_S, QUICK_S = 40, 20
-"""The promises for an idle machine."""
-BUSY = 8
-"""Here others work beside, on any machine: so many times as long is a failure."""
+"""The promises for an idle machine. Here others work beside: three times as long is a failure."""
 
 
 def typed(module: str, *words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, ROOT_ENV: str(folder)}
     command = [sys.executable, "-m", module, *words]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=DEMO_S * BUSY
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=DEMO_S * 3
     )
 
 
@@ -71,6 +69,6 @@ def test_the_quick_demo_needs_no_cluster(tmp_path: Path) -> None:
     start = time.monotonic()
     shown = typed("hack.quick", folder=tmp_path)
     assert shown.returncode == 0, shown.stderr + shown.stdout[-2000:]
-    assert time.monotonic() - start < QUICK_S * BUSY
+    assert time.monotonic() - start < QUICK_S * 3
     assert len(shown.stdout.splitlines()) <= TWO_SCREENS
     assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ WELL = {
     "TesseraMemoryAboveShare",
 }
 """Nothing of the kind is there."""
-LATE_S = 240.0
+LATE_S = 90.0
 
 
 def _job(name: str, gpus: int) -> dict[str, Any]:
@@ -239,16 +239,10 @@ def test_the_alerts_of_this_scene_fire_and_none_about_what_is_well(watching: Pro
     def firing() -> set[str]:
         return {name for (name,) in watching.values('ALERTS{alertstate="firing"}', "alertname")}
 
-    def off() -> list[str]:
-        # At one moment: these rules wait for nothing, and where a scrape is missed an alert may flicker.
-        found = firing()
-        return sorted((wanted - found) | (found & WELL))
-
-    _eventually(off, "alerts that fire, and none of what is well")
+    _eventually(lambda: sorted(wanted - firing()), "alerts that fire")
+    assert not firing() & WELL  # others may flicker here: these rules wait for nothing
     noisy = 'last_over_time(ALERTS{alertname="TesseraNoisyNeighbour"}[1m])'
-    _eventually(
-        lambda: [str(found) for found in [watching.values(noisy, "pod").keys()] if found != {("a",)}], "a is noisy"
-    )
+    assert watching.values(noisy, "pod").keys() == {("a",)}
     # One alert per pod: that of another namespace may fire first.
     oversized = 'last_over_time(ALERTS{alertname="TesseraGpuOversized"}[1m])'
     _eventually(
@@ -275,19 +269,13 @@ def test_advice_on_a_real_prometheus(watching: Prometheus) -> None:
         "team": "1 x nvidia.com/mig-1g.10gb",
     }
 
-    given = {
-        "product": "NVIDIA H100 80GB HBM3",
-        "activityP95": pytest.approx(0.05, abs=0.01),
-        "freesGpus": pytest.approx(6 / 7),
-    }
-
     def unsettled() -> list[str]:
         found = advice()
-        settled = (
-            {name: one["do"] for name, one in found.items()} == wanted
-            and {name: found["team"].get(name) for name in given} == given
-            and {found[name]["kind"] for name in "abc"} == {"keep"}
-        )
-        return [] if settled else [str(found)]
+        return [] if {name: one["do"] for name, one in found.items()} == wanted else [str(found)]
 
     _eventually(unsettled, "the job could do with less, the others not")
+    found = advice()
+    assert found["team"]["product"] == "NVIDIA H100 80GB HBM3"
+    assert found["team"]["activityP95"] == pytest.approx(0.05, abs=0.01)
+    assert found["team"]["freesGpus"] == pytest.approx(6 / 7)
+    assert {found[name]["kind"] for name in "abc"} == {"keep"}

@@ -97,7 +97,7 @@ async def test_what_the_agent_finds_otherwise_than_the_library_says_is_wrong(sho
 async def test_an_event_that_takes_out_another_gpu_is_wrong(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreignnvml, "TRIPPED_S", 3.0)
+    monkeypatch.setattr(foreignnvml, "WAIT_S", 3.0)
     subject = default(short_folder)
     other = subject.trip.replace("{gpu}", "0")
     found = await examine(Subject(subject.library, subject.environment, other), short_folder)

@@ -14,7 +14,7 @@ from tests.support.e2e.lab import FAST, GPU
 pytestmark = pytest.mark.e2e
 
 UUIDS = [f"GPU-5707b000-0000-0000-0000-{index:012d}" for index in range(2)]
-WAIT_S = 90.0
+WAIT_S = 20.0
 
 
 @pytest.fixture(scope="module")

@@ -34,9 +34,11 @@ class Model:
     pods: Callable[[Json, Look], list[Pod]]
     run: Callable[[Json, bool], None]
     """Writes into the status that pods run, or that none do."""
+    kept: Callable[[Json], Json] = lambda spec: spec
+    """The specification with what a start writes out and no stop takes away: templates that were there by default."""
 
 
-def _object(api_version: str, kind: str, spec: Json) -> Json:
+def typed(api_version: str, kind: str, spec: Json) -> Json:
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -54,8 +56,8 @@ def _object(api_version: str, kind: str, spec: Json) -> Json:
 
 
 _WORDS = st.sampled_from(["a", "b", "c"])
-_MAPS = st.dictionaries(st.sampled_from(["example.dev/x", "example.dev/y"]), _WORDS, max_size=2)
-_TOLERATIONS = st.lists(
+MAPS = st.dictionaries(st.sampled_from(["example.dev/x", "example.dev/y"]), _WORDS, max_size=2)
+TOLERATIONS = st.lists(
     st.builds(lambda key: {"key": key, "operator": "Exists"}, _WORDS), max_size=2, unique_by=lambda each: each["key"]
 )
 _GATES = st.lists(st.builds(lambda name: {"name": f"example.dev/{name}"}, _WORDS), max_size=2, unique_by=str)
@@ -72,9 +74,9 @@ def templates(name: str = "main") -> st.SearchStrategy[Json]:
     """Pod templates with and without each of the parts that a start writes, also empty ones."""
     spec = st.fixed_dictionaries(
         {"containers": _containers(name)},
-        optional={"nodeSelector": _MAPS, "tolerations": _TOLERATIONS, "schedulingGates": _GATES},
+        optional={"nodeSelector": MAPS, "tolerations": TOLERATIONS, "schedulingGates": _GATES},
     )
-    metadata = st.fixed_dictionaries({}, optional={"labels": _MAPS, "annotations": _MAPS})
+    metadata = st.fixed_dictionaries({}, optional={"labels": MAPS, "annotations": MAPS})
     return st.fixed_dictionaries({"spec": spec}, optional={"metadata": metadata})
 
 
@@ -88,7 +90,7 @@ def _replica_model(kind: ReplicaKind) -> Model:
 
     def made(replicas: Json) -> Sample:
         spec = {kind.replicas: replicas, "runPolicy": {"suspend": True}}
-        return Sample(_object(f"kubeflow.org/{kind.version}", kind.kind, spec))
+        return Sample(typed(f"kubeflow.org/{kind.version}", kind.kind, spec))
 
     def pods(job: Json, _look: Look) -> list[Pod]:
         if job["spec"]["runPolicy"]["suspend"]:
@@ -96,7 +98,7 @@ def _replica_model(kind: ReplicaKind) -> Model:
         return [
             pod
             for replica in job["spec"][kind.replicas].values()
-            for pod in _pods_of(replica["template"], replica.get("replicas", 1))
+            for pod in pods_of(replica["template"], replica.get("replicas", 1))
         ]
 
     def run(job: Json, on: bool) -> None:
@@ -105,7 +107,7 @@ def _replica_model(kind: ReplicaKind) -> Model:
     return Model(st.builds(made, specs), pods, run)
 
 
-def _pods_of(template: Json, count: int) -> list[Pod]:
+def pods_of(template: Json, count: int) -> list[Pod]:
     return [(template.get("metadata", {}), template["spec"])] * count
 
 
@@ -130,7 +132,7 @@ def _job_set_pods(spec: Json) -> list[Pod]:
         child = replicated["template"]["spec"]
         parallelism = child.get("parallelism", 1)
         each = min(parallelism, child.get("completions", parallelism))
-        found += _pods_of(child["template"], replicated.get("replicas", 1) * each)
+        found += pods_of(child["template"], replicated.get("replicas", 1) * each)
     return found
 
 
@@ -144,7 +146,7 @@ def _job_set_model() -> Model:
     return Model(
         samples=jobs.map(
             lambda each: Sample(
-                _object("jobset.x-k8s.io/v1alpha2", "JobSet", {"suspend": True, "replicatedJobs": list(each)})
+                typed("jobset.x-k8s.io/v1alpha2", "JobSet", {"suspend": True, "replicatedJobs": list(each)})
             )
         ),
         pods=lambda job, _: [] if job["spec"]["suspend"] else _job_set_pods(job["spec"]),
@@ -159,12 +161,12 @@ def _train_job_model() -> Model:
         {},
         optional={"numNodes": st.integers(1, 4), "resourcesPerNode": st.just({"requests": {"cpu": "7"}})},
     )
-    others = st.lists(st.builds(_patch, _MAPS, _TOLERATIONS, _GATES), max_size=1)
+    others = st.lists(st.builds(_patch, MAPS, TOLERATIONS, _GATES), max_size=1)
 
     def made(jobs: Any, trainer: Json, patches: list[Json]) -> Sample:
         runtime = {"spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": list(jobs)}}}}
         spec = {"suspend": True, "runtimeRef": {"name": "r"}, "trainer": trainer, "runtimePatches": patches}
-        job = TrainJob().defaulted(_object("trainer.kubeflow.org/v1alpha1", "TrainJob", spec))
+        job = TrainJob().defaulted(typed("trainer.kubeflow.org/v1alpha1", "TrainJob", spec))
         return Sample(job, lambda _kind, _namespace, _name: runtime)
 
     def pods(job: Json, look: Look) -> list[Pod]:

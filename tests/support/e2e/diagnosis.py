@@ -10,7 +10,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.waiting import tail, until
 
-FIT_S = 300.0
+FIT_S = 120.0
 """Nodes of a cluster that has just started lose their last taint a moment after they are Ready."""
 MOST = 8
 """Lines about nodes, and about workloads."""

@@ -108,7 +108,7 @@ class InCluster:
     def stop(self) -> None:
         assert self.process is not None
         self.process.terminate()
-        assert self.process.wait(60) == 0, self.log.read_text()[-2000:]
+        assert self.process.wait(10) == 0, self.log.read_text()[-2000:]
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -7,11 +7,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,11 @@ from typing import Any
 import msgspec
 
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
-from hack.agents import free_port
 from hack.cluster import processes
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
-from hack.cluster.errors import ClusterError
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
-from hack.cluster.waiting import until as wait_until
 from kube.backoff import Backoff
 from kube.client import Client
 from kube.clock import SystemClock
@@ -65,17 +63,7 @@ def install(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", *files)
     # No client here speaks v1beta1, and no replica can be reached to convert it.
     patch = '{"spec": {"conversion": {"strategy": "None", "webhook": null}}}'
-    names = cluster.kubectl("get", "crd", "-o", "name").split()
-    cluster.kubectl("patch", *names, "--type=merge", "-p", patch)
-    kinds = ",".join(name.rpartition("/")[2] for name in names)
-
-    def served() -> bool:
-        with suppress(ClusterError):  # a kind is served a moment after its CRD was made
-            cluster.kubectl("get", kinds, "--all-namespaces")
-            return True
-        return False
-
-    wait_until(served, "our kinds are served", timeout_s=120, every_s=0.2)
+    cluster.kubectl("patch", *cluster.kubectl("get", "crd", "-o", "name").split(), "--type=merge", "-p", patch)
     grant(cluster)
 
 
@@ -108,7 +96,8 @@ class Controller:
     port: int = 0
 
     def start(self) -> None:
-        self.port = free_port()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
         config = self.folder / "controller.yaml"
         if not config.exists():
             config.write_text(CONFIG)
@@ -142,7 +131,7 @@ class Controller:
         assert self.process is not None
         started_s = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0, self.log.read_text()[-2000:]
+        assert self.process.wait(10) == 0, self.log.read_text()[-2000:]
         return time.monotonic() - started_s
 
     @property
@@ -286,13 +275,12 @@ class QueueLab:
         )
 
     async def clean(self) -> None:
-        """No job, pod, workload or queue is left."""
+        """No job, workload or queue is left."""
         for kinds in ("jobs", "workloads.kueue.x-k8s.io"):
             self.cluster.kubectl("delete", kinds, "-n", "team", "--all", "--wait=false", "--cascade=background")
-        await until(lambda: not self.watcher.workloads and not self.watcher.jobs, "no job or workload is left")
-        await until(lambda: not self.cluster.kubectl("get", "pods", "-n", "team", "-o", "name"), "no pod is left")
+        await until(lambda: not self.watcher.workloads, "no workload is left")
         self.cluster.kubectl("delete", "localqueues.kueue.x-k8s.io", "-n", "team", "--all")
-        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=180s")
+        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=30s")
 
     @contextmanager
     def controllers(self, folder: Path, *names: str, flags: tuple[str, ...] = ()) -> Iterator[list[Controller]]:
@@ -323,7 +311,7 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
     """
     await asyncio.to_thread(diagnosis.await_fit, cluster)
     watcher = Watcher(limits)
-    async with Client(from_kubeconfig(cluster.kubeconfig), timeout_s=60.0) as client:
+    async with Client(from_kubeconfig(cluster.kubeconfig), timeout_s=20.0) as client:
         backoff = Backoff(random=lambda: 0.5, initial_s=0.2, maximum_s=1.0)
         clock = SystemClock()
         workloads = Reflector(client, WORKLOADS, _json, watcher.hear_workload, clock=clock, backoff=backoff)
@@ -346,7 +334,7 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
     assert not watcher.broken, watcher.broken[:5]
 
 
-async def until(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
+async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:.0f} s: {what}"

@@ -1,0 +1,205 @@
+"""What RayCluster, RayJob and RayService share: each has the specification of one Ray cluster, whose pods are charged.
+
+An elastic one may leave the number of its workers to Ray's autoscaler. That writes into the RayCluster: of a RayJob or
+RayService the counts are then those of the cluster it runs, as soon as there is one.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from controller.jobframework import names
+from controller.jobframework.kind import ObjectKind, Reference, Refusal, fact
+from controller.jobframework.marks import is_elastic
+from controller.jobframework.raw import JobError, Json, has_condition, integer, mapping, sequence, shown, text
+from controller.jobframework.templated import MAX_POD_SETS, Path, Slot, TemplatedKind, dotted
+from controller.jobkinds.raypods import autoscales, head_pod, keeps_state_in_redis, worker_pod, worker_pods
+
+HEAD: Final = "head"
+RAY_CLUSTERS: Final = ObjectKind(group="ray.io", version="v1", kind="RayCluster", plural="rayclusters")
+CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+
+_CLEANUP_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
+
+
+class RayKind(TemplatedKind):
+    """See ``kind.JobKind``. ``cluster_path``: where the cluster's specification lies."""
+
+    group = "ray.io"
+    version = "v1"
+    can_be_elastic = True
+    managed_by_path = ("spec", "managedBy")
+    own_controller = "ray.io/kuberay-operator"
+    reads = (RAY_CLUSTERS,)
+    cluster_path: tuple[str, ...]
+
+    def cluster_names(self, _job: Json) -> tuple[str, ...]:
+        """RayClusters that were made for it; the first is the one whose size counts."""
+        return ()
+
+    def head_sidecars(self, _job: Json, _cluster: Json) -> tuple[Json, ...]:
+        """Containers in the head besides those of the cluster's own."""
+        return ()
+
+    # -- pod sets ----------------------------------------------------------------------------------------------------
+
+    def references(self, job: Json) -> tuple[Reference, ...]:
+        return tuple(Reference(kind=RAY_CLUSTERS, name=name) for name in self.cluster_names(job))
+
+    def cluster(self, job: Json) -> Json:
+        return mapping(job, *self.cluster_path)
+
+    def live_clusters(self, job: Json) -> tuple[Json, ...]:
+        """Those of its RayClusters that exist."""
+        found = (fact(job, reference) for reference in self.references(job))
+        return tuple(cluster for cluster in found if cluster is not None)
+
+    def slots(self, job: Json) -> tuple[Slot, ...]:
+        cluster, counts = self.cluster(job), self._autoscaled(job)
+        head = Slot(
+            name=HEAD,
+            path=(*self.cluster_path, "headGroupSpec", "template"),
+            count=1,
+            charged=partial(
+                head_pod,
+                cluster=cluster,
+                redis=keeps_state_in_redis(cluster, job),
+                sidecars=self.head_sidecars(job, cluster),
+            ),
+        )
+        groups = sequence(cluster, "workerGroupSpecs")
+        workers = [
+            Slot(
+                name=_pod_set(group),
+                path=(*self.cluster_path, "workerGroupSpecs", index, "template"),
+                count=counts.get(_pod_set(group), worker_pods(group)),
+                charged=partial(worker_pod, cluster=cluster),
+            )
+            for index, group in enumerate(groups)
+        ]
+        return (head, *workers)
+
+    def _autoscaled(self, job: Json) -> dict[str, int]:
+        """Pods by worker group of the RayCluster that it runs, where Ray's autoscaler decides about them."""
+        cluster, first = self.cluster(job), self.references(job)[:1]
+        live = fact(job, first[0]) if first and autoscales(cluster) and is_elastic(job) else None
+        return {} if live is None else live_counts(counts_of(cluster), live, where=self._field("workerGroupSpecs"))
+
+    def pod_selector(self, job: Json) -> str:
+        """Pods carry the name of the RayCluster that they are of."""
+        found = self.cluster_names(job) or (text(job, "metadata", "name"),)
+        return f"ray.io/cluster={found[0]}" if len(found) == 1 else f"ray.io/cluster in ({','.join(found)})"
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    def is_stopped(self, job: Json) -> bool:
+        if not self.is_suspended(job):
+            return False
+        if text(job, "metadata", "deletionTimestamp"):
+            # KubeRay writes no status any more: what was made for it is deleted, or still there.
+            return not self.live_clusters(job) and not cleans_up(job)
+        return not self.is_active(job) and self.says_suspended(job)
+
+    def slice_mark(self, job: Json) -> str:
+        return ".".join([super().slice_mark(job), *self.workload_annotations(job).values()])
+
+    def workload_annotations(self, job: Json) -> dict[str, str]:
+        """The generation of the RayCluster that it runs: a slice follows from that as well."""
+        live = self.live_clusters(job) if is_elastic(job) else ()
+        return {CLUSTER_GENERATION: str(generation(live[0]))} if live else {}
+
+    # -- what is refused ---------------------------------------------------------------------------------------------
+
+    def validate(self, job: Json) -> tuple[Refusal, ...]:
+        return tuple(self._refusals(job, self.cluster(job)))
+
+    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
+        autoscaling, groups = self._field("enableInTreeAutoscaling"), sequence(cluster, "workerGroupSpecs")
+        if autoscales(cluster) and not is_elastic(job):
+            yield Refusal(
+                type="Invalid",
+                field=autoscaling,
+                sentence=f"a queued job is autoscaled only as an elastic one: expected annotation {names.ELASTIC_JOB}",
+            )
+        elif autoscales(cluster) and text(job, *self.managed_by_path) == MULTIKUEUE:
+            yield Refusal(
+                type="Forbidden",
+                field=autoscaling,
+                sentence="a job that another cluster runs (MultiKueue) is not autoscaled: expected false, found true",
+            )
+        most = MAX_POD_SETS - 1 - self.other_pod_sets(job)
+        if len(groups) > most:
+            yield Refusal(
+                type="TooMany",
+                field=self._field("workerGroupSpecs"),
+                sentence=f"expected at most {most} worker groups beside the other pod sets, found {len(groups)}",
+            )
+        for index, group in enumerate(groups):
+            if text(group, "groupName").lower() == HEAD:
+                yield Refusal(
+                    type="Forbidden",
+                    field=self._field("workerGroupSpecs", index, "groupName"),
+                    sentence=f"found {HEAD!r}, which is the name of the head's pod set: expected another",
+                )
+
+    def validate_update(self, old: Json, new: Json) -> tuple[Refusal, ...]:
+        """KubeRay follows a change of the counts at once: only the pods of an elastic job wait for their quota."""
+        if is_elastic(new) or self.is_suspended(old) or self.is_suspended(new):
+            return ()
+        had, has = counts_of(self.cluster(old)), counts_of(self.cluster(new))
+        if had == has:
+            return ()
+        sentence = f"only an elastic job is resized while it runs: expected {_listed(had)}, found {_listed(has)}"
+        return (Refusal(type="Forbidden", field=self._field("workerGroupSpecs"), sentence=sentence),)
+
+    def other_pod_sets(self, _job: Json) -> int:
+        """Pod sets besides the cluster's."""
+        return 0
+
+    def _field(self, *path: str | int) -> str:
+        whole: Path = (*self.cluster_path, *path)
+        return dotted(whole)
+
+
+def is_without_pods(cluster: Json) -> bool:
+    """Whether a suspended RayCluster has none, as far as KubeRay has said.
+
+    It says so when the last pod is gone. Of a cluster that was suspended from its creation on and has no status there
+    never were any. ``status.observedGeneration`` tells nothing: KubeRay does not write a status for its sake.
+    """
+    if text(cluster, "status", "state") == "suspended" or has_condition(cluster, "RayClusterSuspended"):
+        return not has_condition(cluster, "RayClusterSuspending")
+    seen = text(cluster, "status", "state") or sequence(cluster, "status", "conditions")
+    return not seen and generation(cluster) <= 1
+
+
+def generation(cluster: Json) -> int:
+    return integer(cluster, "metadata", "generation", default=0)
+
+
+def cleans_up(job: Json) -> bool:
+    """Whether KubeRay still has to run the Job that cleans up in Redis."""
+    return _CLEANUP_FINALIZER in sequence(job, "metadata", "finalizers")
+
+
+def counts_of(cluster: Json) -> dict[str, int]:
+    """Pods by worker group, of the specification of a cluster."""
+    return {_pod_set(group): worker_pods(group) for group in sequence(cluster, "workerGroupSpecs")}
+
+
+def live_counts(asked: Mapping[str, int], live: Json, *, where: str) -> dict[str, int]:
+    """Pods by worker group as the RayCluster has them. Raises JobError where it has a group that is not asked for."""
+    found = counts_of(mapping(live, "spec"))
+    unknown = found.keys() - asked.keys()
+    if unknown:
+        raise JobError(f"{where}: its RayCluster has a group {shown(min(unknown))}, expected one of that name here")
+    return {**asked, **found}
+
+
+def _pod_set(group: Json) -> str:
+    return text(group, "groupName").lower()
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} pods in {name}" for name, count in counts.items()) or "no workers"

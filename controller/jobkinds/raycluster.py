@@ -1,0 +1,57 @@
+"""``ray.io/v1`` RayCluster: a pod set ``head``, and one for each worker group. It runs until it is deleted."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.jobframework import names
+from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.marks import is_elastic
+from controller.jobframework.raw import Json, has_condition, sequence, text
+from controller.jobframework.templated import located, replaced
+from controller.jobkinds.ray import RayKind, is_without_pods
+
+_GATES: Final = ("spec", "schedulingGates")
+_GATE: Final = {"name": names.ELASTIC_JOB}
+
+
+class RayCluster(RayKind):
+    framework = "ray.io/raycluster"
+    kind = "RayCluster"
+    plural = "rayclusters"
+    cluster_path = ("spec",)
+
+    def finished(self, _job: Json) -> Outcome | None:
+        return None
+
+    def pods_ready(self, job: Json) -> bool:
+        return text(job, "status", "state") == "ready"
+
+    def is_active(self, job: Json) -> bool:
+        return text(job, "status", "state") == "ready" or has_condition(job, "RayClusterSuspending")
+
+    def says_suspended(self, job: Json) -> bool:
+        return is_without_pods(job)
+
+    def defaulted(self, job: Json) -> Json:
+        """All pods of an elastic one are made with the gate, whatever Ray's autoscaler does to the counts."""
+        if not is_elastic(job):
+            return job
+        for slot in self.slots(job):
+            gates = sequence(slot.written(job), *_GATES)
+            if _GATE not in gates:
+                job = replaced(job, (*slot.path, *_GATES), [*gates, _GATE])
+        return job
+
+    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
+        yield from super()._refusals(job, cluster)
+        if not is_elastic(job):
+            return
+        workers = range(len(sequence(cluster, "workerGroupSpecs")))
+        for path in (*(("workerGroupSpecs", index) for index in workers), ("headGroupSpec",)):
+            where = (*path, "template", *_GATES)
+            if _GATE not in (located(cluster, where) or []):
+                yield Refusal(
+                    type="Invalid",
+                    field=self._field(*where),
+                    sentence=f"an elastic job's pods wait for their quota: expected the gate {names.ELASTIC_JOB}",
+                )

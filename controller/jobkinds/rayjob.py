@@ -1,0 +1,130 @@
+"""``ray.io/v1`` RayJob: a Ray cluster for one job, and what submits the job to it.
+
+By ``spec.submissionMode`` that is a pod of its own (K8sJobMode: the pod set ``submitter``, last), a container in the
+head (SidecarMode), or KubeRay itself.
+
+A retry (``spec.backoffLimit``) makes a new cluster when the old one is gone, under the same workload.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.jobframework import names
+from controller.jobframework.kind import Outcome, Refusal
+from controller.jobframework.marks import queue_name
+from controller.jobframework.podsets import template_patch
+from controller.jobframework.raw import Json, at, flag, mapping, sequence, text
+from controller.jobframework.templated import Slot, located, replaced
+from controller.jobkinds.ray import RayKind
+from controller.jobkinds.raypods import submitter_container, submitter_pod
+
+SUBMITTER: Final = "submitter"
+
+_SUBMITTER_PATH: Final = ("spec", "submitterPodTemplate")
+_ENDED: Final = ("Complete", "Failed")
+_WITHOUT_PODS: Final = ("", "Suspended")
+_INVALID: Final = "ValidationFailed"
+
+
+class RayJob(RayKind):
+    framework = "ray.io/rayjob"
+    kind = "RayJob"
+    plural = "rayjobs"
+    cluster_path = ("spec", "rayClusterSpec")
+
+    def is_skipped(self, job: Json) -> bool:
+        """One that runs on a cluster that exists already has no pods to charge but its submitter's."""
+        return bool(mapping(job, "spec", "clusterSelector")) and not queue_name(job)
+
+    def cluster_names(self, job: Json) -> tuple[str, ...]:
+        name = text(job, "status", "rayClusterName")
+        return (name,) if name else ()
+
+    def head_sidecars(self, job: Json, cluster: Json) -> tuple[Json, ...]:
+        return (submitter_container(cluster),) if _mode(job) == "SidecarMode" else ()
+
+    def other_pod_sets(self, job: Json) -> int:
+        return 1 if _mode(job) == "K8sJobMode" else 0
+
+    def slots(self, job: Json) -> tuple[Slot, ...]:
+        slots = super().slots(job)
+        if _mode(job) != "K8sJobMode":
+            return slots
+        cluster = self.cluster(job)
+        submitter = Slot(
+            name=SUBMITTER,
+            path=_SUBMITTER_PATH,
+            count=1,
+            charged=lambda written: written or submitter_pod(cluster),
+        )
+        return (*slots, submitter)
+
+    def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
+        """What submits by default is written out with its placement: there is nowhere else to put that.
+
+        The submitter does not wait behind the gate of elastic jobs: it is always one, and is not found by its cluster.
+        """
+        if SUBMITTER in wanted:
+            wanted = {**wanted, SUBMITTER: _ungated(wanted[SUBMITTER])}
+            default = submitter_pod(self.cluster(job))
+            if located(job, _SUBMITTER_PATH) is None and template_patch(default, wanted[SUBMITTER]):
+                job = replaced(job, _SUBMITTER_PATH, default)
+        return super().placed(job, wanted)
+
+    def finished(self, job: Json) -> Outcome | None:
+        """With ``ttlSecondsAfterFinished`` the cluster outlives the job, and its quota is held as long."""
+        if _status(job) not in _ENDED or self.live_clusters(job):
+            return None
+        succeeded = text(job, "status", "jobStatus") == "SUCCEEDED"
+        message = text(job, "status", "message") or f"RayJob {'finished successfully' if succeeded else 'failed'}"
+        return Outcome(reason="Succeeded" if succeeded else "Failed", message=message)
+
+    def pods_ready(self, job: Json) -> bool:
+        return text(job, "status", "rayClusterStatus", "state") == "ready"
+
+    def is_active(self, job: Json) -> bool:
+        if _status(job) == _INVALID:  # it may have become so while it ran
+            return bool(self.live_clusters(job))
+        return _status(job) not in _WITHOUT_PODS
+
+    def says_suspended(self, _job: Json) -> bool:
+        """KubeRay writes each status under the resourceVersion that it saw: none is older than the suspension."""
+        return True
+
+    def is_on_hold(self, job: Json) -> bool:
+        return _status(job) == _INVALID
+
+    def _refusals(self, job: Json, cluster: Json) -> Iterator[Refusal]:
+        if mapping(job, "spec", "clusterSelector"):
+            yield Refusal(
+                type="Invalid",
+                field="spec.clusterSelector",
+                sentence="a queued job runs on a cluster of its own: expected no clusterSelector",
+            )
+        if at(job, *self.cluster_path) is None:
+            yield Refusal(
+                type="Required",
+                field=self._field(),
+                sentence="a queued job runs on a cluster of its own: expected its specification, found none",
+            )
+        if not flag(job, "spec", "shutdownAfterJobFinishes"):
+            yield Refusal(
+                type="Invalid",
+                field="spec.shutdownAfterJobFinishes",
+                sentence="a queued job gives its pods back when it has finished: expected true, found false",
+            )
+        yield from super()._refusals(job, cluster)
+
+
+def _ungated(template: Json) -> Json:
+    gates = [gate for gate in sequence(template, "spec", "schedulingGates") if gate != {"name": names.ELASTIC_JOB}]
+    spec = {key: value for key, value in mapping(template, "spec").items() if key != "schedulingGates"}
+    return {**template, "spec": {**spec, **({"schedulingGates": gates} if gates else {})}}
+
+
+def _mode(job: Json) -> str:
+    return text(job, "spec", "submissionMode")
+
+
+def _status(job: Json) -> str:
+    return text(job, "status", "jobDeploymentStatus")

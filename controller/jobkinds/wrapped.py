@@ -1,0 +1,127 @@
+"""Where the pods of an object are, by its kind, as AppWrapper's controller looks for them (its InferPodSets).
+
+Paths begin at the component that holds the object: with ``template``. Counts are those of the pods that will be there,
+which for Ray are not always the replicas that AppWrapper's controller reads.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from controller.jobframework.raw import Json, integer, mapping, sequence, text
+from controller.jobframework.templated import Path
+from controller.jobkinds.raypods import head_pod, keeps_state_in_redis, submitter_pod, worker_pod, worker_pods
+from controller.objects.meta import Struct
+
+_MAX_COUNT: Final = 2**31 - 1
+_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
+_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+
+
+class PodsOf(Struct, frozen=True, kw_only=True):
+    """A pod set of an object; see ``templated.Slot``."""
+
+    path: Path
+    count: int
+    index_label: str | None = None
+    sub_group_label: str | None = None
+    sub_group_count: int | None = None
+    charged: Callable[[Json], Json] | None = None
+
+
+def pods_of(template: Json) -> tuple[PodsOf, ...]:
+    """Of an object without pods, or of a kind that is not known: none."""
+    inferring = _INFERRED.get((text(template, "apiVersion"), text(template, "kind")))
+    return () if inferring is None else tuple(inferring(template))
+
+
+def _pod(_template: Json) -> Iterator[PodsOf]:
+    yield PodsOf(path=("template",), count=1, charged=_template_of)
+
+
+def _replicated(template: Json) -> Iterator[PodsOf]:
+    if "template" in mapping(template, "spec"):
+        yield PodsOf(path=("template", "spec", "template"), count=integer(template, "spec", "replicas", default=1))
+
+
+def _job(template: Json) -> Iterator[PodsOf]:
+    count = _at_a_time(mapping(template, "spec"))
+    yield PodsOf(path=("template", "spec", "template"), count=count, index_label=_COMPLETION_INDEX)
+
+
+def _job_set(template: Json) -> Iterator[PodsOf]:
+    for index, group in enumerate(sequence(template, "spec", "replicatedJobs")):
+        if "template" in group:
+            replicas = integer(group, "replicas", default=1)
+            yield PodsOf(
+                path=("template", "spec", "replicatedJobs", index, "template", "spec", "template"),
+                count=replicas * _at_a_time(mapping(group, "template", "spec")),
+                index_label=_COMPLETION_INDEX,
+                sub_group_label=_JOB_INDEX,
+                sub_group_count=replicas,
+            )
+
+
+def _pytorch(template: Json) -> Iterator[PodsOf]:
+    replicas = mapping(template, "spec", "pytorchReplicaSpecs")
+    for name in ("Master", "Worker"):
+        if "template" in mapping(replicas, name):
+            yield PodsOf(
+                path=("template", "spec", "pytorchReplicaSpecs", name, "template"),
+                count=integer(replicas, name, "replicas", default=1),
+                index_label=_REPLICA_INDEX,
+            )
+
+
+def _ray_cluster(template: Json) -> Iterator[PodsOf]:
+    yield from _ray(template, ("spec",), ())
+
+
+def _ray_job(template: Json) -> Iterator[PodsOf]:
+    """The submitter's pod is no pod set of its own here: its containers are charged with the head."""
+    cluster = mapping(template, "spec", "rayClusterSpec")
+    submitter: Json = {}
+    if text(template, "spec", "submissionMode") in ("", "K8sJobMode", "SidecarMode"):
+        submitter = mapping(template, "spec", "submitterPodTemplate") or submitter_pod(cluster)
+    yield from _ray(template, ("spec", "rayClusterSpec"), tuple(sequence(submitter, "spec", "containers")))
+
+
+def _ray(template: Json, path: tuple[str, ...], sidecars: tuple[Json, ...]) -> Iterator[PodsOf]:
+    cluster = mapping(template, *path)
+    redis = keeps_state_in_redis(cluster, template)
+    yield PodsOf(
+        path=("template", *path, "headGroupSpec", "template"),
+        count=1,
+        charged=partial(head_pod, cluster=cluster, redis=redis, sidecars=sidecars),
+    )
+    for index, group in enumerate(sequence(cluster, "workerGroupSpecs")):
+        if "template" in group:
+            yield PodsOf(
+                path=("template", *path, "workerGroupSpecs", index, "template"),
+                count=worker_pods(group),
+                charged=partial(worker_pod, cluster=cluster),
+            )
+
+
+def _at_a_time(job_spec: Json) -> int:
+    parallelism = integer(job_spec, "parallelism", default=1)
+    return min(parallelism, integer(job_spec, "completions", default=_MAX_COUNT))
+
+
+def _template_of(pod: Json) -> Json:
+    """A Pod as a pod template."""
+    metadata = {key: value for key, value in mapping(pod, "metadata").items() if key in ("labels", "annotations")}
+    return {**({"metadata": metadata} if metadata else {}), "spec": mapping(pod, "spec")}
+
+
+_INFERRED: Final[dict[tuple[str, str], Callable[[Json], Iterator[PodsOf]]]] = {
+    ("v1", "Pod"): _pod,
+    ("apps/v1", "Deployment"): _replicated,
+    ("apps/v1", "StatefulSet"): _replicated,
+    ("batch/v1", "Job"): _job,
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): _job_set,
+    ("kubeflow.org/v1", "PyTorchJob"): _pytorch,
+    ("ray.io/v1", "RayCluster"): _ray_cluster,
+    ("ray.io/v1", "RayJob"): _ray_job,
+}

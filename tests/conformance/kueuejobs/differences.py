@@ -121,7 +121,17 @@ def _retained_after_deactivation(given: Mapping[str, Any]) -> bool:
     return bool(_option(given, "afterDeactivatedByKueue"))
 
 
+def _dispatched(given: Mapping[str, Any]) -> bool:
+    """A job whose queue sends it to other clusters."""
+    check = (given.get("admissionCheck") or {}).get("spec") or {}
+    job = given.get("job") or {}
+    queue = ((job.get("metadata") or {}).get("labels") or {}).get(names.QUEUE_NAME, "")
+    named = check.get("controllerName") == "kueue.x-k8s.io/multikueue" or queue == "multikueue"
+    return named or bool(given.get("withMultiKueueAdmissionCheck"))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("managedBy stays as it was written: there is no MultiKueue to hand a job to", _dispatched),
     Rule(
         "a workload matches a job that runs as many pods as were assigned; fewer than asked for need a minimum",
         _fewer_pods_than_asked,

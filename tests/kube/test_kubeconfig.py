@@ -277,7 +277,7 @@ def jwt(expires_s: float) -> str:
 @pytest.fixture
 def issuer(tmp_path: Path) -> Iterator[Issuer]:
     found = Issuer(tmp_path)
-    thread = threading.Thread(target=found.server.serve_forever)
+    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield found
     found.server.shutdown()

@@ -76,7 +76,7 @@ def test_ending_first_asks_and_then_kills() -> None:
     with sleeper() as polite, subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as deaf:
         assert deaf.stdout is not None
         deaf.stdout.readline()
-        assert processes.end([identity_of(polite.pid), identity_of(deaf.pid)], grace_s=2.0) == []
+        assert processes.end([identity_of(polite.pid), identity_of(deaf.pid)], grace_s=0.5) == []
         assert (polite.wait(), deaf.wait()) == (-signal.SIGTERM, -signal.SIGKILL)
 
 

@@ -121,6 +121,21 @@ def test_a_blocked_head_is_passed_only_by_those_who_do_not_delay_it(
         assert "ns/head" in told.detail
 
 
+@pytest.mark.parametrize(("after_s", "starts_in"), [(0.0, "100 s"), (98.6, "1 s"), (99.6, "0 s")])
+def test_one_that_is_held_back_is_told_by_whom_and_until_when(after_s: float, starts_in: str) -> None:
+    world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
+    world.put(workload("r", "a", 4, annotations=runs(100)))
+    world.settle()
+    world.put(workload("head", "a", 8, priority=1))
+    world.settle()
+    world.now_s += after_s
+    world.put(workload("long", "a", 2, annotations=runs(1000)))
+    world.settle()
+    told = world.engine.stories.last(WorkloadKey("ns/long"))
+    assert told is not None
+    assert told.detail == f"ns/head, which is to start in {starts_in} at the latest"
+
+
 def test_the_head_starts_when_it_was_promised_and_those_held_back_follow() -> None:
     world = world_with(cluster_queue("a", 8), local_queue("a"), backfill=BackfillPolicy.CONSERVATIVE)
     world.put(workload("r", "a", 4, annotations=runs(100)))

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from controller.engine.conditions import status
+from controller.engine.conditions.evictionstatus import evicted
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.workload import PodSetRequests
@@ -88,6 +89,19 @@ def test_who_waits_says_what_it_asks_for_and_since_when() -> None:
     condition = find_condition(later.status.conditions, "QuotaReserved")
     assert condition is not None
     assert (condition.reason, condition.last_transition_time) == ("ExceedsMaxQuota", status.moment(NOW_S))
+
+
+def test_evictions_are_counted_by_their_reason_and_what_is_behind_it() -> None:
+    after = workload("w", "a")
+    for reason in ("Preempted", "PodsReadyTimeout", "Preempted", "DeactivatedDueToMaximumExecutionTimeExceeded"):
+        after = evicted(after, reason, "why", now_s=NOW_S)
+    stats = after.status.scheduling_stats
+    assert stats is not None
+    assert [(one.reason, one.underlying_cause, one.count) for one in stats.evictions] == [
+        ("Preempted", "", 2),
+        ("PodsReadyTimeout", "WaitForStart", 1),
+        ("Deactivated", "MaximumExecutionTimeExceeded", 1),
+    ]
 
 
 def test_checks_hold_for_their_flavors_alone() -> None:

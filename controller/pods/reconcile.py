@@ -187,8 +187,10 @@ class _Reconciliation:
             return "Succeeded", message
         if not all(pod.is_retriable for pod in self.pods):
             return "Failed", f"{message}; the group is not retriable"
-        deleted = all(pod.is_terminating and not pod.is_deleted_by_queue for pod in self.pods)
-        if deleted or self.seen.namespace_terminating:
+        # What succeeded while the queue was deleting it waits for no replacement: users may have deleted all others.
+        evicted_pods = [pod for pod in self.pods if pod.is_deleted_by_queue]
+        deleted = all(pod.is_terminating for pod in self.pods) and all(pod.has_succeeded for pod in evicted_pods)
+        if (deleted and len(evicted_pods) < len(self.pods)) or self.seen.namespace_terminating:
             return "Failed", f"{message}; all pods were deleted"
         return None
 

@@ -236,6 +236,26 @@ class TestGroup:
         world.settle()
         assert (world.pods, world.workloads) == ({}, {})
 
+    def test_deleted_by_a_person_beside_a_pod_that_succeeded_as_it_was_evicted_nothing_lingers(self) -> None:
+        world = running_group(3)
+        world.end("p0", "Succeeded")
+        world.evict()
+        world.step()
+        world.end("p1", "Succeeded")
+        world.settle()
+        assert (set(world.pods), world.outcome()) == ({"p0", "p1"}, ""), "it waits for the third to be replaced"
+        world.delete("p0")
+        world.settle()
+        assert (world.pods, world.workloads) == ({}, {})
+
+    def test_that_a_pod_succeeded_as_it_was_evicted_ends_no_group_that_waits_for_another(self) -> None:
+        world = running_group(2)
+        world.evict()
+        world.step()
+        world.end("p0", "Succeeded")
+        world.settle()
+        assert (set(world.pods), world.outcome()) == ({"p0"}, "")
+
     def test_nothing_lingers_in_a_namespace_that_goes(self) -> None:
         world = running_group(2)
         world.evict()

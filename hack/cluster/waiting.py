@@ -48,7 +48,7 @@ def until(
         time.sleep(every_s)
 
 
-def answers(url: str, *, ca: str | None = None, token: str | None = None, timeout_s: float = 2.0) -> bool:
+def answers(url: str, *, ca: str | None = None, token: str | None = None, timeout_s: float = 10.0) -> bool:
     """Whether a GET of ``url`` gives 200; proxies of the environment are not asked."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]

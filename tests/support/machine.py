@@ -53,7 +53,7 @@ def surroundings() -> dict[str, set[str]]:
     """What no cluster may change at all, whoever starts and stops one: settings, rules, foreign links, usual places."""
     others = [link for link in _links() if not _is_a_cluster_s(link)]
     return {
-        "places": {str(entry) for place in _PLACES if Path(place).is_dir() for entry in Path(place).iterdir()},
+        "places": {str(entry) for entry in _entries() if not entry.match("/sys/fs/cgroup/tessera-*")},
         "sysctls": {f"{name}={_lines(f'/proc/sys/{name}')}" for name in _SYSCTLS if Path("/proc/sys", name).exists()},
         "mounts": {line.split(" ", 4)[4] for line in _lines("/proc/self/mountinfo")},
         "links": {link["ifname"] for link in others},
@@ -65,6 +65,12 @@ def surroundings() -> dict[str, set[str]]:
         },
         "rules": set(_output("nft", "list", "ruleset").splitlines()),
     }
+
+
+def _entries() -> Iterator[Path]:
+    for place in map(Path, _PLACES):
+        if place.is_dir():
+            yield from place.iterdir()
 
 
 def _is_a_cluster_s(link: dict[str, Any]) -> bool:

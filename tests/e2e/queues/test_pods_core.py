@@ -8,6 +8,7 @@ put on pods are in the manifests.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ class RealPodWorld(PodWorld):
             self.read()
             return bool(condition())
 
-        until(holds, what, timeout_s=25, every_s=0.1)
+        until(holds, what, timeout_s=120, every_s=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +97,13 @@ def cluster() -> Iterator[Cluster]:
 def world(cluster: Cluster) -> Iterator[RealPodWorld]:
     made = RealPodWorld(cluster)
     yield made
+    made.read()
     names = list(made.pods)
     for name in names:
-        cluster.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+        with suppress(ClusterError):  # it may go this very moment
+            cluster.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
     if names:
-        cluster.kubectl("delete", "pods", "--all", "--now", "--wait", "--timeout=60s")
+        cluster.kubectl("delete", "pods", "--all", "--now", "--wait", "--timeout=180s")
 
 
 def nodes(world: RealPodWorld) -> dict[str, str]:

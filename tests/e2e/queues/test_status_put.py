@@ -151,7 +151,7 @@ async def decide(client: Client, name: str) -> Verbs:
         assert kept is not None
         ended: list[tuple[Result, str]] = []
         writes.status(kept, decided(kept.workload), lambda *end: ended.append(end))
-        await eventually(lambda: bool(ended))
+        await eventually(lambda: bool(ended), within_s=120)
         assert ended == [(Result.WRITTEN, "")]
         return verbs
 

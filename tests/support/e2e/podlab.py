@@ -32,8 +32,10 @@ INDEX, MANAGED = "kueue.x-k8s.io/pod-group-pod-index", "kueue.x-k8s.io/managed"
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"
 PLACED = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 TEAM = "team"
-DEADLOCK_S = 2.0
-"""Two halves that last as long are no race between two watches any more."""
+DEADLOCK_S = 20.0
+"""Two halves that last as long are neither a race between two watches any more, nor pods that are slow to go: the
+scheduler looks at a pod that had no room again within ten seconds.
+"""
 READY = "waitForPodsReady: {{timeout: {timeout}, requeuingStrategy: {{backoffBaseSeconds: 1}}}}\n"
 
 
@@ -50,10 +52,14 @@ def install_pods(cluster: Cluster) -> None:
             return bool(found["spec"].get("schedulingGates"))
         return False
 
-    wait_until(held, "the policies in effect", timeout_s=30, every_s=0.1)
+    wait_until(held, "the policies in effect", timeout_s=120, every_s=0.1)
+    wrong = ("create", "--dry-run=server", "-f", "-")
+    bad = json.dumps(pod_body("probe", queue="No_Queue"))
+    said = "expected the name of a LocalQueue"
+    wait_until(lambda: said in refused(cluster, *wrong, input=bad), "the policy for marks", timeout_s=120, every_s=0.1)
     update = ("label", "pod", "probe", "-n", TEAM, f"{QUEUE}=", "--overwrite", "--dry-run=server")
     cluster.kubectl("create", "-f", "-", input=probe)
-    wait_until(lambda: bool(refused(cluster, *update)), "the policy for updates in effect", timeout_s=30, every_s=0.1)
+    wait_until(lambda: bool(refused(cluster, *update)), "the policy for updates in effect", timeout_s=120, every_s=0.1)
     cluster.kubectl("patch", "pod", "probe", "-n", TEAM, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
     cluster.kubectl("delete", "pod", "probe", "-n", TEAM, "--now")
 
@@ -245,7 +251,7 @@ class PodLab:
         self,
         condition: Callable[[], bool],
         what: str,
-        timeout_s: float = 60.0,
+        timeout_s: float = 180.0,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -275,7 +281,7 @@ class PodLab:
         await self.until(lambda: not self.watcher.pods, "no pod is left")
         await self.until(lambda: not self.queues.watcher.workloads, "no workload is left")
         self.cluster.kubectl("delete", "localqueues.kueue.x-k8s.io", "-n", TEAM, "--all")
-        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=30s")
+        self.cluster.kubectl("delete", "clusterqueues.kueue.x-k8s.io", "--all", "--timeout=180s")
 
 
 @asynccontextmanager

@@ -37,7 +37,12 @@ class Context:
         return compose.asks_for(kind, job, workload, self.settings)
 
     def moved_while_reserved(self, workload: SeenWorkload) -> bool:
-        """Whether a stopped job names another queue than its workload, which cannot follow while it has quota."""
+        """Whether a stopped job names another queue than its workload, which cannot follow while it has quota.
+
+        An evicted one gives its quota up anyway, and follows then.
+        """
+        if workload.eviction is not None:
+            return False
         moved = queue_name(self.job) != workload.typed.spec.queue_name
         stopped = self.kind.is_stopped(self.job) and not self.kind.is_started(self.job, workload)
         return moved and stopped and workload.is_reserved

@@ -322,5 +322,8 @@ def same_pods(one: PodSpec, other: PodSpec) -> bool:
 
 def same_shape(one: PodTemplateSpec, other: PodTemplateSpec) -> bool:
     """Whether two templates mean the same to a scheduler, and carry the same labels and annotations."""
-    labels = one.metadata.labels == other.metadata.labels
-    return labels and one.metadata.annotations == other.metadata.annotations and one.spec == other.spec
+    if one.metadata.labels != other.metadata.labels or one.metadata.annotations != other.metadata.annotations:
+        return False
+    # Some kinds set a restart policy that their templates leave out; a pod that runs again asks for the same.
+    policy = other.spec.restart_policy
+    return one.spec == other.spec or msgspec.structs.replace(one.spec, restart_policy=policy) == other.spec

@@ -105,6 +105,7 @@ class TemplatedKind(KindDefaults, ABC):
     suspend_path: tuple[str, ...] = ("spec", "suspend")
     priority_class_path: tuple[str, ...] = ()
     starts_in_two_writes: bool = False
+    only_queued_are_judged: bool = False
 
     # -- what a kind declares ----------------------------------------------------------------------------------------
 

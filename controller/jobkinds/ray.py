@@ -29,6 +29,7 @@ class RayKind(TemplatedKind):
     group = "ray.io"
     version = "v1"
     can_be_elastic = True
+    only_queued_are_judged = True
     managed_by_path = ("spec", "managedBy")
     own_controller = "ray.io/kuberay-operator"
     reads = (RAY_CLUSTERS,)
@@ -105,9 +106,10 @@ class RayKind(TemplatedKind):
         return ".".join([super().slice_mark(job), *self.workload_annotations(job).values()])
 
     def workload_annotations(self, job: Json) -> dict[str, str]:
-        """The generation of the RayCluster that it runs: a slice follows from that as well."""
-        live = self.live_clusters(job) if is_elastic(job) else ()
-        return {CLUSTER_GENERATION: str(generation(live[0]))} if live else {}
+        """The generation of the RayCluster that it runs, empty before it is there: a slice follows from that too."""
+        first = self.references(job)[:1] if is_elastic(job) else ()
+        live = fact(job, first[0]) if first else None
+        return {CLUSTER_GENERATION: str(generation(live)) if live else ""} if first else {}
 
     # -- what is refused ---------------------------------------------------------------------------------------------
 

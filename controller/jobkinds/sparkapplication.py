@@ -5,12 +5,11 @@ role, and the gates into the role's template. ``spec.nodeSelector`` excludes tho
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 from controller.jobframework.kind import Outcome, Refusal
 from controller.jobframework.marks import is_elastic
-from controller.jobframework.podsets import SeenWorkload, is_started, template_patch
+from controller.jobframework.podsets import SeenWorkload, template_patch
 from controller.jobframework.raw import Json, at, flag, integer, mapping, sequence, strings, text
 from controller.jobframework.templated import Slot, TemplatedKind, replaced, selector
 from controller.jobkinds.sparkpods import ROLES, least_template, pod
@@ -29,6 +28,7 @@ class SparkApplication(TemplatedKind):
     version = "v1beta2"
     kind = "SparkApplication"
     plural = "sparkapplications"
+    only_queued_are_judged = True
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
         counts = {_DRIVER: 1, _EXECUTOR: _executors(job)}
@@ -37,7 +37,7 @@ class SparkApplication(TemplatedKind):
                 name=role,
                 path=("spec", role),
                 count=counts[role],
-                charged=partial(pod, app=job, name=role),
+                source=pod(mapping(job, "spec", role), job, role),
                 annotations_field=f"spec.{role}.annotations",
             )
             for role in ROLES
@@ -61,14 +61,6 @@ class SparkApplication(TemplatedKind):
         count = asked.get(_EXECUTOR, _executors(job))
         back = super().restored(job, workload)
         return back if _executors(back) == count else replaced(back, _INSTANCES, count)
-
-    def is_started(self, job: Json, workload: SeenWorkload) -> bool:
-        originals = workload.templates()
-        return any(is_started(slot.template(job), originals.get(slot.name, {})) for slot in self.slots(job))
-
-    def pod_priority_class(self, job: Json) -> str:
-        named = (text(slot.template(job), "spec", "priorityClassName") for slot in self.slots(job))
-        return next((name for name in named if name), "")
 
     def pod_selector(self, job: Json) -> str:
         return selector("sparkoperator.k8s.io/app-name", job)

@@ -130,8 +130,25 @@ def _dispatched(given: Mapping[str, Any]) -> bool:
     return named or bool(given.get("withMultiKueueAdmissionCheck"))
 
 
+def _ray_is_not_installed(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("rayClusterName")) and not given.get("registerRayType")
+
+
+def _sizes_of_pod_sets(given: Mapping[str, Any]) -> bool:
+    """An annotation, on its own, with the size of each pod set."""
+    return isinstance(given.get("annotation"), str)
+
+
 RULES: tuple[Rule, ...] = (
     Rule("managedBy stays as it was written: there is no MultiKueue to hand a job to", _dispatched),
+    Rule(
+        "objects of a kind that is not installed are read as absent: its CRD may come and go; Kueue's read fails",
+        _ray_is_not_installed,
+    ),
+    Rule(
+        "the size of a RayCluster is read from the cluster: no annotation repeats it",
+        _sizes_of_pod_sets,
+    ),
     Rule(
         "a workload matches a job that runs as many pods as were assigned; fewer than asked for need a minimum",
         _fewer_pods_than_asked,

@@ -117,7 +117,7 @@ def _orphans(case: Case) -> Difference | None:
     return _compared(case, state, case.expect["wantWorkloads"], owners=True, metadata=True, templates=True)
 
 
-for _name in ("jobset", "mpijob", "paddlejob", "xgboostjob"):
+for _name in ("appwrapper", "jobset", "mpijob", "paddlejob", "raycluster", "sparkapplication", "xgboostjob"):
 
     @runner(f"jobs-{_name}-TestReconciler")
     def declared_kind(case: Case) -> Difference | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.jobframework import names
 from controller.jobframework.actions import FinishWorkload, HoldWorkload, Refuse, StartJob
 from controller.jobframework.kind import ObjectKind, Reference, completed, fact
-from controller.jobframework.podsets import PodSetInfo, SeenWorkload
+from controller.jobframework.podsets import PodSetInfo, SeenWorkload, same_shape, typed_template
 from controller.jobframework.raw import Json, merged
 from controller.jobframework.templated import difference, dotted, located, replaced, with_placement
 from controller.jobs.actions_shell import pods_to_ungate
@@ -290,6 +290,25 @@ def test_a_kind_names_its_slices_marks_its_workloads_and_restores_what_it_change
     scene.evict(scene.only)
     scene.settle()
     assert scene.job["spec"]["size"] == 1
+
+
+def test_an_evicted_job_that_changed_its_queue_keeps_its_workload() -> None:
+    scene = world()
+    scene.settle()
+    scene.admit(scene.only)
+    scene.settle()
+    name = scene.only
+    scene.evict(name)
+    scene.edit({"metadata": {"labels": {names.QUEUE_NAME: "other"}}})
+    scene.settle()
+    assert scene.only == name
+    assert scene.workloads[name]["spec"]["queueName"] == "other"
+
+
+def test_a_restart_policy_makes_no_other_pod() -> None:
+    one, other = (typed_template(template(**given), "t") for given in ({}, {"restartPolicy": "Never"}))
+    assert same_shape(one, other)
+    assert not same_shape(one, typed_template(template(schedulerName="x"), "t"))
 
 
 def test_a_job_without_references_is_not_copied() -> None:

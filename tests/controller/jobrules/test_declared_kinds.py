@@ -5,7 +5,9 @@ from typing import Any
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework.topologyrequest import GROUP_NAME, PREFERRED, REQUIRED, SLICE_SIZE, SLICE_TOPOLOGY
 from controller.jobkinds.jobset import JobSet
+from controller.jobkinds.raycluster import RayCluster
 from controller.jobrules import kinds
+from tests.support.controller.rayobjects import ray_cluster
 
 GATES = FeatureGates()
 RACK = "example.com/rack"
@@ -47,3 +49,20 @@ def test_a_change_is_held_to_the_rules_of_creation_and_of_updates() -> None:
     found = [one.field for one in kinds.updated(JobSet(), old, new, GATES)]
     assert found == ["metadata.labels[kueue.x-k8s.io/queue-name]", PATH.format(0)]
     assert kinds.updated(JobSet(), old, old, GATES) == []
+
+
+def test_rules_of_some_kinds_are_about_queued_jobs_only() -> None:
+    job = ray_cluster(enableInTreeAutoscaling=True)
+    alone = {**job, "metadata": {"name": "c"}}
+    changed = {**alone, "metadata": {"name": "c", "labels": {"kueue.x-k8s.io/priority-class": "p"}}}
+    running = {**alone, "spec": {**alone["spec"], "suspend": False}}
+    assert [one.field for one in kinds.created(RayCluster(), job, GATES)] == ["spec.enableInTreeAutoscaling"]
+    assert kinds.created(RayCluster(), alone, GATES) == []
+    assert [one.field for one in kinds.created(RayCluster(), alone, GATES, manage_all=True)] == [
+        "spec.enableInTreeAutoscaling"
+    ]
+    assert kinds.updated(RayCluster(), alone, changed, GATES) == []
+    left = [one.field for one in kinds.updated(RayCluster(), job, running, GATES)]
+    assert left == ["metadata.labels[kueue.x-k8s.io/queue-name]"]
+    old_queue_counts = FeatureGates({"ValidateRayAndSparkJobUpdates": False})
+    assert kinds.updated(RayCluster(), job, running, old_queue_counts) == []

@@ -15,8 +15,6 @@ from controller.jobkinds.rayservice import RayService
 from controller.jobkinds.sparkapplication import SparkApplication
 from controller.jobkinds.trainjob import TrainJob
 
-JOB_KINDS: Final[tuple[JobKind, ...]] = (BatchJob(),)
-
 DECLARED_KINDS: Final[tuple[TemplatedKind, ...]] = (
     JobSet(),
     *KUBEFLOW_JOBS,
@@ -29,3 +27,5 @@ DECLARED_KINDS: Final[tuple[TemplatedKind, ...]] = (
     SparkApplication(),
 )
 """Kinds whose CRD need not be there."""
+
+JOB_KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), *DECLARED_KINDS)

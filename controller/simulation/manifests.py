@@ -14,6 +14,7 @@ import msgspec
 from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
 from controller.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.engine.conditions.status import moment
+from controller.jobframework.kind import ObjectKind
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
@@ -28,7 +29,14 @@ from controller.objects.queues import (
 )
 from controller.simulation.documents import Document, Json
 from controller.simulation.podgroups import POD, gathered, is_pod_group
-from controller.simulation.submissions import DEFAULT_QUEUE, KINDS_OF_JOBS, Composer, Submission, names_queue
+from controller.simulation.submissions import (
+    DEFAULT_QUEUE,
+    KINDS_OF_JOBS,
+    READ_KINDS,
+    Composer,
+    Submission,
+    names_queue,
+)
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time where no object carries a time: 2000-01-01T00:00:00Z."""
@@ -61,6 +69,10 @@ _JOB_GROUPS: Final = (
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
+Facts = dict[tuple[ObjectKind, str, str], Json]
+"""Objects that jobs are read together with, by kind, namespace (empty for the cluster's) and name."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """``base_s``: seconds since 1970 at which virtual time starts. ``submissions`` in the order of their arrival.
 
@@ -79,9 +91,13 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     jobs: list[Document] = []
     objects: list[KubernetesObject] = []
     pod_groups: dict[tuple[str, str], Json] = {}
+    facts: Facts = {}
     for document in map(_placed, documents):
         if _arrives(document):
             jobs.append(document)
+        elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
+            meta = document.data["metadata"]
+            facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data
         elif is_pod_group(document):
             meta = document.data["metadata"]
             pod_groups[meta["namespace"], meta["name"]] = document.data
@@ -91,7 +107,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     base_s = _base_s(objects)
     objects = [_as_at_start(loaded, base_s) for loaded in objects]
     warnings += _without_effect(objects, config)
-    composer = Composer(_settings(config), _cluster(objects), base_s, _default_queues(objects), pod_groups)
+    composer = Composer(_settings(config), _cluster(objects, facts), base_s, _default_queues(objects), pod_groups)
     submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
 
@@ -273,7 +289,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
     )
 
 
-def _cluster(objects: Iterable[KubernetesObject]) -> ClusterObjects:
+def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObjects:
     found = list(objects)
     flavors = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, ResourceFlavor)}
     workload_classes = {
@@ -297,6 +313,7 @@ def _cluster(objects: Iterable[KubernetesObject]) -> ClusterObjects:
         owner=lambda _namespace, _reference: None,
         is_job_kind=lambda _version, _kind: False,
         is_admitted=lambda _uid: False,
+        look=lambda kind, namespace, name: facts.get((kind, namespace, name)),
     )
 
 

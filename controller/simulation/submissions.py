@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import compose, names
-from controller.jobframework.kind import JobKind, api_version
+from controller.jobframework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.owners import is_managed
 from controller.jobframework.raw import JobError, labels, shown, strings
@@ -30,6 +30,10 @@ KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
     (api_version(job_kind), job_kind.kind): job_kind for job_kind in JOB_KINDS
 }
 """By ``apiVersion`` and ``kind`` of their objects."""
+READ_KINDS: Final[Mapping[tuple[str, str], ObjectKind]] = {
+    (f"{kind.group}/{kind.version}", kind.kind): kind for one in JOB_KINDS for kind in one.reads
+}
+"""Other kinds that jobs are read together with, likewise."""
 DEFAULT_QUEUE: Final = "default"
 
 _TIEBREAK_MAX: Final = 999_999
@@ -102,7 +106,8 @@ class Composer:
         kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))
         if kind is None:
             return workload_of(jobs, self._pod_groups, self._settings, self._cluster)
-        body = compose.workload_body(kind, jobs[0], self._settings, self._cluster)
+        job = completed(kind, jobs[0], self._cluster.look)
+        body = compose.workload_body(kind, job, self._settings, self._cluster)
         body["metadata"]["name"] = given["metadata"]["name"]
         del body["metadata"]["finalizers"]
         return body

@@ -1,6 +1,6 @@
 """The names of all fields of the kinds that a simulation reads, as one table: ``controller/simulation/fields.json``.
 
-Kubernetes' part is taken from its OpenAPI documents, Volcano's from its CRD, both by ``take``; the part of the Kueue
+Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the part of the Kueue
 kinds is written anew from the CRDs made here. ``kinds`` leads from ``apiVersion kind`` to a type, ``types`` from a type
 to its fields, and a field is
 
@@ -61,7 +61,7 @@ class Table:
         """What stands for a field of a CRD; types of its own on the way are added."""
         if schema.get("type") == "array":
             return self._inner(name, schema["items"])
-        if schema == pod_template():
+        if schema == pod_template() or _is_pod_template(schema):
             return ROOT
         more = schema.get("additionalProperties")
         if isinstance(more, dict) and more.get("type") == "object":
@@ -112,6 +112,13 @@ def take(folder: Path, crds: Iterable[Path]) -> None:
 
 def _version(one: dict[str, str]) -> str:
     return f"{one['group']}/{one['version']}" if one["group"] else one["version"]
+
+
+def _is_pod_template(schema: Schema) -> bool:
+    """Whether a foreign CRD has Kubernetes' own written out here, of whatever version."""
+    spec = schema.get("properties", {}).get("spec", {})
+    properties: Schema = spec.get("properties", {})
+    return {"containers", "tolerations", "nodeSelector"} <= properties.keys()
 
 
 def _referred(schema: Schema) -> str:

@@ -116,8 +116,39 @@ def test_a_job_without_a_namespace_is_in_default_and_one_in_kube_system_is_not_q
     assert [one.workload for one in result.timeline] == ["default/a"]
 
 
+def train_job(runtime: str) -> dict[str, Any]:
+    made = job("t")
+    spec = {"runtimeRef": {"name": runtime, "kind": "ClusterTrainingRuntime"}, "trainer": {"numNodes": 3}}
+    return {**made, "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": spec}
+
+
+def runtime(name: str) -> dict[str, Any]:
+    labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    pod = {"spec": {"containers": [{"name": "node", "resources": {"requests": {"cpu": "2"}}}]}}
+    jobs = [{"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pod}}}]
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": name},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+@pytest.mark.parametrize("runtime_first", [True, False])
+def test_a_job_is_read_together_with_the_objects_that_its_pods_follow_from(*, runtime_first: bool) -> None:
+    both = [runtime("torch"), train_job("torch")]
+    found = scenario(given(*(both if runtime_first else reversed(both))), config())
+    (submission,) = found.submissions
+    assert [(pod_set.name, pod_set.count) for pod_set in submission.workload.spec.pod_sets] == [("node", 3)]
+    assert submission.workload.metadata.owner_references[0].kind == "TrainJob"
+
+
+def test_a_job_whose_pods_follow_from_an_object_that_is_not_there_is_refused() -> None:
+    assert "TrainJob t: " in refused(train_job("torch"))
+
+
 def unknown_job() -> dict[str, Any]:
-    return {**job("t"), "apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
+    return {**job("t"), "apiVersion": "kubeflow.org/v1", "kind": "MXJob"}
 
 
 def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -127,10 +158,10 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (unknown_job(), "TFJob of kubeflow.org/v1 is no kind of job that is read here"),
+        (unknown_job(), "MXJob of kubeflow.org/v1 is no kind of job that is read here"),
         (
-            {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}},
-            "RayJob of ray.io/v1 is no kind of job that is read here, expected one of Job of batch/v1, Pod of v1",
+            {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}},
+            "Job of batch.volcano.sh/v1alpha1 is no kind of job that is read here, expected one of Job of batch/v1, ",
         ),
         (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
         (

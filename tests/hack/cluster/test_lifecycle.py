@@ -56,7 +56,7 @@ def built() -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     spec = Spec(nodes=NODES, kwok_nodes=2, kwok_capacity={"nvidia.com/gpu": "8"})
-    with Cluster.up("shared", spec, root=ROOT) as running:
+    with Cluster.up(f"s-{os.getpid()}", spec, root=ROOT) as running:
         yield running
 
 
@@ -75,7 +75,8 @@ def host(cluster: Cluster) -> NodeHost:
 
 def test_a_pod_runs_and_its_logs_and_commands_come_through(cluster: Cluster) -> None:
     run_pod(cluster, "talks", script="echo hello; exec sleep 100000")
-    assert cluster.kubectl("logs", "talks") == "hello\n"
+    # A container runs before the kubelet has written down what it said.
+    waiting.until(lambda: cluster.kubectl("logs", "talks") == "hello\n", "its log", timeout_s=60)
     assert cluster.kubectl("exec", "talks", "--", "cat", "/etc/passwd").startswith("root:")
     assert cluster.kubectl("exec", "-i", "talks", "--", "sh", input="echo from stdin\n") == "from stdin\n"
 
@@ -168,7 +169,7 @@ def test_a_second_up_finds_it_running_and_other_settings_are_refused(cluster: Cl
     before = cluster.state
     said: list[str] = []
     cluster.start(before.spec, say=said.append)
-    assert said == ["cluster shared is already running"]
+    assert said == [f"cluster {cluster.name} is already running"]
     assert cluster.state == before
     with pytest.raises(UsageError, match="other settings"):
         cluster.start(Spec())
@@ -181,7 +182,7 @@ def test_status_tells_programs_what_they_need(cluster: Cluster) -> None:
         "hack.cluster",
         "status",
         "--name",
-        "shared",
+        cluster.name,
         "--state-dir",
         str(ROOT),
         "-o",

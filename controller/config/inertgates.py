@@ -8,7 +8,6 @@ Kueue's documentation, 0.4 to 0.20.
 from collections.abc import Mapping
 from typing import Final
 
-_NO_KIND: Final = "that job kind is not managed yet"
 _NO_CLAIMS: Final = "device claims are not counted against quota yet"
 _NO_MULTIKUEUE: Final = "there is no MultiKueue yet"
 _SAME: Final = "how Kueue computes: decisions are the same"
@@ -17,14 +16,13 @@ IDLE: Final[Mapping[str, str]] = {
     "AssignQueueLabelsForPods": "pods always carry the names of their queues",
     "CleanupProvisioningRequestsOnEviction": "ProvisioningRequests are another controller's",
     "CustomMetricLabels": "series carry no labels of objects",
-    "DeferRayServiceFinalizationForRedisCleanup": _NO_KIND,
+    "DeferRayServiceFinalizationForRedisCleanup": "a RayService holds its quota until its clusters are gone",
     "FailureRecoveryPolicy": "pods that hang while they end are left alone",
     "KueueDRAIntegration": _NO_CLAIMS,
     "KueueDRAIntegrationConsumableCapacity": _NO_CLAIMS,
     "KueueDRAIntegrationExtendedResource": _NO_CLAIMS,
     "KueueDRAIntegrationPartitionableDevices": _NO_CLAIMS,
     "KueueDRARejectWorkloadsWhenDRADisabled": _NO_CLAIMS,
-    "LWSImmutableGroupSize": _NO_KIND,
     "ManagedJobsNamespaceSelectorAlwaysRespected": "managedJobsNamespaceSelector always counts",
     "MultiKueue": _NO_MULTIKUEUE,
     "MultiKueueAdaptersForCustomJobs": _NO_MULTIKUEUE,
@@ -39,14 +37,13 @@ IDLE: Final[Mapping[str, str]] = {
     "RemoveFinalizersWithStrictPatch": "a finalizer is always removed from the version that was read",
     "SchedulerLibraryIntegration": "nodes are judged by their labels, taints and room either way",
     "SkipAncestorCheckForDeletedWorkloads": "how Kueue looks for the owners of a job",
-    "SparkApplicationIntegration": _NO_KIND,
+    "SparkApplicationIntegration": "SparkApplications are queued where their CRD is installed",
     "TASCacheNodeMatchResults": _SAME,
     "TASCacheTopologyTree": _SAME,
     "TASCachingRemainingResources": _SAME,
     "TASValidateWorkloadSliceSize": "a slice larger than its pod set is always refused",
     "TLSOptions": "the section tls always counts",
     "UnadmittedWorkloadsExplicitStatus": "a workload's conditions are written once it has waited a moment",
-    "ValidateRayAndSparkJobUpdates": _NO_KIND,
     "VectorizedResourceRequests": _SAME,
     "VisibilityOnDemand": "the visibility API is not served: see `tessera queue` and `tessera explain`",
     "WorkloadRequestUseMergePatch": "what is written does not depend on how",

@@ -60,8 +60,9 @@ def _managed_by(kind: JobKind) -> tuple[str, ...]:
     return kind.managed_by_path or ("spec", "managedBy")
 
 
-for _name in ("job", "jobset", "mpijob", "trainjob"):
+for _name in ("job", "jobset", "mpijob", "rayjob", "sparkapplication", "trainjob"):
     runner(f"jobs-{_name}-TestDefault")(run)
+runner("jobs-raycluster-TestValidateDefault")(run)
 runner("jobs-jobframework-TestBaseWebhookDefault")(run)
 
 

@@ -14,7 +14,7 @@ from controller.jobframework.raw import Json, integer, mapping, text
 from controller.objects.meta import Struct
 
 Ending = Literal["Succeeded", "Failed"]
-FACTS: Final = "tessera.dev/facts"
+FACTS: Final = "$facts"
 """Where ``completed`` puts other objects into a job's JSON. No patch names it, so it never leaves the process."""
 
 

@@ -10,8 +10,8 @@ Facts (kubernetes-sigs/jobset, pkg/webhooks and pkg/controllers):
 from typing import Final
 
 from controller.jobframework.kind import Outcome
-from controller.jobframework.raw import Json, integer, mapping, sequence, text
-from controller.jobframework.templated import Path, Slot, TemplatedKind, ended, selector
+from controller.jobframework.raw import JobError, Json, integer, mapping, sequence, text
+from controller.jobframework.templated import Path, Slot, TemplatedKind, dotted, ended, selector
 
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
@@ -63,18 +63,24 @@ class JobSet(TemplatedKind):
 
 
 def job_slots(spec: Json, at: Path) -> tuple[Slot, ...]:
-    """``at``: where ``spec`` lies in the object."""
-    return tuple(
-        Slot(
+    """``at``: where ``spec`` lies in the object. Raises JobError."""
+    jobs = sequence(spec, "replicatedJobs")
+    return tuple(_slot(replicated, (*at, "replicatedJobs", index)) for index, replicated in enumerate(jobs))
+
+
+def _slot(replicated: Json, at: Path) -> Slot:
+    try:
+        replicas = _replicas(replicated)
+        return Slot(
             name=text(replicated, "name").lower(),
-            path=(*at, "replicatedJobs", index, "template", "spec", "template"),
-            count=_replicas(replicated) * pods_per_job(replicated),
+            path=(*at, "template", "spec", "template"),
+            count=replicas * pods_per_job(replicated),
             index_label=INDEX_LABEL,
             sub_group_label=JOB_INDEX_LABEL,
-            sub_group_count=_replicas(replicated),
+            sub_group_count=replicas,
         )
-        for index, replicated in enumerate(sequence(spec, "replicatedJobs"))
-    )
+    except JobError as error:
+        raise JobError(f"{dotted(at)}.{error}") from None
 
 
 def pods_per_job(replicated: Json) -> int:

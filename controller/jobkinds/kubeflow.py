@@ -38,7 +38,7 @@ class ReplicaKind(TemplatedKind):
             Slot(
                 name=type_.lower(),
                 path=("spec", self.replicas, type_, "template"),
-                count=integer(mapping(job, "spec", self.replicas, type_), "replicas", default=1),
+                count=integer(job, "spec", self.replicas, type_, "replicas", default=1),
                 index_label=REPLICA_INDEX,
                 field=f"spec.{self.replicas}[{type_}].template",
             )

@@ -18,7 +18,7 @@ from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import reconcile
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds, external_kinds, read_kinds, seen_workload
+from controller.jobshell.watched import JobKinds, external_kinds, read_resource, seen_workload
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
@@ -45,12 +45,17 @@ class JobKey(NamedTuple):
     name: str
 
 
+_ReadObject = tuple[Resource, str, str]
+"""An object by its resource, namespace (empty for the cluster's) and name."""
+
+
 class JobController:
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled.
 
     Both indexes of Workloads by owner follow the ledger, and only ``workload`` writes them: ``_by_owner`` by the uid of
     the job that controls them, ``_left`` by its key, then its uid, for what an earlier job of the name has left. Sets
-    and dicts in them are never empty.
+    and dicts in them are never empty. ``_reads`` has the other objects that a job's pod sets follow from, as of the job
+    last heard of, and ``_readers`` the same the other way round: ``_hear_references`` alone writes both.
     """
 
     def __init__(  # noqa: PLR0913
@@ -86,11 +91,8 @@ class JobController:
         """Jobs by the Workload that they name as made for them."""
         self._children: dict[str, set[JobKey]] = {}
         """Jobs by the uid of what controls them."""
-        self._readers: dict[Resource, set[str]] = {}
-        """Kinds of jobs, by their names, by the other resources that their pod sets follow from."""
-        for resource, kind in kinds.items():
-            for read in read_kinds({resource: kind}).values():
-                self._readers.setdefault(read, set()).add(kind.framework)
+        self._reads: dict[JobKey, tuple[_ReadObject, ...]] = {}
+        self._readers: dict[_ReadObject, set[JobKey]] = {}
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -99,14 +101,14 @@ class JobController:
         kind = self._kinds.get(observed.resource)
         if kind is not None or observed.resource in self._externals:
             self._hear_owner(observed.change)
+        if isinstance(observed.change, Added | Changed | Removed):
+            for reader in self._readers.get((observed.resource, *observed.change.key), ()):
+                self._queue.put(reader)
         match observed.change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
             case Removed(key=key, old=entry) if kind is not None:
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
-            case Added() | Changed() | Removed() if observed.resource in self._readers:
-                for framework in self._readers[observed.resource]:
-                    self._enqueue_all(of=framework)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
             case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
@@ -122,7 +124,26 @@ class JobController:
             _note(self._prebuilt, WorkloadKey(f"{key.namespace}/{name}"), key, gone=gone)
         if (owner := controller_of(job)) is not None:
             _note(self._children, owner.uid, key, gone=gone)
+        self._hear_references(key, job, gone=gone)
         self._queue.put(key)
+
+    def _hear_references(self, key: JobKey, job: Json, *, gone: bool) -> None:
+        for read in self._reads.pop(key, ()):
+            _note(self._readers, read, key, gone=True)
+        kind = self._kinds[self._resources[key.kind]]
+        if gone or not kind.reads:
+            return
+        try:
+            references = kind.references(job)
+        except JobError:
+            return  # the reconciler refuses the job with this very error
+        found = tuple(
+            (read_resource(one.kind), key.namespace if one.kind.namespaced else "", one.name) for one in references
+        )
+        for read in found:
+            _note(self._readers, read, key, gone=False)
+        if found:
+            self._reads[key] = found
 
     def _hear_owner(self, change: Change[Any]) -> None:
         """Whether a job is queued decides about its parts, and another watch may have shown them before."""
@@ -143,10 +164,8 @@ class JobController:
                     seen.add(entry.uid)
                     owners.append(entry.uid)
 
-    def _enqueue_all(self, namespace: str | None = None, *, of: str = "") -> None:
+    def _enqueue_all(self, namespace: str | None = None) -> None:
         for resource, kind in self._kinds.items():
-            if of not in ("", kind.framework):
-                continue
             for key in self._feeds[resource]:
                 if namespace in (None, key.namespace):
                     self._queue.put(JobKey(kind.framework, *key))

@@ -27,13 +27,14 @@ def job_kinds(frameworks: Collection[str]) -> JobKinds:
     return {resource_of(kind): kind for kind in JOB_KINDS if kind.framework in frameworks}
 
 
+def read_resource(kind: ObjectKind) -> Resource:
+    """Where the API server has objects that jobs are read together with."""
+    return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.namespaced)
+
+
 def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
     """Other objects that jobs of these kinds are read together with, and where the API server has them."""
-    return {
-        read: Resource(read.group, read.version, read.plural, read.kind, namespaced=read.namespaced)
-        for kind in kinds.values()
-        for read in kind.reads
-    }
+    return {one: read_resource(one) for kind in kinds.values() for one in kind.reads}
 
 
 def external_kinds(names: Collection[str]) -> tuple[Resource, ...]:

@@ -33,6 +33,7 @@ from controller.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
     READ_KINDS,
+    REFUSED_KINDS,
     Composer,
     Submission,
     names_queue,
@@ -45,6 +46,7 @@ _CONTROLLER_NAMESPACE: Final = "tessera-system"
 _CLUSTER_SCOPED: Final = (
     "AdmissionCheck",
     "ClusterQueue",
+    "ClusterTrainingRuntime",
     "Cohort",
     "Namespace",
     "Node",
@@ -134,6 +136,8 @@ def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObjec
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
         what = f"{document.kind} of {document.version}"
+        if sentence := REFUSED_KINDS.get((document.version, document.kind)):
+            raise document.error(f"{what}: {sentence}")
         if names_queue(document) or document.version.partition("/")[0] in _JOB_GROUPS:
             raise document.error(f"{what} is no kind of job that is read here, expected one of {_job_kinds()}")
         if document.kind == "Configuration":
@@ -239,7 +243,11 @@ def _submissions(
     jobs: list[Document], objects: list[KubernetesObject], composer: Composer, warnings: list[str]
 ) -> list[Submission]:
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
-    owned = {(job.data["metadata"]["namespace"], job.data["metadata"]["name"]) for job in jobs if job.kind == "Job"}
+    owned = {
+        (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
+        for job in jobs
+        if (job.version, job.kind) in KINDS_OF_JOBS
+    }
     found: list[Submission] = []
     seen: dict[str, Document] = {}
     for order, documents in enumerate(gathered(jobs)):
@@ -269,7 +277,7 @@ def _default_queues(objects: Iterable[KubernetesObject]) -> frozenset[str]:
 
 
 def _made_of_a_job(document: Document, owned: set[tuple[str, str]]) -> bool:
-    """A Workload beside the Job that it was made for counts once."""
+    """A Workload beside the job that it was made for counts once."""
     if document.kind != "Workload":
         return False
     owners = document.data["metadata"].get("ownerReferences")

@@ -34,6 +34,12 @@ READ_KINDS: Final[Mapping[tuple[str, str], ObjectKind]] = {
     (f"{kind.group}/{kind.version}", kind.kind): kind for one in JOB_KINDS for kind in one.reads
 }
 """Other kinds that jobs are read together with, likewise."""
+REFUSED_KINDS: Final[Mapping[tuple[str, str], str]] = {
+    (f"{job_kind.group}/{version}", job_kind.kind): sentence
+    for job_kind in JOB_KINDS
+    for version, sentence in job_kind.refused_versions.items()
+}
+"""Why objects of other versions do not queue."""
 DEFAULT_QUEUE: Final = "default"
 
 _TIEBREAK_MAX: Final = 999_999
@@ -106,6 +112,8 @@ class Composer:
         kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))
         if kind is None:
             return workload_of(jobs, self._pod_groups, self._settings, self._cluster)
+        if kind.is_skipped(jobs[0]):
+            return None
         job = completed(kind, jobs[0], self._cluster.look)
         body = compose.workload_body(kind, job, self._settings, self._cluster)
         body["metadata"]["name"] = given["metadata"]["name"]

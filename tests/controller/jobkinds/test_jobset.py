@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.jobframework.kind import Outcome
-from controller.jobframework.raw import Json
+from controller.jobframework.raw import JobError, Json
 from controller.jobkinds.jobset import JobSet
 
 KIND = JobSet()
@@ -33,6 +33,11 @@ def job_set(*jobs: Json, status: Json | None = None, **spec: Any) -> Json:
 )
 def test_pods_are_replicas_times_those_that_one_job_runs_at_a_time(job: Json, count: int) -> None:
     assert KIND.counts(job_set(job)) == {"a": count}
+
+
+def test_a_number_that_is_none_is_refused_with_its_path() -> None:
+    with pytest.raises(JobError, match=r"^spec\.replicatedJobs\[1\]\.template\.spec\.parallelism: expected an integer"):
+        KIND.pod_sets(job_set(replicated("a"), replicated("b", parallelism="2")))
 
 
 def test_ranks_are_those_of_the_job_within_its_replicated_job() -> None:

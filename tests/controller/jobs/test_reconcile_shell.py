@@ -8,8 +8,9 @@ import pytest
 
 from controller.config.settings import ControllerConfig
 from controller.jobkinds.batchjob import BatchJob
+from controller.jobkinds.trainjob import CLUSTER_RUNTIMES, TrainJob
 from controller.jobshell import watched
-from controller.jobshell.watched import resource_of
+from controller.jobshell.watched import read_resource, resource_of
 from controller.watching import served
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
@@ -168,3 +169,33 @@ async def test_a_part_of_a_kind_that_others_queue_runs_once_the_others_workload_
             await eventually(lambda: not suspended(scene, JOBS, "b"))
             assert not suspended(scene, JOBS, "a-0")
             assert suspended(scene, OTHERS, "a"), "what others queue is left alone"
+
+
+TRAIN_JOBS, RUNTIMES = resource_of(TrainJob()), read_resource(CLUSTER_RUNTIMES)
+
+
+def runtime(scene: Stage, name: str, pods: int) -> None:
+    child = {"parallelism": pods, "template": {"spec": {"containers": [{"name": "node"}]}}}
+    template = {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": child}}]}}
+    body = {"apiVersion": RUNTIMES.api_version, "kind": RUNTIMES.kind, "metadata": {}, "spec": {"template": template}}
+    scene.server.create(RUNTIMES, name, body)
+
+
+def counts(scene: Stage) -> list[int]:
+    return [each["count"] for found in scene.server.list_all(WORKLOADS) for each in found["spec"]["podSets"]]
+
+
+async def test_a_job_is_reconciled_when_what_its_pods_follow_from_comes() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        labels = {"kueue.x-k8s.io/queue-name": "lq"}
+        metadata = {"labels": labels, "creationTimestamp": stamp()}
+        spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
+        made = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "metadata": metadata, "spec": spec}
+        scene.server.create(TRAIN_JOBS, "t", made, namespace="team")
+        async with scene.controller(core_only=False):
+            refused = "there is no ClusterTrainingRuntime 'torch'"
+            await eventually(lambda: any(refused in event["note"] for event in scene.server.list_all(EVENTS)))
+            runtime(scene, "other", 1)
+            runtime(scene, "torch", 3)
+            await eventually(lambda: counts(scene) == [3])

@@ -163,6 +163,10 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
             {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}},
             "Job of batch.volcano.sh/v1alpha1 is no kind of job that is read here, expected one of Job of batch/v1, ",
         ),
+        (
+            {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "m"}},
+            "MPIJob of kubeflow.org/v1: an MPIJob of the training operator is not queued, write it as kubeflow.org/v2",
+        ),
         (kueue("Multi", "m"), "Multi m: kind: found 'Multi', expected one of AdmissionCheck"),
         (
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "metadata": {"name": "c"}},

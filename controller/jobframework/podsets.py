@@ -40,12 +40,25 @@ class JobPodSet(Struct, frozen=True, kw_only=True):
     topology_request: Json | None = None
 
     def as_json(self) -> Json:
-        body: Json = {"name": self.name, "count": self.count, "template": copy.deepcopy(self.template)}
+        template = copy.deepcopy(self.template)
+        _drop_repeated_variables(template)
+        body: Json = {"name": self.name, "count": self.count, "template": template}
         if self.min_count is not None:
             body["minCount"] = self.min_count
         if self.topology_request is not None:
             body["topologyRequest"] = copy.deepcopy(self.topology_request)
         return body
+
+
+def _drop_repeated_variables(template: Json) -> None:
+    """Of environment variables of one name the last counts; a Workload may have no other, unlike a pod."""
+    for key in ("initContainers", "containers"):
+        for container in sequence(template, "spec", key):
+            env = container.get("env") if isinstance(container, dict) else None
+            if env:
+                last = {variable["name"]: index for index, variable in enumerate(env)}
+                if len(last) < len(env):
+                    container["env"] = [env[index] for index in sorted(last.values())]
 
 
 class SeenWorkload(Struct, frozen=True, kw_only=True):

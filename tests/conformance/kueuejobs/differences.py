@@ -139,7 +139,35 @@ def _sizes_of_pod_sets(given: Mapping[str, Any]) -> bool:
     return isinstance(given.get("annotation"), str)
 
 
+def _status(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return (given.get(key) or {}).get("status") or {}
+
+
+def _checks_before_quota(given: Mapping[str, Any]) -> bool:
+    return "wl" in given and not _status(given, "wl").get("admission")
+
+
+def _inactive_without_quota(given: Mapping[str, Any]) -> bool:
+    workload = given.get("workload") or {}
+    inactive = (workload.get("spec") or {}).get("active") is False
+    return inactive and not _is_true(workload, "QuotaReserved")
+
+
+def _lost_nodes(given: Mapping[str, Any]) -> bool:
+    return bool(_status(given, "workload").get("unhealthyNodes"))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "admission checks stand in a Workload from its reservation on, those of its flavors; Kueue writes them before",
+        _checks_before_quota,
+    ),
+    Rule(
+        "a Workload that holds no quota is not evicted when it is deactivated: it waits no more, and there is nothing "
+        "to take from it",
+        _inactive_without_quota,
+    ),
+    Rule("an eviction forgets the lost nodes of the places that it takes away", _lost_nodes),
     Rule("managedBy stays as it was written: there is no MultiKueue to hand a job to", _dispatched),
     Rule(
         "objects of a kind that is not installed are read as absent: its CRD may come and go; Kueue's read fails",

@@ -208,3 +208,12 @@ def labels_of_the_job_controller(case: Case) -> Difference | None:
     job = {"metadata": metadata, "spec": {"template": {"metadata": {"labels": labels}, "spec": {}}}}
     found = BatchJob().templates(job)["main"]["metadata"].get("labels", {})
     return first_difference(case.expect["wantLabels"], to_json(found))
+
+
+@runner("jobs-jobframework-TestSanitizePodSets")
+def repeated_variables(case: Case) -> Difference | None:
+    found = [
+        JobPodSet(name=one["name"], count=one["count"], template=one["template"]).as_json()
+        for one in case.input.get("podSets") or ()
+    ]
+    return first_difference(case.expect["expectedPodSets"], found)

@@ -117,7 +117,18 @@ def _orphans(case: Case) -> Difference | None:
     return _compared(case, state, case.expect["wantWorkloads"], owners=True, metadata=True, templates=True)
 
 
-for _name in ("appwrapper", "jobset", "mpijob", "paddlejob", "raycluster", "sparkapplication", "xgboostjob"):
+_DECLARED: Final = (
+    "appwrapper",
+    "jobset",
+    "mpijob",
+    "paddlejob",
+    "raycluster",
+    "sparkapplication",
+    "trainjob",
+    "xgboostjob",
+)
+
+for _name in _DECLARED:
 
     @runner(f"jobs-{_name}-TestReconciler")
     def declared_kind(case: Case) -> Difference | None:

@@ -6,6 +6,7 @@ from typing import Final
 from tests.conformance.replay import JOBS, RUNNERS, Case
 
 RUNNER_MODULES: tuple[str, ...] = (
+    "runners_core",
     "runners_defaults",
     "runners_kinds",
     "runners_podsets",
@@ -26,17 +27,12 @@ SCOPE: Final = (
 """Parts of suites' names, in any case: what Tessera does not do (yet)."""
 
 NOT_YET: tuple[str, ...] = (
-    "jobs-core-TestAdmittedNotReadyWorkload",
     "jobs-core-TestClusterQueueReconcile",
     "jobs-core-TestCohortReconcilerFilters",
     "jobs-core-TestLocalQueueReconcile",
     "jobs-core-TestReconcile",
-    "jobs-core-TestReconcileEviction",
     "jobs-core-TestReconcileInadmissible",
-    "jobs-core-TestReconcileRequeue",
-    "jobs-core-TestReconcileSyncAdmissionChecks",
     "jobs-core-TestResourceFlavorReconcile",
-    "jobs-core-TestSyncCheckStates",
     "jobs-core-TestUpdateCqStatusIfChanged",
     "jobs-core-TestUpdateDropsUnsettleableAfsEntryPenalty",
     "jobs-core-TestUpdateSettlesAfsEntryPenalty",
@@ -61,10 +57,8 @@ NOT_YET: tuple[str, ...] = (
     "jobs-jobframework-TestReconcileGenericJobWithWaitForPodsReady",
     "jobs-jobframework-TestReconcileGenericJob_EvictionClearsQuotaReservation",
     "jobs-jobframework-TestRecordWorkloadCreationLatency",
-    "jobs-jobframework-TestSanitizePodSets",
     "jobs-jobframework-TestUpdateWorkloadPriority",
     "jobs-jobframework-TestWorkloadShouldBeSuspended",
-    "jobs-jobset-TestPodsReady",
     "jobs-leaderworkerset-TestDefault",
     "jobs-leaderworkerset-TestGetWorkloadIndex",
     "jobs-leaderworkerset-TestReconciler",
@@ -81,7 +75,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-pod-TestStop",
     "jobs-pod-TestWorkloadHandlerDelete",
     "jobs-podutil-TestGate",
-    "jobs-priority-TestGetPriorityFromWorkloadPriorityClass",
     "jobs-statefulset-TestDefault",
     "jobs-statefulset-TestGetWorkloadName",
     "jobs-statefulset-TestHandle",
@@ -101,10 +94,7 @@ NOT_YET: tuple[str, ...] = (
     "jobs-tas-TestPodUsageReconcilerUpdatePredicate",
     "jobs-tas-TestReconcile",
     "jobs-tas-TestRecordPodSchedulingGateRemovalSeconds",
-    "jobs-tfjob-TestPodSets",
-    "jobs-trainjob-TestReconciler",
     "jobs-trainjob-TestRestorePodSetsInfo",
-    "jobs-trainjob-TestRunWithPodsetsInfo",
     "jobs-webhooks-TestValidateClusterQueue",
     "jobs-webhooks-TestValidateClusterQueueUpdate",
     "jobs-webhooks-TestValidateCohort",

@@ -28,7 +28,7 @@ from controller.jobframework.actions import (
     UpdateWorkload,
 )
 from controller.jobframework.compose import owner_reference
-from controller.jobframework.kind import JobKind, api_version
+from controller.jobframework.kind import JobKind, ObjectKind, api_version
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json, merged
@@ -224,6 +224,13 @@ def cluster(listed: Sequence[Json], workloads: Sequence[Json]) -> ClusterObjects
             if reference.get("uid", "") == uid
         )
 
+    def look(wanted: ObjectKind, namespace: str, name: str) -> Json | None:
+        for one in listed:
+            meta = one["metadata"]
+            if (one["kind"], meta.get("name"), meta.get("namespace", "")) == (wanted.kind, name, namespace):
+                return one
+        return None
+
     job_kinds = {(api_version(kind), kind.kind) for kind in KINDS}
     return ClusterObjects(
         flavor=flavors.get,
@@ -233,4 +240,5 @@ def cluster(listed: Sequence[Json], workloads: Sequence[Json]) -> ClusterObjects
         owner=owner,
         is_job_kind=lambda version, kind: (version, kind) in job_kinds,
         is_admitted=is_admitted,
+        look=look,
     )

@@ -1,0 +1,132 @@
+"""Runners of the suites about one Workload on its way: its checks, time limits, evictions, back-offs."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from controller.engine.conditions import reasons
+from controller.engine.conditions.status import checks_for, synced_checks
+from controller.engine.model.config import EngineConfig, WaitForPodsReady
+from controller.engine.model.resources import FlavorName
+from controller.jobframework.raw import Json
+from controller.lifecycle.lifecycle import QueuePolicies, due_s, step
+from controller.objects.decode import decode
+from controller.objects.meta import find_condition, to_json
+from controller.objects.queues import ClusterQueue
+from controller.objects.workload import AdmissionCheckState, Workload
+from tests.conformance.kueue.runners_workload import duration_s
+from tests.conformance.kueuejobs.runners_podsets import filled
+from tests.conformance.replay import Case, Difference, first_difference, runner
+
+_STEPS: Final = 2
+
+
+def _now_s(case: Case) -> float:
+    return datetime.fromisoformat(case.input["now"]).timestamp()
+
+
+def _states(listed: Any) -> list[Json]:
+    return [{"name": one["name"], "state": one["state"]} for one in listed or ()]
+
+
+@runner("jobs-core-TestSyncCheckStates")
+def check_states(case: Case) -> Difference | None:
+    before = tuple(decode(one, AdmissionCheckState) for one in case.input.get("states") or ())
+    after = synced_checks(before, tuple(case.input.get("list") or ()), _now_s(case))
+    return first_difference(_states(case.expect.get("wantStates")), _states(to_json(after))) or first_difference(
+        bool(case.expect.get("wantChange")), after != before, "changed"
+    )
+
+
+@runner("jobs-core-TestReconcileSyncAdmissionChecks")
+def checks_of_a_queue(case: Case) -> Difference | None:
+    queue, workload = decode(case.input["cq"], ClusterQueue), decode(case.input["wl"], Workload)
+    admission, after = workload.status.admission, workload.status.admission_checks
+    if admission is not None:
+        assigned = {
+            FlavorName(flavor) for assignment in admission.pod_set_assignments for flavor in assignment.flavors.values()
+        }
+        after = synced_checks(after, checks_for(queue, assigned), _now_s(case))
+    return first_difference(_states(case.expect["wantChecks"]), _states(to_json(after)))
+
+
+def rules(given: Mapping[str, Any] | None) -> WaitForPodsReady | None:
+    if given is None:
+        return None
+    recovery = given.get("recoveryTimeout")
+    return WaitForPodsReady(
+        timeout_s=duration_s(given["timeout"]),
+        recovery_timeout_s=None if recovery is None else duration_s(recovery),
+        backoff_base_s=float(given.get("requeuingBackoffBaseSeconds") or 0),
+        backoff_limit_count=given.get("requeuingBackoffLimitCount"),
+        backoff_max_s=duration_s(given.get("requeuingBackoffMaxDuration") or "0s"),
+    )
+
+
+@runner("jobs-core-TestAdmittedNotReadyWorkload")
+def not_ready(case: Case) -> Difference | None:
+    workload = decode(case.input["workload"], Workload)
+    config = EngineConfig(gates=case.gates, wait_for_pods_ready=rules(case.input.get("waitForPodsReady")))
+    due = due_s(workload, config)
+    left = 0.0 if due is None else max(0.0, due - _now_s(case))
+    wanted = duration_s(case.expect["wantRecheckAfter"] or "0s")
+    ready = find_condition(workload.status.conditions, reasons.PODS_READY)
+    waits_again = ready is not None and ready.reason == "WaitForRecovery"
+    cause = "" if due is None else "WaitForRecovery" if waits_again else "WaitForStart"
+    return first_difference(wanted, left, "recheck") or first_difference(
+        case.expect.get("wantUnderlyingCause") or "", cause, "cause"
+    )
+
+
+def _policies(case: Case, workload: Workload) -> QueuePolicies:
+    def stop(key: str) -> Any:
+        return ((case.input.get(key) or {}).get("spec") or {}).get("stopPolicy") or "None"
+
+    strategy = (((case.input.get("cq") or {}).get("spec") or {}).get("admissionChecksStrategy")) or {}
+    required = tuple(one["name"] for one in strategy.get("admissionChecks") or ())
+    present = tuple(one.name for one in workload.status.admission_checks)
+    return QueuePolicies(cluster_queue_stop=stop("cq"), local_queue_stop=stop("lq"), checks=required or present)
+
+
+def workload_json(raw: Mapping[str, Any], *, requeued: bool) -> Any:
+    """No times, no texts; ``requeued``: with the condition Requeued, which an eviction sets at once here."""
+    status = dict(raw.get("status") or {})
+    conditions = {
+        one["type"]: {"status": one["status"], "reason": one["reason"]}
+        for one in status.pop("conditions", None) or ()
+        if (requeued or one["type"] != reasons.REQUEUED)
+        and (one["type"], one["status"]) != (reasons.ADMITTED, "False")  # as good as none
+    }
+    checks = _states(status.pop("admissionChecks", None))
+    state = {key: value for key, value in (status.pop("requeueState", None) or {}).items() if key != "requeueAt"}
+    active = (raw.get("spec") or {}).get("active", True)
+    kept = {key: value for key, value in status.items() if key != "schedulingStats"}
+    return filled({**kept, "conditions": conditions, "checks": checks, "requeueState": state, "inactive": not active})
+
+
+@runner("jobs-core-TestReconcileEviction")
+@runner("jobs-core-TestReconcileRequeue")
+def stepped(case: Case) -> Difference | None:
+    """What the status is after one of our first steps, or that there is nothing to do."""
+    workload = decode(case.input["workload"], Workload)
+    wanted = case.expect.get("wantWorkload")
+    if wanted is None:
+        return None
+    has = any(one["type"] == reasons.REQUEUED for one in (wanted.get("status") or {}).get("conditions") or ())
+    config = EngineConfig(
+        gates=case.gates, wait_for_pods_ready=rules((case.input.get("options") or {}).get("waitForPodsReady"))
+    )
+    expected = workload_json(wanted, requeued=has)
+    last: Difference | None = None
+    for number in range(_STEPS):
+        found = step(workload, _policies(case, workload), config, _now_s(case))
+        if found is not None:
+            workload = found.after
+            if found.deactivate:
+                workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, active=False))
+        last = first_difference(expected, workload_json(to_json(workload), requeued=has))
+        if last is None or (number == 0 and found is None):
+            return last
+    return last

@@ -37,10 +37,11 @@ async def lab(short_folder: Path) -> AsyncIterator[Lab]:
 
 
 def shown(lab: Lab, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """What a scrape shows now, by these labels' values."""
+    """What a scrape shows now, by these labels' values. Asked again and again: of other names nothing is parsed."""
+    lines = lab.agent.metrics.exposition().decode().splitlines(keepends=True)
     return {
         tuple(sample.labels.get(label, "") for label in labels): sample.value
-        for family in text_string_to_metric_families(lab.agent.metrics.exposition().decode())
+        for family in text_string_to_metric_families("".join(line for line in lines if line.startswith(name)))
         for sample in family.samples
         if sample.name == name
     }

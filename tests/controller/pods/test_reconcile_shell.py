@@ -341,3 +341,19 @@ async def test_pods_are_followed_only_where_they_are_queued(frameworks: str) -> 
             scene.workload("known")
             await scene.until_admitted("known")
             assert bool(scene.server.seen("GET", "/pods")) == ("pod" in frameworks)
+
+
+async def test_a_workload_ends_with_pods_that_vanish_without_being_told_to_go() -> None:
+    """Their finalizers were taken off by hand: the watch tells of their end and of nothing before."""
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_PODS, core_only=False):
+            for name in ("p0", "p1"):
+                member(scene, name, 2)
+            await eventually(lambda: freed(scene, "p0", "p1"))
+            runs(scene, "p0", "p1")
+            await eventually(lambda: says(scene, "PodsReady").startswith("True/"))
+            scene.server.store.finalizers = False
+            for name in ("p0", "p1"):
+                scene.server.delete(PODS, name, namespace="team")
+            await eventually(lambda: says(scene, "Finished") == "True/OwnerNotFound")

@@ -87,7 +87,7 @@ def _gpu(spec: GpuSpec, node: NodeSpec) -> Gpu:
         pci_bus_id=spec.pci.sysfs,
         memory_mib=spec.memory_mib,
         numa_node=spec.numa_node,
-        compute_capability=product.compute,
+        compute_capability=product.architecture.compute,
         clique=Clique(spec.cluster_uuid, spec.clique_id) if spec.cluster_uuid is not None else None,
         mig_capable=bool(product.mig),
         mig_enabled=spec.index in node.mig_enabled,

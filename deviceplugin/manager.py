@@ -17,8 +17,7 @@ from msgspec import Struct
 from deviceplugin.choice import Preferrer
 from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
-from deviceplugin.observer import PluginObserver
-from deviceplugin.server import DevicePluginServer
+from deviceplugin.server import DevicePluginServer, PluginObserver
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
 

@@ -20,7 +20,6 @@ import grpc.aio
 from deviceplugin import wire
 from deviceplugin.answer import AllocationError, answer, granted, merged
 from deviceplugin.choice import Preferrer
-from deviceplugin.observer import PluginObserver
 from deviceplugin.view import ResourceView
 from inventory.ids import ResourceName
 from inventory.preference.preference import PreferenceError
@@ -51,6 +50,20 @@ class Stream(Protocol):
 
     # Any: gRPC's types name a class of their own here, which no function is.
     def add_done_callback(self, callback: Any) -> None: ...
+
+
+class PluginObserver(Protocol):
+    """What plugins tell their owner, for metrics and logs. Every method must return at once and never raise."""
+
+    def registered(self, resource: ResourceName, error: str | None) -> None:
+        """A registration with the kubelet succeeded (``error`` is None) or failed."""
+
+    def stream_opened(self, resource: ResourceName) -> None: ...
+
+    def stream_closed(self, resource: ResourceName) -> None: ...
+
+    def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
+        """An Allocate or GetPreferredAllocation was answered."""
 
 
 def options() -> pb.DevicePluginOptions:

@@ -143,7 +143,7 @@ class Mps(Struct, frozen=True, tag="mps"):
     """One MPS control daemon, one client share each; MIG mode off.
 
     ``equal``: the shares are ``1/len(clients)`` each and the daemon's own defaults; else they are each client's, set
-    in its container's environment. Of equal shares no client has a limit of its own here (``client_limits`` has).
+    in its container's environment. Of equal shares no client has a limit of its own here.
     """
 
     clients: tuple[MpsClient, ...]
@@ -202,14 +202,6 @@ def enforcement(mode: GpuMode) -> Enforcement:
 def needs_mps(mode: GpuMode) -> bool:
     """Whether an MPS control daemon has to run for the GPU, or for each of its MIG instances."""
     return isinstance(mode, (Mps, Fractional)) or (isinstance(mode, Mig) and mode.sharing is SharingMode.MPS)
-
-
-def client_limits(mode: Mps, memory_mib: int) -> tuple[MpsClient, ...]:
-    """What each client of a GPU with ``memory_mib`` may use: for equal shares its part of the whole."""
-    if not mode.equal:
-        return mode.clients
-    count = len(mode.clients)
-    return tuple(MpsClient(memory_mib // count, max(1, 100 // count), client.resource) for client in mode.clients)
 
 
 class Resolved(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from simulator.boards import migprofiles
 from simulator.boards.migprofiles import MigProfile
@@ -26,19 +26,25 @@ class Architecture(Struct, frozen=True):
     """What all products of one architecture share. ``number`` is NVML_DEVICE_ARCH_*."""
 
     number: int
+    compute: tuple[int, int]
+    cores_per_sm: int
+    pcie_generation: int
     gpm: bool = False
     row_remapper: bool = False
     mig_mode_persists: bool = False
-    recovery_action: bool = True
 
 
-PASCAL = Architecture(4)
-VOLTA = Architecture(5)
-TURING = Architecture(6)
-AMPERE = Architecture(7, row_remapper=True, mig_mode_persists=True)
-ADA = Architecture(8, row_remapper=True)
-HOPPER = Architecture(9, gpm=True, row_remapper=True)
-BLACKWELL = Architecture(10, gpm=True, row_remapper=True)
+PASCAL = Architecture(4, (6, 0), 64, 3)
+VOLTA = Architecture(5, (7, 0), 64, 3)
+TURING = Architecture(6, (7, 5), 64, 3)
+AMPERE = Architecture(7, (8, 0), 64, 4, row_remapper=True, mig_mode_persists=True)
+AMPERE_GA102 = structs.replace(AMPERE, compute=(8, 6), cores_per_sm=128)
+ADA = Architecture(8, (8, 9), 128, 4, row_remapper=True)
+HOPPER = Architecture(9, (9, 0), 128, 5, gpm=True, row_remapper=True)
+BLACKWELL = Architecture(10, (10, 0), 128, 5, gpm=True, row_remapper=True)
+
+NVLINK_MBPS = {0: 0, 1: 19200, 2: 25781, 3: 25781, 4: 25000, 5: 14062, 6: 26562, 7: 53125}
+"""The speed of one link in MB/s, by NVML_NVLINK_VERSION_*."""
 
 BRAND_TESLA = 2
 BRAND_GEFORCE = 5
@@ -48,11 +54,10 @@ BRAND_NVIDIA = 14
 
 
 class Product(Struct, frozen=True, kw_only=True):
-    """One board. ``nvlink_version`` is NVML_NVLINK_VERSION_*, ``nvlink_mbps`` the speed of one link in MB/s."""
+    """One board. ``nvlink_version`` is NVML_NVLINK_VERSION_*."""
 
     name: str
     architecture: Architecture
-    compute: tuple[int, int]
     device_id: int
     memory_mib: int
     sms: int
@@ -62,12 +67,9 @@ class Product(Struct, frozen=True, kw_only=True):
     clocks_mhz: tuple[int, int]
     """Greatest SM and memory clock."""
     brand: int = BRAND_NVIDIA
-    cores_per_sm: int = 64
     pci_class: int = CLASS_3D
-    pcie_generation: int = 4
     nvlinks: int = 0
     nvlink_version: int = 0
-    nvlink_mbps: int = 0
     wiring: Wiring = Wiring.NONE
     gpus_per_numa: int = 4
     grace: bool = False

@@ -153,13 +153,13 @@ def nvmlDeviceGetArchitecture(device: Device, architecture: Any) -> None:
 
 @on_device("parent")
 def nvmlDeviceGetCudaComputeCapability(device: Device, major: Any, minor: Any) -> None:
-    put(major, device.product.compute[0])
-    put(minor, device.product.compute[1])
+    put(major, device.product.architecture.compute[0])
+    put(minor, device.product.architecture.compute[1])
 
 
 @on_device()
 def nvmlDeviceGetNumGpuCores(device: Device, cores: Any) -> None:
-    put(cores, device.product.sms * device.product.cores_per_sm)
+    put(cores, device.product.sms * device.product.architecture.cores_per_sm)
 
 
 @on_device()

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from simulator.boards.boards import NVLINK_MBPS
 from simulator.boards.telemetry import MEMORY_OVER_GPU_C
 from simulator.nvml import codes
 from simulator.nvml.arguments import number, target
@@ -90,7 +91,6 @@ def _power(device: Device, scope: int) -> int:
 
 
 def _recovery(device: Device, _: int) -> int:
-    device.need(device.product.architecture.recovery_action)
     return device.state.recovery
 
 
@@ -109,7 +109,7 @@ def _memory_temperature(device: Device, _: int) -> int:
 
 def _link_speed(device: Device, scope: int) -> int:
     link_end(device, scope)
-    return device.product.nvlink_mbps if is_active(device, scope) else 0
+    return NVLINK_MBPS[device.product.nvlink_version] if is_active(device, scope) else 0
 
 
 def _link_version(device: Device, scope: int) -> int:
@@ -128,7 +128,7 @@ UINT: dict[int, Field] = {
     30: _pre_ampere(lambda d: d.state.remap.uncorrectable),
     31: _pre_ampere(lambda d: int(d.state.remap.pending > 0)),
     82: _memory_temperature,
-    90: _linked(lambda d: d.product.nvlink_mbps),
+    90: _linked(lambda d: NVLINK_MBPS[d.product.nvlink_version]),
     91: _linked(lambda d: len(d.spec.links)),
     92: _pre_ampere(lambda _: 0),
     93: _pre_ampere(lambda d: int(d.state.remap.pending > 0)),

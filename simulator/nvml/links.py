@@ -250,17 +250,17 @@ def nvmlDeviceGetGpuFabricInfoV(device: Device, info: Any) -> None:
 
 @on_device()
 def nvmlDeviceGetCurrPcieLinkGeneration(device: Device, generation: Any) -> None:
-    put(generation, device.product.pcie_generation)
+    put(generation, device.product.architecture.pcie_generation)
 
 
 @on_device()
 def nvmlDeviceGetMaxPcieLinkGeneration(device: Device, generation: Any) -> None:
-    put(generation, device.product.pcie_generation)
+    put(generation, device.product.architecture.pcie_generation)
 
 
 @on_device()
 def nvmlDeviceGetGpuMaxPcieLinkGeneration(device: Device, generation: Any) -> None:
-    put(generation, device.product.pcie_generation)
+    put(generation, device.product.architecture.pcie_generation)
 
 
 PCIE_WIDTH = 16

@@ -14,7 +14,6 @@ import pytest
 from deviceplugin import manager as manager_module
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import FIRST_RETRY_S, LONGEST_RETRY_S, POLL_S, UNHEARD_S, PluginManager, sweep
-from deviceplugin.observer import SilentObserver
 from deviceplugin.server import DevicePluginServer
 from kube.testing import eventually
 from tests.support.deviceplugin.fakes import FakeKubelet, RecordingObserver
@@ -39,7 +38,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def manager(kubelet: FakeKubelet, clock: ManualClock) -> AsyncIterator[PluginManager]:
     """Moved by ``mend`` and the clock; nothing runs by itself."""
-    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), SilentObserver(), clock)
+    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), RecordingObserver(), clock)
     yield manager
     await manager.close()
 
@@ -47,7 +46,7 @@ async def manager(kubelet: FakeKubelet, clock: ManualClock) -> AsyncIterator[Plu
 @contextlib.asynccontextmanager
 async def running(kubelet: FakeKubelet, folder: Path | None = None) -> AsyncIterator[PluginManager]:
     """A manager that mends by itself, as in the agent."""
-    manager = PluginManager(folder or kubelet.folder, kubelet.socket, Preferrer(), SilentObserver())
+    manager = PluginManager(folder or kubelet.folder, kubelet.socket, Preferrer(), RecordingObserver())
     task = asyncio.create_task(manager.run())
     try:
         yield manager
@@ -188,7 +187,7 @@ async def test_it_looks_again_when_a_retry_is_due_and_otherwise_only_polls(
 async def test_without_a_kubelet_it_waits_without_spinning(folder: Path) -> None:
     clock = ManualClock()
     clock.now_s = 10 * POLL_S
-    manager = PluginManager(folder, folder / "kubelet.sock", Preferrer(), SilentObserver(), clock)
+    manager = PluginManager(folder, folder / "kubelet.sock", Preferrer(), RecordingObserver(), clock)
     manager.apply([view_of(gpus(1))])
     await manager.mend()
     assert not manager.ready
@@ -199,7 +198,7 @@ async def test_without_a_kubelet_it_waits_without_spinning(folder: Path) -> None
 
 
 async def test_without_a_registration_socket_it_serves_and_is_ready(folder: Path) -> None:
-    manager = PluginManager(folder, None, Preferrer(), SilentObserver())
+    manager = PluginManager(folder, None, Preferrer(), RecordingObserver())
     manager.apply([view_of(gpus(1))])
     await manager.mend()
     assert manager.ready
@@ -463,7 +462,7 @@ async def test_it_can_be_cancelled_even_while_a_server_stops_that_swallows_it(
         await stop(server)
 
     monkeypatch.setattr(DevicePluginServer, "stop", swallowing)
-    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), SilentObserver())
+    manager = PluginManager(kubelet.folder, kubelet.socket, Preferrer(), RecordingObserver())
     manager.apply([view_of(gpus(2))])
     await manager.mend()
     manager.apply([])
@@ -481,7 +480,7 @@ async def test_a_folder_without_room_is_one_log_line_and_mended_when_it_can_be(
     kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     deep = kubelet.folder / ("d" * 60) / ("e" * 60)
-    manager = PluginManager(deep, kubelet.socket, Preferrer(), SilentObserver())
+    manager = PluginManager(deep, kubelet.socket, Preferrer(), RecordingObserver())
     manager.apply([view_of(gpus(1))])
     for _ in range(4):
         await manager.mend()
@@ -521,7 +520,7 @@ async def test_a_sweep_removes_dead_sockets_and_leaves_live_and_foreign_ones(dea
     folder = dead_socket.parent
     foreign = folder / "nvidia-gpu.sock"
     foreign.touch()
-    manager = PluginManager(folder, None, Preferrer(), SilentObserver())
+    manager = PluginManager(folder, None, Preferrer(), RecordingObserver())
     manager.apply([view_of(gpus(1))])
     await manager.mend()
     live = sockets(folder) - {dead_socket.name}

@@ -55,7 +55,7 @@ async def test_every_product_is_read_as_the_fleet_describes_it(
     for gpu, spec in zip(node.gpus, simulation.node.gpus, strict=True):
         assert (gpu.uuid, gpu.index, gpu.minor, gpu.product) == (spec.uuid, spec.index, spec.minor, product)
         assert (gpu.pci_bus_id, gpu.numa_node) == (spec.pci.sysfs, spec.numa_node)
-        assert (gpu.memory_mib, gpu.compute_capability) == (board.memory_mib, board.compute)
+        assert (gpu.memory_mib, gpu.compute_capability) == (board.memory_mib, board.architecture.compute)
         assert gpu.architecture == ARCHITECTURES[board.architecture.number]
         assert gpu.brand == BRANDS[board.brand]
         assert (gpu.pci_device_id, gpu.pci_class) == (board.pci_device_id, board.pci_class >> 8)

@@ -25,11 +25,11 @@ from agent.kubelet.podresources import (
 )
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager
-from deviceplugin.observer import SilentObserver
 from deviceplugin.testing import StandInKubelet
 from inventory.ids import DeviceId, ResourceName
 from kube.testing import VirtualClock
 from kubeletapi import podresources_v1_pb2 as pb
+from tests.support.deviceplugin.fakes import RecordingObserver
 from tests.support.deviceplugin.views import GPU, gpus, view_of
 
 Held = tuple[str, str, str, str, Sequence[str]]  # namespace, pod, container, resource, device ids
@@ -241,7 +241,7 @@ def kubelet_dir() -> Iterator[Path]:
 async def kubelet(kubelet_dir: Path) -> AsyncIterator[StandInKubelet]:
     kubelet = StandInKubelet(kubelet_dir)
     await kubelet.start()
-    manager = PluginManager(kubelet.folder, kubelet.folder / "kubelet.sock", Preferrer(), SilentObserver())
+    manager = PluginManager(kubelet.folder, kubelet.folder / "kubelet.sock", Preferrer(), RecordingObserver())
     manager.apply([view_of(gpus(4))])
     await manager.mend()
     await kubelet.wait_for(lambda: len(kubelet.endpoints[GPU].healthy) == 4)

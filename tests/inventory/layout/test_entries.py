@@ -19,7 +19,6 @@ from inventory.layout.entries import (
     MpsClient,
     TimeSliced,
     Whole,
-    client_limits,
     enforcement,
     resolve,
 )
@@ -137,9 +136,3 @@ def test_one_node_places_its_fractions_one_way() -> None:
 )
 def test_each_mode_says_who_enforces_it(mode: object, word: Enforcement) -> None:
     assert enforcement(mode) is word  # type: ignore[arg-type]
-
-
-def test_equal_shares_are_equal_parts_of_the_whole() -> None:
-    assert client_limits(Mps((MpsClient(),) * 4, equal=True), 40960) == (MpsClient(10240, 25),) * 4
-    uneven = Mps((MpsClient(1024, 10),), equal=False)
-    assert client_limits(uneven, 40960) == uneven.clients

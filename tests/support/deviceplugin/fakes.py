@@ -9,8 +9,7 @@ import grpc
 import grpc.aio
 
 from deviceplugin.choice import Preferrer
-from deviceplugin.observer import PluginObserver, SilentObserver
-from deviceplugin.server import DevicePluginServer
+from deviceplugin.server import DevicePluginServer, PluginObserver
 from deviceplugin.testing import StandInKubelet
 from deviceplugin.view import ResourceView
 from inventory.ids import DeviceId, GpuUuid, ResourceName
@@ -125,7 +124,7 @@ class EndlessChooser(Chooser):
 async def serving(
     view: ResourceView, folder: Path, *, preferrer: Preferrer | None = None, observer: PluginObserver | None = None
 ) -> AsyncIterator[DevicePluginServer]:
-    server = DevicePluginServer(view, preferrer or Preferrer(), observer or SilentObserver())
+    server = DevicePluginServer(view, preferrer or Preferrer(), observer or RecordingObserver())
     await server.start(folder)
     try:
         yield server

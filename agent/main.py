@@ -17,24 +17,18 @@ from typing import IO
 from msgspec import structs
 
 from agent.cluster.reporter import NoCluster, NoReporter, Reporter
-from agent.config import (
-    ConfigError,
-    ConfigName,
-    LoadedConfig,
-    Settings,
-    changed,
-    load,
-    load_or_last_good,
-    parse_args,
-    remember,
-    stand_in,
-)
+from agent.config.arguments import parse_args
+from agent.config.changes import changed
+from agent.config.load import LoadedConfig, load, load_or_last_good, remember, stand_in
+from agent.config.names import ConfigName
+from agent.config.settings import Settings
 from agent.daemon import Agent, Restart
 from agent.keeping.files import identity
 from agent.kubelet.devicefiles import required_channel_problem
 from agent.process import heap
 from agent.process.clock import SteadyClock, until_poll
 from agent.process.log import configure
+from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from agent.config import ConfigError, Settings, load
+from agent.config.load import load
+from agent.config.settings import Settings
 from agent.mps.runner import programs
 from agent.report import NodeReport
 from cli.doctor.checks import ERROR, Finding, Patient, examine
 from cli.local import fetch, output_option, state_dir_option
+from yamlfile import ConfigError
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
 

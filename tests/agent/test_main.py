@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from agent import main
-from agent.config import load_or_last_good
+from agent.config.load import load_or_last_good
 from agent.kubelet.devicefiles import required_channel_problem
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess

@@ -10,7 +10,7 @@ import yaml
 from msgspec import structs
 
 from agent.cluster.gpulayouts import read
-from agent.config import load
+from agent.config.load import load
 from cli.fleetnodes import hardware
 from inventory.devices import NodeInventory
 from inventory.ids import GpuUuid, ResourceName

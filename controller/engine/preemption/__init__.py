@@ -3,9 +3,3 @@
 ``Preemption.targets`` -> ``Search`` (what is contested, for which workload) -> ``Classical`` or ``Fair`` -> ``Walker``
 over the index of holders -> trials with ``Room`` -> ``Target``s.
 """
-
-from controller.engine.preemption.history import EvictionHistory
-from controller.engine.preemption.search import Oracle, Preemption
-from controller.engine.preemption.victims import Victims, fits_without
-
-__all__ = ["EvictionHistory", "Oracle", "Preemption", "Victims", "fits_without"]

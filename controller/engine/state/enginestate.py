@@ -9,7 +9,7 @@ from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
-from controller.engine.preemption import Preemption
+from controller.engine.preemption.search import Preemption
 from controller.engine.queues.pending import PendingWorkload
 from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder, QueueState

@@ -13,8 +13,8 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
-from controller.engine.preemption import Preemption
 from controller.engine.preemption.room import Room
+from controller.engine.preemption.search import Preemption
 from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta

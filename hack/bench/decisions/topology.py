@@ -29,7 +29,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
-from controller.engine.preemption import Preemption
+from controller.engine.preemption.search import Preemption
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.placement import Topologies

@@ -12,8 +12,7 @@ from msgspec import structs
 from agent.cluster.apireporter import ApiReporter
 from agent.cluster.gpunode import GPU_NODES
 from agent.cluster.reporter import NoCluster
-from agent.config import Settings
-from agent.config.settings import EventSettings, LabelSettings
+from agent.config.settings import EventSettings, LabelSettings, Settings
 from agent.health.events import XidSeen
 from agent.kubelet.podresources import Holder
 from agent.nodestate import Choices, NodeState

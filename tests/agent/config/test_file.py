@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.config import ConfigError, LoadedConfig, load
-from agent.health import FaultClass, XidOverride
+from agent.config.load import LoadedConfig, load
+from agent.health.settings import XidOverride
+from agent.health.xids import FaultClass
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.ids import ResourceName
 from inventory.layout.layout import plan
@@ -22,6 +23,7 @@ from inventory.layout.sharing import (
 )
 from tests.agent.answers import rows
 from tests.support.inventory.builders import gpu, node
+from yamlfile import ConfigError
 
 
 def read(tmp_path: Path, text: str, **env: str) -> LoadedConfig:
@@ -144,7 +146,7 @@ def test_json_is_read_without_a_yaml_parser(tmp_path: Path) -> None:
         '{"version": "v1",\n "flags": {"migStrategy": "single", "plugin": {"deviceListStrategy": "cdi-cri,envvar"}}}'
     )
     code = (
-        "import sys; from pathlib import Path; from agent.config import load\n"
+        "import sys; from pathlib import Path; from agent.config.load import load\n"
         f"settings = load(Path({str(file)!r}), {{}}, {{}}).settings\n"
         "assert settings.layout.mig_strategy == 'single'\n"
         "assert settings.allocation.strategies == ('cdi-cri', 'envvar')\n"

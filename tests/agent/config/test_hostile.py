@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.config import ConfigError, load
-from agent.config.load import parse
+from agent.config.load import load, parse
+from yamlfile import ConfigError
 from yamlfile.tree import MAX_BYTES
 
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config import ConfigError, Settings, load
 from agent.config.layoutsection import parse_layout
+from agent.config.load import load
 from agent.config.names import ConfigName
-from agent.config.settings import ConfigFallback
+from agent.config.settings import ConfigFallback, Settings
 from inventory.ids import ResourceName
 from inventory.layout.entries import FractionPlacement, GpuSelector, LayoutEntry, LayoutMode, MpsClient, WhenBusy
 from inventory.layout.sharing import SharingMode
+from yamlfile import ConfigError
 
 
 def settings(folder: Path, entries: str) -> Settings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import load
+from agent.config.load import load
 from agent.config.settings import MpsSettings
 from inventory.layout.sharing import Replication, SharingMode
 

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent.config import ConfigError, ConfigName, load, parse_args
-from agent.config.names import fall_back
+from agent.config.arguments import parse_args
+from agent.config.load import load
+from agent.config.names import ConfigName, fall_back
 from agent.config.settings import ConfigFallback
 from tests.agent.answers import rows
+from yamlfile import ConfigError
 
 
 @pytest.fixture

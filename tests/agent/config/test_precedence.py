@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from agent.config import Address, ConfigError, LoadedConfig, load, parse_args
+from agent.config.arguments import parse_args
+from agent.config.load import LoadedConfig, load
+from agent.config.settings import Address
 from agent.config.table import FLAG_ALIASES, NVIDIA, OPTIONS
 from inventory.layout.sharing import MigStrategy
 from tests.agent.answers import rows
+from yamlfile import ConfigError
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Changes, Concern, ConfigError, changed, last_good, load, load_or_last_good, remember
+from agent.config.changes import Changes, Concern, changed
+from agent.config.load import last_good, load, load_or_last_good, remember
+from yamlfile import ConfigError
 
 GOOD = "flags: {migStrategy: single}\n"
 BAD = "flags: {migStrategy: singel}\n"

@@ -4,15 +4,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.health import (
+from agent.health.checkpoint import HealthSnapshot
+from agent.health.events import (
     BootChanged,
     EccSample,
     Event,
-    Fault,
-    FaultKind,
-    HealthCore,
-    HealthSnapshot,
-    HealthState,
     NvLinkSample,
     ProbeFailed,
     ProbeOk,
@@ -25,7 +21,9 @@ from agent.health import (
     Unreadable,
     XidSeen,
 )
-from agent.health.faults import MEASURED, FaultKey
+from agent.health.faults import MEASURED, Fault, FaultKey, FaultKind
+from agent.health.machine import HealthCore
+from agent.health.states import HealthState
 from inventory.devices import Gpu, MigInstance
 from inventory.ids import GpuUuid, MigUuid
 

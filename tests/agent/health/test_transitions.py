@@ -3,15 +3,10 @@
 import msgspec
 import pytest
 
-from agent.health import (
+from agent.health.events import (
     BootChanged,
     EccSample,
     Event,
-    FaultClass,
-    FaultKind,
-    HealthCore,
-    HealthSettings,
-    HealthState,
     NvLinkSample,
     ProbeFailed,
     ProbeOk,
@@ -20,10 +15,13 @@ from agent.health import (
     RemapSample,
     ResetObserved,
     Tick,
-    Transition,
-    XidOverride,
     XidSeen,
 )
+from agent.health.faults import FaultKind
+from agent.health.machine import HealthCore
+from agent.health.settings import HealthSettings, XidOverride
+from agent.health.states import HealthState, Transition
+from agent.health.xids import FaultClass
 from inventory.devices import Gpu, MigInstance, NvLink, RemoteType
 from inventory.ids import GpuUuid, MigUuid
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.config import load
+from agent.config.load import load
 from agent.config.settings import DriverSettings, Settings
 from agent.kubelet.devicefiles import DeviceFiles, required_channel_problem
 from deviceplugin.answer import ContainerAnswer, answer

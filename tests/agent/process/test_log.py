@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.config import LogFormat, LogLevel, LogSettings
+from agent.config.settings import LogFormat, LogLevel, LogSettings
 from agent.process.log import MAX_KEYS, Limiter, configure
 
 log = logging.getLogger("test")

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import ConfigError, load
+from agent.config.load import load
 from agent.telemetry.collectors import read
 from agent.telemetry.podlabels import PodLabelChoice
+from yamlfile import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "examples/metrics"
 

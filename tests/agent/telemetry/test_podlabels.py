@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from agent.config import ConfigError, load
+from agent.config.load import load
 from agent.kubelet.containers import ContainerTable, PodIdentity
 from agent.telemetry.podlabels import MOST_LABELS, RESERVED, PodLabelChoice
 from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import write
 from inventory.ids import GpuUuid
 from tests.agent.telemetry.test_series import UTIL, shared, whole_held
+from yamlfile import ConfigError
 
 POD = PodIdentity("0815", {"app.kubernetes.io/name": "train", "team": "a", "pod": "x", "job-id": "7"})
 EVERY = PodLabelChoice(uid=True, labels=True)

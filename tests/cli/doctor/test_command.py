@@ -12,8 +12,8 @@ import msgspec
 import pynvml
 import pytest
 
-from agent.config import Settings, load
-from agent.config.settings import MpsSettings
+from agent.config.load import load
+from agent.config.settings import MpsSettings, Settings
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make, open_up
 from agent.mps.runner import programs

@@ -11,7 +11,7 @@ from controller.engine.model.config import BOTH_STRATEGIES, EngineConfig, FairSh
 from controller.engine.model.podrequests import RequestRules
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import WorkloadInfo, effective_priority, queue_order_time_s
-from controller.engine.preemption import Preemption
+from controller.engine.preemption.search import Preemption
 from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, find_condition, is_true, to_json

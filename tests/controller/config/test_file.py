@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ConfigError, ControllerConfig, Policy, default, load, parse
 from controller.config.decisions import HALF_LIFE_S
-from controller.config.settings import Address
+from controller.config.load import default, load, parse
+from controller.config.settings import Address, ControllerConfig, Policy
 from controller.engine.model.config import (
     BOTH_STRATEGIES,
     AdmissionFairSharing,
@@ -21,6 +21,7 @@ from controller.engine.model.config import (
 from controller.engine.model.resources import ResourceName
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.quantity import Quantity
+from yamlfile import ConfigError
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
 ALL_ON = Extensions(

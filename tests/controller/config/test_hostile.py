@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.config import ConfigError, parse
 from controller.config.inertgates import GONE
 from controller.config.keys import API_VERSIONS, KEYS
+from controller.config.load import parse
+from yamlfile import ConfigError
 
 parts = sorted({part.removesuffix("[]") for key in KEYS for part in key.path.split(".")} - {"*"})
 words = st.sampled_from([*parts, *list(GONE)[:3], "PartialAdmission"])

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from controller.config import ControllerConfig, default, load, parse
 from controller.config.inertgates import GONE, IDLE
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1, Key
+from controller.config.load import default, load, parse
 from controller.config.reference import PAGE, rewritten
+from controller.config.settings import ControllerConfig
 from controller.engine.model.gates import DEFAULTS, FeatureGates
 from controller.engine.model.podrequests import RequestRules
 

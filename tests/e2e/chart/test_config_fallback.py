@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.config import ConfigName, load
+from agent.config.load import load
+from agent.config.names import ConfigName
 from hack.cluster.programs import binaries
 
 pytestmark = pytest.mark.e2e

@@ -10,8 +10,8 @@ from typing import Any
 
 import simulator
 from agent.cluster.reporter import NoReporter, Reporter
-from agent.config import Settings, load
-from agent.config.settings import MpsSettings
+from agent.config.load import load
+from agent.config.settings import MpsSettings, Settings
 from agent.daemon import Agent
 from agent.hardware.driver import Discovery
 from agent.health.states import HealthState, Transition

@@ -16,7 +16,7 @@ from controller.engine.model.resources import (
     WorkloadKey,
 )
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
-from controller.engine.preemption import Preemption
+from controller.engine.preemption.search import Preemption
 from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta

@@ -13,7 +13,8 @@ from controller.engine.model.config import EngineConfig
 from controller.engine.model.encoding import Domain
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
 from controller.engine.model.workload import TopologyUsage
-from controller.engine.preemption import Preemption, Victims, fits_without
+from controller.engine.preemption.search import Preemption
+from controller.engine.preemption.victims import Victims, fits_without
 from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.port import Everywhere, NoPlacement, Placed, PlacementRequest

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 
 class Type(Enum):
@@ -29,6 +29,7 @@ FAST_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 _CQ = ("cluster_queue",)
 _CQP = ("cluster_queue", "priority_class")
 _LQ = ("name", "namespace")
+_LQP = ("name", "namespace", "priority_class")
 _LFR = ("name", "namespace", "flavor", "resource")
 _FR = ("cohort", "cluster_queue", "flavor", "resource")
 
@@ -45,13 +46,9 @@ def _histogram(name: str, labels: tuple[str, ...], help_: str, buckets: tuple[fl
     return Family(name, Type.HISTOGRAM, labels, help_, buckets)
 
 
-def _of_local_queue(family: Family) -> Family:
-    """The same, counted by LocalQueue."""
-    name = family.name.replace("kueue_", "kueue_local_queue_", 1)
-    return structs.replace(family, name=name, labels=(*_LQ, *family.labels[1:]))
-
-
-_OF_BOTH: Final = (
+COUNTED: Final = (
+    _counter("kueue_admission_attempts_total", ("result",), "Workloads tried in cycles: success or inadmissible"),
+    _histogram("kueue_admission_attempt_duration_seconds", ("result",), "Time of a cycle", FAST_S),
     _counter("kueue_quota_reserved_workloads_total", _CQP, "Workloads that were given quota"),
     _histogram("kueue_quota_reserved_wait_time_seconds", _CQP, "From creation or requeueing to the reservation"),
     _counter("kueue_admitted_workloads_total", _CQP, "Workloads that were admitted"),
@@ -66,13 +63,6 @@ _OF_BOTH: Final = (
         ("cluster_queue", "reason", "underlying_cause", "priority_class"),
         "Evictions, by their reason",
     ),
-)
-"""Counted by ClusterQueue, and by LocalQueue where those have series."""
-
-COUNTED: Final = (
-    _counter("kueue_admission_attempts_total", ("result",), "Workloads tried in cycles: success or inadmissible"),
-    _histogram("kueue_admission_attempt_duration_seconds", ("result",), "Time of a cycle", FAST_S),
-    *_OF_BOTH,
     _counter(
         "kueue_evicted_workloads_once_total",
         ("cluster_queue", "reason", "underlying_cause", "priority_class"),
@@ -109,7 +99,26 @@ COUNTED: Final = (
         ("cluster_queue", "name", "is_group"),
         "From the admission of a pod's workload until the gate of that name was off the pod",
     ),
-    *map(_of_local_queue, _OF_BOTH),
+    _counter("kueue_local_queue_quota_reserved_workloads_total", _LQP, "Workloads that were given quota"),
+    _counter("kueue_local_queue_admitted_workloads_total", _LQP, "Workloads that were admitted"),
+    _counter("kueue_local_queue_finished_workloads_total", _LQP, "Workloads that ended"),
+    _counter(
+        "kueue_local_queue_evicted_workloads_total",
+        ("name", "namespace", "reason", "underlying_cause", "priority_class"),
+        "Evictions, by their reason",
+    ),
+    _histogram(
+        "kueue_local_queue_quota_reserved_wait_time_seconds", _LQP, "From creation or requeueing to the reservation"
+    ),
+    _histogram("kueue_local_queue_admission_wait_time_seconds", _LQP, "From creation or requeueing to admission"),
+    _histogram("kueue_local_queue_admission_checks_wait_time_seconds", _LQP, "From the reservation to admission"),
+    _histogram(
+        "kueue_local_queue_ready_wait_time_seconds", _LQP, "From creation or requeueing until all pods were ready"
+    ),
+    _histogram(
+        "kueue_local_queue_admitted_until_ready_wait_time_seconds", _LQP, "From admission until all pods were ready"
+    ),
+    _histogram("kueue_local_queue_execution_time_seconds", _LQP, "From admission to the end"),
     _counter("tessera_decisions_total", ("outcome",), "Decisions, by outcome"),
     _histogram("tessera_decision_seconds", (), "Time to decide on one workload", FAST_S),
     _histogram("tessera_write_seconds", ("verb", "resource"), "Time until the API server answered a write", FAST_S),

@@ -1,5 +1,6 @@
 """``tessera explain``: why one workload waits, by which numbers, who holds what it needs, and how it came to be so."""
 
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,11 +14,14 @@ from cli.offline import Offline
 from cli.queue.command import MANAGER, AnswerSource, namespaced, printed, source
 from controller.engine.model.resources import ResourceName
 from controller.engine.quota.queueusage import quantity_of
+from controller.jobframework.kind import api_version
+from controller.jobkinds.table import JOB_KINDS
+from controller.jobshell.watched import resource_of
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
 from controller.objects.workload import Workload
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, WORKLOADS
+from controller.watching.kinds import LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 
@@ -114,14 +118,28 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
     if owned:
         return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
     where = f"WORKLOAD: found {namespace}/{name}"
-    try:
-        job = await client.get(JOBS, name, Json, namespace=namespace)
-    except NotFoundError:
-        raise click.ClickException(f"{where}, expected a Workload or a job that exists") from None
-    labels = job["metadata"].get("labels") or {}
-    if QUEUE_NAME not in labels:
-        raise click.ClickException(f"{where}, a Job without the label {QUEUE_NAME}: it is in no queue")
-    raise click.ClickException(f"{where}, a Job that has no Workload yet: see its events")
+    found = [job async for job in _jobs(client, namespace, name)]
+    if not found:
+        raise click.ClickException(f"{where}, expected a Workload or a job that exists")
+    # Of several kinds under one name, the one that is in a queue is meant.
+    kind, job = next((each for each in found if QUEUE_NAME in _labels(each[1])), found[0])
+    if QUEUE_NAME not in _labels(job):
+        raise click.ClickException(f"{where}, a {kind} without the label {QUEUE_NAME}: it is in no queue")
+    raise click.ClickException(f"{where}, a {kind} that has no Workload yet: see its events")
+
+
+async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
+    """Jobs of that name, each with its kind, of all kinds whose CRD is there and that may be read."""
+    served = await client.group_versions()
+    for kind in JOB_KINDS:
+        if api_version(kind) not in served:
+            continue
+        with suppress(NotFoundError, ForbiddenError):
+            yield kind.kind, await client.get(resource_of(kind), name, Json, namespace=namespace)
+
+
+def _labels(job: Json) -> Json:
+    return job["metadata"].get("labels") or {}
 
 
 def _owner(workload: Json) -> str | None:

@@ -1,0 +1,90 @@
+"""The CRD of a job kind is installed and removed while the controller runs, with the chart's rights and no restart."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from tests.support.e2e.queuelab import ALONE, QUEUE, as_controller, install, lab, until
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[3]
+CRD = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "jobset" / "jobsets.yaml"
+FOUND_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"comeandgo-{os.getpid()}", Spec(nodes=(), kwok_nodes=1)) as cluster:
+        install(cluster)
+        yield cluster
+
+
+def job_set(name: str, queue: str) -> str:
+    pod = {"containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]}
+    jobs = [{"name": "a", "template": {"spec": {"template": {"spec": {"restartPolicy": "Never", **pod}}}}}]
+    metadata = {"name": name, "namespace": "team", "labels": {QUEUE: queue}}
+    spec = {"suspend": True, "replicatedJobs": jobs}
+    return json.dumps({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec})
+
+
+async def test_a_kind_is_queued_from_its_installation_to_its_removal(cluster: Cluster, tmp_path: Path) -> None:
+    assert CRD.exists(), f"JobSet's CRD not found: {CRD} is no file; set TESSERA_SHARED"
+    kubeconfig = tmp_path / "controller.kubeconfig"
+    kubeconfig.write_text(as_controller(cluster))
+
+    def started(name: str) -> bool:
+        try:
+            return cluster.kubectl("get", "jobset", "-n", "team", name, "-o", "jsonpath={.spec.suspend}") == "false"
+        except ClusterError:
+            return False
+
+    def created(name: str) -> bool:
+        try:
+            cluster.kubectl("create", "-f", "-", input=job_set(name, "sets"))
+        except ClusterError:
+            return False
+        return True
+
+    async with lab(cluster, {"sets": 1}) as scene:
+        await scene.queue("sets", 1)
+        flags = (*ALONE, "--kubeconfig", str(kubeconfig))
+        with scene.controllers(tmp_path, "one", flags=flags) as (controller,):
+            await scene.job("before", "sets")
+            await until(lambda: scene.runs("before"), "Jobs run without the CRD of any other kind")
+            cluster.kubectl("delete", "job", "-n", "team", "before", "--cascade=background")
+
+            for name in ("first", "again"):
+                cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+                cluster.kubectl("wait", "--for=condition=Established", "crd/jobsets.jobset.x-k8s.io", "--timeout=30s")
+                here_s = time.monotonic()
+                told = controller.log.read_text().count("now there: jobsets")
+                await until(lambda told=told: controller.log.read_text().count("now there: jobsets") > told, "found")  # type: ignore[misc]
+                assert time.monotonic() - here_s <= FOUND_S
+                await until(lambda name=name: created(name), "a JobSet is created")  # type: ignore[misc]
+                await until(lambda name=name: started(name), "the JobSet is started")  # type: ignore[misc]
+                await scene.job(f"after-{name}", "sets")
+                await until(
+                    lambda name=name: scene.condition(f"after-{name}", "QuotaReserved").startswith("False"),  # type: ignore[misc]
+                    "the JobSet has all of the quota",
+                )
+                cluster.kubectl("delete", "-f", str(CRD), "--timeout=60s")
+                await until(lambda name=name: scene.runs(f"after-{name}"), "the quota of its jobs is free again")  # type: ignore[misc]
+                await until(lambda: "jobsets are not served any more" in controller.log.read_text(), "given up")
+                cluster.kubectl("delete", "job", "-n", "team", f"after-{name}", "--cascade=background")
+            noise = [
+                line
+                for line in controller.log.read_text().splitlines()
+                if "jobset" in line and "level=info" not in line
+            ]
+            assert not noise, noise[:5]

@@ -80,8 +80,8 @@ IF_SERVED: Final = frozenset({GPU_NODES})
 
 
 def is_custom(resource: Resource) -> bool:
-    """Whether its group is not one of Kubernetes' own: those have no dot, or end in ``.k8s.io``.
+    """Whether a kind of jobs is there only where a CRD is: Kubernetes' own are in groups without a dot.
 
-    ``kueue.x-k8s.io`` and the like do not, and their kinds are there only where a CRD is.
+    ``.k8s.io`` at the end of a group says nothing: ``sparkoperator.k8s.io`` has it.
     """
-    return "." in resource.group and not resource.group.endswith(".k8s.io")
+    return "." in resource.group

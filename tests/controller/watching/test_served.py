@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.jobshell.watched import read_job
+from controller.jobframework.kind import JobKind
+from controller.jobkinds.table import JOB_KINDS
+from controller.jobshell.watched import read_job, resource_of
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import JOBS
+from controller.watching.kinds import JOBS, is_custom
 from controller.watching.served import ASK_S
 from kube.client import Client
 from kube.reading.reflector import Added, Removed
@@ -177,3 +179,8 @@ async def test_a_start_waits_out_an_api_server_that_does_not_say_what_it_has() -
             made.server.refuse = lambda _method, _path: None
             await synced(made)
             assert made.told == ["+things/a"]
+
+
+@pytest.mark.parametrize("kind", JOB_KINDS, ids=lambda kind: kind.framework)
+def test_of_all_kinds_of_jobs_kubernetes_own_alone_is_always_there(kind: JobKind) -> None:
+    assert is_custom(resource_of(kind)) == (kind.framework != "batch/job")

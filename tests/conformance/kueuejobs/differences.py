@@ -157,7 +157,23 @@ def _lost_nodes(given: Mapping[str, Any]) -> bool:
     return bool(_status(given, "workload").get("unhealthyNodes"))
 
 
+def _owner_is_missing(given: Mapping[str, Any]) -> bool:
+    metadata = (given.get("obj") or {}).get("metadata") or {}
+    there = {(one.get("object", one)["metadata"] or {}).get("uid") for one in given.get("apiObjects") or ()}
+    return any(one["uid"] not in there for one in metadata.get("ownerReferences") or ())
+
+
+def _elastic_in_other_letters(given: Mapping[str, Any]) -> bool:
+    values = (found.get(names.ELASTIC_JOB, "") for found in _annotations(given))
+    return any(value != "true" and value.lower() == "true" for value in values)
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "an owner that is not there owns nothing: the job stands for itself; Kueue fails and looks again",
+        _owner_is_missing,
+    ),
+    Rule('an elastic job may say so in any spelling of "true"', _elastic_in_other_letters),
     Rule(
         "admission checks stand in a Workload from its reservation on, those of its flavors; Kueue writes them before",
         _checks_before_quota,

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.jobframework.kind import JobKind
+from controller.jobframework.owners import is_managed, managed_ancestor
 from controller.jobframework.raw import Json
+from controller.jobframework.settings import JobSettings
 from controller.jobkinds.batchjob import BatchJob
 from tests.conformance.kueuejobs.differences import ADDED_TO_TEMPLATES, ADDED_TO_WORKLOADS
 from tests.conformance.kueuejobs.runners_kinds import given, kind_of
 from tests.conformance.kueuejobs.runners_podsets import filled
-from tests.conformance.kueuejobs.world import STEPS, World, world
+from tests.conformance.kueuejobs.world import STEPS, World, selector, world
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _KEPT: Final = ("labels", "finalizers", "name", "namespace")
@@ -133,3 +135,34 @@ for _name in _DECLARED:
     @runner(f"jobs-{_name}-TestReconciler")
     def declared_kind(case: Case) -> Difference | None:
         return reconciled(case, kind_of(case), given(case), metadata=False)
+
+
+@runner("jobs-jobframework-TestReconcileGenericJob_EvictionClearsQuotaReservation")
+def quota_of_an_evicted_job(case: Case) -> Difference | None:
+    there = case.input["apiObjects"]
+    job = next(one for one in there if one["kind"] == "Job")
+    state = world(case, BatchJob(), job, ())
+    for action in state.next():
+        state.carry_out(action)
+    (workload,) = state.workloads.values()
+    found = next(one for one in workload["status"]["conditions"] if one["type"] == "QuotaReserved")
+    wanted = case.expect["quotaReservedCondition"]
+    return first_difference(wanted, {key: found[key] for key in wanted})
+
+
+@runner("jobs-jobframework-TestWorkloadShouldBeSuspended")
+def is_to_be_suspended(case: Case) -> Difference | None:
+    """A job in a managed namespace that is queued, and no part of a larger one that is."""
+    job = case.input["obj"]
+    managed = bool(case.input["manageJobsWithoutQueueName"])
+    state = world(case, BatchJob(), job, ())
+    rules = JobSettings(
+        manage_jobs_without_queue_name=managed,
+        managed_jobs_namespace_selector=selector("kubernetes.io/metadata.name notin (unmanaged-ns)"),
+        gates=case.gates,
+    )
+    own = is_managed(job, state.namespace_labels, rules)
+    found = own and managed_ancestor(job, rules, state.cluster) is None
+    return first_difference(bool(case.expect["wantErr"]), False, "error") or first_difference(
+        case.expect["wantSuspend"], found
+    )

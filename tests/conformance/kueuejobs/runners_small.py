@@ -6,12 +6,13 @@ from typing import Any
 from controller.engine.model.workload import effective_priority
 from controller.jobframework import compose, names
 from controller.jobframework.podview import ADMISSION_GATE, SeenPod
-from controller.jobframework.raw import PriorityClassMissingError, merged
+from controller.jobframework.raw import JobError, PriorityClassMissingError, merged
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobkinds.batchjob import BatchJob
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.ungating import Ranks, rank
+from controller.pods.group import Group, pod_sets
 from controller.pods.roles import role
 from controller.pods.start import released
 from tests.conformance.kueuejobs.runners_podsets import settings_of
@@ -205,3 +206,39 @@ def roles(case: Case) -> Difference | None:
     found = [role(SeenPod(one["pod"])) for one in case.input["pods"]]
     neighbours = [one == other for one, other in pairwise(found)]
     return first_difference([case.expect["wantEqualHash"]] * len(neighbours), neighbours)
+
+
+@runner("jobs-pod-TestIndexPodGroupName")
+def group_keys(case: Case) -> Difference | None:
+    """Only pods are looked at."""
+    given = case.input["object"]
+    name = SeenPod(given).group if given["kind"] == "Pod" else ""
+    return first_difference(case.expect["wantKeys"], [name] if name else None)
+
+
+@runner("jobs-pod-TestConstructComposableWorkloadPodGroupRoleLimit")
+def roles_of_a_group(case: Case) -> Difference | None:
+    """Pods that each ask for another amount are each of a role of their own."""
+    count = case.input["roleCount"]
+    members = [
+        SeenPod({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(number + 1)}}}]}})
+        for number in range(count)
+    ]
+    try:
+        found = pod_sets(Group(name="test-group", total=count, minimum=count), members)
+    except JobError:
+        return first_difference(case.expect["wantErr"], True, "error")
+    return first_difference(case.expect["wantErr"], False, "error") or first_difference(count, len(found), "pod sets")
+
+
+@runner("jobs-statefulset-TestGetWorkloadName")
+def names_of_statefulsets(case: Case) -> Difference | None:
+    given = case.input
+    one, other = (names.workload_name("StatefulSet", "apps", given[f"name{n}"], given[f"uid{n}"]) for n in (1, 2))
+    return first_difference(case.expect["wantEqual"], one == other)
+
+
+@runner("jobs-workloadslicing-TestEnabled")
+def is_elastic_job(case: Case) -> Difference | None:
+    job = (case.input.get("args") or {}).get("object") or {}
+    return first_difference(case.expect["want"], compose.elastic_here(BatchJob(), job, settings_of(case)))

@@ -8,6 +8,8 @@ import pytest
 
 from controller.config.settings import ControllerConfig
 from controller.jobkinds.batchjob import BatchJob
+from controller.jobkinds.raycluster import RayCluster
+from controller.jobkinds.rayjob import RayJob
 from controller.jobkinds.trainjob import CLUSTER_RUNTIMES, TrainJob
 from controller.jobshell import watched
 from controller.jobshell.watched import read_resource, resource_of
@@ -16,6 +18,7 @@ from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.process.test_jobs import job
+from tests.support.controller.rayobjects import ray_job
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
 
@@ -199,3 +202,38 @@ async def test_a_job_is_reconciled_when_what_its_pods_follow_from_comes() -> Non
             runtime(scene, "other", 1)
             runtime(scene, "torch", 3)
             await eventually(lambda: counts(scene) == [3])
+
+
+RAY_JOBS, RAY_CLUSTERS = resource_of(RayJob()), resource_of(RayCluster())
+
+
+async def test_a_job_is_looked_at_when_what_was_made_for_it_changes() -> None:
+    """A RayJob that has ended holds its quota until its cluster is gone."""
+    given = config()
+    frameworks = (*given.integrations.frameworks, RayJob.framework, RayCluster.framework)
+    integrations = msgspec.structs.replace(given.integrations, frameworks=frameworks)
+    async with stage() as scene:
+        scene.queue(cpus=9)
+        body = ray_job(ttlSecondsAfterFinished=60, submissionMode="HTTPMode")
+        made = {key: body[key] for key in ("apiVersion", "kind", "spec")}
+        metadata = {"labels": {"kueue.x-k8s.io/queue-name": "lq-cq"}, "creationTimestamp": stamp()}
+        scene.server.create(RAY_JOBS, "j", {**made, "metadata": metadata}, namespace="team")
+        uid = scene.server.get(RAY_JOBS, "j", namespace="team")["metadata"]["uid"]
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": uid, "controller": True}
+        cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": body["spec"]["rayClusterSpec"]}
+        owned = {"ownerReferences": [owner], "creationTimestamp": stamp()}
+        scene.server.create(RAY_CLUSTERS, "j-x", {**cluster, "metadata": owned}, namespace="team")
+        async with scene.controller(msgspec.structs.replace(given, integrations=integrations), core_only=False):
+            await eventually(lambda: not suspended(scene, RAY_JOBS, "j"))
+            ended = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "rayClusterName": "j-x"}
+            mark = {"provreq.kueue.x-k8s.io/mark": "1"}
+            scene.server.merge(RAY_JOBS, "j", {"metadata": {"annotations": mark}, "status": ended}, namespace="team")
+            # A job that is finished passes nothing on.
+            await eventually(
+                lambda: any(
+                    mark.items() <= one["metadata"]["annotations"].items() for one in scene.server.list_all(WORKLOADS)
+                )
+            )
+            assert condition(scene, "RayJob", "Finished") == ""
+            scene.server.delete(RAY_CLUSTERS, "j-x", namespace="team")
+            await eventually(lambda: condition(scene, "RayJob", "Finished") == "True/Succeeded")

@@ -13,7 +13,12 @@ from tests.support.cli.lines import understood
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("runbooks/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.glob("kinds/*.md")),
+    *sorted(DOCS.glob("runbooks/*.md")),
+]
 CODE = ("agent", "cli", "controller", "deviceplugin", "inventory", "kube", "simulator", "charts", "examples", "hack")
 COMPOSED = {"tessera.dev/gpu-percent-largest": "{OWN}/gpu-percent-largest"}
 """Names that the code puts together, and how it does."""

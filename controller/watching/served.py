@@ -90,7 +90,11 @@ class ServedKinds:
             return None
 
     async def _is_readable(self, resource: Resource) -> bool:
-        """Whether the kind itself is in its group, and this account may list it. Raises KubeError."""
+        """Whether the kind itself is in its group, and this account may list it.
+
+        A kind that cannot be listed right now, as a new one whose storage is being set up, is asked for again like one
+        that is not there: it must not keep the others waiting, and what is decided without its jobs is no harm to them.
+        """
         try:
             await self._client.list_all(resource, dict[str, Any], _NOWHERE)
         except NotFoundError:
@@ -99,5 +103,8 @@ class ServedKinds:
             if resource not in self._refused:
                 log.warning("%s are there and cannot be read: %s", resource.plural, error)
                 self._refused.add(resource)
+            return False
+        except KubeError as error:
+            log.info("%s cannot be listed yet: %s", resource.plural, error)
             return False
         return True

@@ -16,6 +16,8 @@ from cli.cluster import run
 from cli.explain.command import _row
 from cli.main import tessera
 from controller.config.settings import ControllerConfig
+from controller.jobkinds.jobset import JobSet
+from controller.jobshell.watched import resource_of
 from controller.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
 from kube.errors import from_response
 from kube.resources import PODS
@@ -141,6 +143,11 @@ async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
             "Error: WORKLOAD: found team/free, a Job without the label kueue.x-k8s.io/queue-name: it is in no queue\n"
         )
         assert "expected a Workload or a job that exists" in (await shell.run("explain", "nobody", code=1)).stderr
+        sets = resource_of(JobSet())
+        labels = {"kueue.x-k8s.io/queue-name": "q"}
+        shell.scene.server.create(sets, "free", {"metadata": {"labels": labels}}, namespace="team")
+        said = (await shell.run("explain", "free", code=1)).stderr
+        assert said == "Error: WORKLOAD: found team/free, a JobSet that has no Workload yet: see its events\n"
 
 
 async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Shell) -> None:

@@ -159,6 +159,19 @@ async def test_a_kind_that_may_not_be_read_counts_as_absent_and_is_told_once(cap
             await made.later(lambda: made.feeds[THINGS].synced)
 
 
+async def test_a_kind_whose_storage_is_being_set_up_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as made:
+        made.server.create(THINGS, "a", BODY, namespace="team")
+        made.server.install(OTHERS)
+        made.server.refuse = lambda _method, path: 429 if "/others" in path else None
+        async with made.feeds.running():
+            await synced(made)
+            assert made.told == ["+things/a"]
+            made.server.refuse = lambda _method, _path: None
+            await made.later(lambda: made.feeds[OTHERS].synced)
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_where_discovery_is_closed_each_kind_is_tried() -> None:
     async with scene() as made:
         made.server.create(THINGS, "a", BODY, namespace="team")

@@ -4,6 +4,7 @@ cannot suspend Jobs itself. No kubelet: whether a Job starts is what the real jo
 import asyncio
 import contextlib
 import json
+import os
 import random
 import subprocess
 import threading
@@ -214,6 +215,72 @@ def test_the_child_of_another_job_is_its_owners_unless_a_person_says_so(cluster:
     assert suspended(tried(cluster, body))
     body["metadata"]["ownerReferences"] = [owner | {"controller": False}]
     assert suspended(tried(cluster, body, f"--as={JOBSET}"))
+
+
+CRDS = Path(os.environ.get("TESSERA_SHARED") or Path(__file__).parents[4] / "shared") / "crds"
+POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+
+
+@pytest.mark.parametrize(
+    ("file", "api", "kind", "spec", "above"),
+    [
+        (
+            "jobset/jobsets.yaml",
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": POD}}}]},
+            ("spec",),
+        ),
+        (
+            "kubeflow/pytorchjobs.yaml",
+            "kubeflow.org/v1",
+            "PyTorchJob",
+            {"pytorchReplicaSpecs": {"Master": {"template": POD}}},
+            ("spec", "runPolicy"),
+        ),
+        (
+            "kuberay/rayservices.yaml",
+            "ray.io/v1",
+            "RayService",
+            {"rayClusterConfig": {"headGroupSpec": {"rayStartParams": {}, "template": POD}}},
+            ("spec", "rayClusterConfig"),
+        ),
+    ],
+    ids=["JobSet", "PyTorchJob", "RayService"],
+)
+def test_a_kind_is_held_by_its_own_field_and_started_by_the_controller_alone(
+    cluster: Cluster, file: str, api: str, kind: str, spec: dict[str, Any], above: tuple[str, ...]
+) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", str(CRDS / file))
+
+    def body(namespace: str, **labels: str) -> dict[str, Any]:
+        metadata = {"generateName": "x-", "namespace": namespace, "labels": {"app": "x", **labels}}
+        return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def is_held(found: dict[str, Any]) -> bool:
+        for key in above:
+            found = found.get(key, {})
+        return bool(found.get("suspend"))
+
+    def served() -> bool:
+        with contextlib.suppress(ClusterError):
+            tried(cluster, body("plain"))
+            return True
+        return False
+
+    until(served, f"{kind} served")
+    assert not is_held(tried(cluster, body("plain")))
+    assert is_held(tried(cluster, body("plain", **{QUEUE: "a"})))
+    in_default = tried(cluster, body("team"))
+    assert is_held(in_default)
+    assert in_default["metadata"]["labels"] == {"app": "x", QUEUE: "default"}
+    name = created(cluster, body("plain", **{QUEUE: "a"}))["metadata"]["name"]
+    field = ".".join((*above, "suspend"))
+    patch: Any = False
+    for key in reversed((*above, "suspend")):
+        patch = {key: patch}
+    said = refusal(cluster, "patch", kind.lower(), name, "-n", "plain", "--type=merge", "-p", json.dumps(patch))
+    assert f'{field}: only the controller starts a {kind} of queue "a"' in said
 
 
 def test_only_the_controller_starts_a_queued_job_and_the_job_controller_does_its_work(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.jobkinds.table import JOB_KINDS
 from tests.support.cli.lines import understood
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,6 +183,13 @@ def test_the_security_page_lists_every_right_that_the_chart_asks_for() -> None:
         for names in re.findall(r"resources: \[([^\]]+)\]", text):
             for name in names.split(", "):
                 assert re.search(rf"`{name}(\.[\w.-]+)?`|`{name}`", told), f"{file}: {name} is not on the security page"
+
+
+def test_the_security_page_lists_every_kind_of_job_that_the_controller_may_change() -> None:
+    told = (DOCS / "security.md").read_text()
+    for kind in JOB_KINDS:
+        for plural in (kind.plural, *(read.plural for read in kind.reads)):
+            assert f"`{plural}`" in told, plural
 
 
 def test_the_security_page_lists_every_folder_of_the_host() -> None:

@@ -98,7 +98,7 @@ class TrainJob(TemplatedKind):
         if not sequence(job, "spec", "podSpecOverrides"):
             return ()
         field = "spec.podSpecOverrides"
-        return (Refusal(type="Forbidden", field=field, sentence=f"{field}: {_OLD_OVERRIDES}"),)
+        return (Refusal(type="Forbidden", field=field, sentence=_OLD_OVERRIDES),)
 
     def pod_selector(self, job: Json) -> str:
         return selector("jobset.sigs.k8s.io/jobset-name", job)

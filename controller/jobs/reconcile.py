@@ -236,9 +236,16 @@ def _without_workload(context: Context) -> list[Action]:
     stopping = _stopping(context, None, "The job has no workload yet")
     if stopping or not context.kind.is_stopped(context.job):
         return stopping
+    _check_rules(context)
     body = compose.workload_body(context.kind, context.job, context.settings, context.cluster)
     created = f"Created workload {body['metadata']['name']}"
     return [CreateWorkload(body=body), event("CreatedWorkload", created)]
+
+
+def _check_rules(context: Context) -> None:
+    """Raises JobError with the first rule of its kind that a job breaks which is to be queued."""
+    for refusal in context.kind.validate(context.job):
+        raise JobError(f"{refusal.field}: {refusal.sentence}")
 
 
 def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
@@ -253,6 +260,7 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
         return _evicted(context, workload, workload.eviction)
     untouched = kind.is_suspended(job) and not kind.is_started(job, workload)
     if untouched and not held and not prebuilt:
+        _check_rules(context)
         spec = compose.spec_patch(kind, job, workload, context.settings, context.cluster)
         updated = f"Updated workload {workload.name} to what the job asks for"
         return [update(workload, {"spec": spec}), event("UpdatedWorkload", updated)]

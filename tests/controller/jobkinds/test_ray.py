@@ -372,3 +372,17 @@ def test_an_upgrade_of_a_running_service_would_need_a_second_cluster() -> None:
     assert (refusal.type, refusal.field) == ("Forbidden", "spec.rayClusterConfig")
     assert not SERVICE.validate_update(running, changed(upgraded, ("spec",), {"upgradeStrategy": {"type": "None"}}))
     assert not SERVICE.validate_update(ray_service(), upgraded)
+
+
+def test_a_job_that_breaks_a_rule_of_its_kind_is_not_queued_before_it_is_changed() -> None:
+    job = ray_job(group())
+    job["spec"]["shutdownAfterJobFinishes"] = False
+    world = KindWorld(JOB, job, lambda _job, _on: None)
+    world.settle()
+    assert not world.workloads
+    field, _, sentence = world.refusals[-1].partition(": ")
+    assert field == "spec.shutdownAfterJobFinishes"
+    assert sentence == "a queued job gives its pods back when it has finished: expected true, found false"
+    world.edit({"spec": {"shutdownAfterJobFinishes": True}})
+    world.settle()
+    assert len(world.workloads) == 1

@@ -43,8 +43,7 @@ from agent.telemetry.sampler import Sampler
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager, sweep
 from inventory import __version__
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid, NodeInventory
 from kube.metrics import KeptText
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from agent.config.settings import Settings
 from agent.kubelet.devicefiles import DeviceFiles
 from agent.nodestate import NodeState
-from agent.process.clock import until_poll
+from agent.process.tasks import until_poll
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from inventory.devices import NodeInventory
 

@@ -26,8 +26,8 @@ from agent.daemon import Agent, Restart
 from agent.keeping.files import identity
 from agent.kubelet.devicefiles import required_channel_problem
 from agent.process import heap
-from agent.process.clock import SteadyClock, until_poll
 from agent.process.log import configure
+from agent.process.tasks import SteadyClock, until_poll
 from yamlfile import ConfigError
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from agent.health.states import Transition
 from agent.kubelet.podresources import Holder, pod_names, shown
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, GpuUuid, NodeName, ResourceName
+from inventory.devices import DeviceId, GpuUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
 from inventory.layout.entries import PERCENT_RESOURCE, GpuLayoutSpec, GpuMode, Resolved, WhenBusy, mode_word, resolve

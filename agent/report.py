@@ -15,8 +15,7 @@ from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
 from agent.nodestate import NodeState
 from deviceplugin.manager import ServerStatus
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid, NodeInventory
 from inventory.layout.layout import Resource
 
 

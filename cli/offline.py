@@ -21,8 +21,7 @@ from controller.objects.core import Node
 from controller.objects.decode import DecodeError
 from controller.objects.workload import Workload
 from controller.watching.feeds import ORDER
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS
-from controller.watching.readers import reader
+from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, TYPES, WORKLOADS, reader
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource

@@ -16,7 +16,7 @@ from deviceplugin.strategy import (
     DeviceNode,
     NodeAccess,
 )
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.fractions import FractionError, check_granted, is_fractional
 from inventory.layout.layout import LogicalDevice, Resource
 

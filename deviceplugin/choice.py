@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from deviceplugin.view import ResourceView
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from inventory.preference.preference import PendingPreference, UnknownDeviceError, UnsatisfiableError, any_answer
 
 BUDGET_S = 0.4

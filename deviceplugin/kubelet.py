@@ -12,7 +12,7 @@ import grpc.aio
 
 from deviceplugin import wire
 from deviceplugin.server import options
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 

@@ -19,7 +19,7 @@ from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register
 from deviceplugin.server import DevicePluginServer, PluginObserver
 from deviceplugin.view import ResourceView
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from deviceplugin import wire
 from deviceplugin.answer import AllocationError, answer, granted, merged
 from deviceplugin.choice import Preferrer
 from deviceplugin.view import ResourceView
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.preference.preference import PreferenceError
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from deviceplugin.answer import Mount
 from deviceplugin.strategy import AllocationSpec, NodeAccess
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.layout import LogicalDevice, Resource
 from inventory.layout.sharing import ReplicaPolicy
 from inventory.preference.preference import Chooser

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 
 from deviceplugin.answer import ContainerAnswer
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.layout import LogicalDevice
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 

@@ -1,8 +1,45 @@
-"""The clock that the loops of this package take as an argument, so that tests need not wait."""
+"""How loops wait: a clock, growing pauses between attempts, and a token bucket.
+
+The clock is an argument of every loop, so that tests need not wait.
+"""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+
+class Backoff:
+    """Exponential backoff with full-range jitter of +-``jitter``. ``random`` returns 0 to 1 and is handed in.
+
+    Without jitter, every agent of a fleet would come back at the same instant after an outage.
+    """
+
+    def __init__(
+        self,
+        *,
+        random: Callable[[], float],
+        initial_s: float = 0.5,
+        maximum_s: float = 60.0,
+        factor: float = 2.0,
+        jitter: float = 0.25,
+    ) -> None:
+        self._random = random
+        self._initial_s = initial_s
+        self._maximum_s = maximum_s
+        self._factor = factor
+        self._jitter = jitter
+        self._base_s = initial_s
+
+    def next(self) -> float:
+        """Seconds to wait before the next attempt; each call without a ``reset`` makes the following one longer."""
+        base = self._base_s
+        self._base_s = min(base * self._factor, self._maximum_s)
+        return base * (1 + self._jitter * (2 * self._random() - 1))
+
+    def reset(self) -> None:
+        """Start again from the shortest pause: an attempt succeeded."""
+        self._base_s = self._initial_s
 
 
 class Clock(Protocol):
@@ -39,3 +76,32 @@ class SystemClock:
 async def sleep(clock: Clock, seconds: float) -> None:
     """Wait ``seconds`` on ``clock``."""
     await clock.wait(asyncio.Event(), seconds)
+
+
+class RateLimit:
+    """Lets ``burst`` calls through at once and ``qps`` a second after that, in the order in which they asked.
+
+    Each waiting caller has a token of its own: two callers never wake for the same one.
+    """
+
+    def __init__(self, *, qps: float, burst: int, clock: Clock) -> None:
+        if qps <= 0 or burst < 1:
+            raise ValueError(f"qps and burst: found {qps} and {burst}, expected more than 0 and at least 1")
+        self._qps = qps
+        self._burst = burst
+        self._clock = clock
+        self._tokens = float(burst)
+        self._filled_s = clock.monotonic()
+
+    async def take(self) -> None:
+        """Return when the call may be made."""
+        wait_s = self.reserve(self._clock.monotonic())
+        if wait_s > 0:
+            await sleep(self._clock, wait_s)
+
+    def reserve(self, now_s: float) -> float:
+        """Take one token, a future one if need be: seconds until it is there."""
+        grown = (now_s - self._filled_s) * self._qps
+        self._tokens = min(float(self._burst), self._tokens + grown) - 1
+        self._filled_s = now_s
+        return max(0.0, -self._tokens / self._qps)

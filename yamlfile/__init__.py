@@ -5,9 +5,8 @@
 configured.
 """
 
-from yamlfile.errors import ConfigError
 from yamlfile.place import Document, Place
 from yamlfile.text import parse_text, read_text
-from yamlfile.tree import YamlKind, YamlNode
+from yamlfile.tree import ConfigError, YamlKind, YamlNode
 
 __all__ = ["ConfigError", "Document", "Place", "YamlKind", "YamlNode", "parse_text", "read_text"]

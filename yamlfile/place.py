@@ -5,9 +5,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from yamlfile.errors import ConfigError
 from yamlfile.parsers import Parser, Unfit
-from yamlfile.tree import SHOWN, YamlKind, YamlNode
+from yamlfile.tree import SHOWN, ConfigError, YamlKind, YamlNode
 
 
 def _strict(path: str) -> bool:  # noqa: ARG001 - one answer for every path

@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-from yamlfile.errors import ConfigError
 from yamlfile.jsontext import NotJson, looks_like_json, parse_json
-from yamlfile.tree import MAX_BYTES, YamlNode
+from yamlfile.tree import MAX_BYTES, ConfigError, YamlNode
 
 
 def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:

@@ -1,4 +1,7 @@
-"""A config file as a tree of nodes that know their lines. YAML and JSON both become this; nothing here parses."""
+"""A config file as a tree of nodes that know their lines, and the error that says what is wrong with it.
+
+YAML and JSON both become this; nothing here parses.
+"""
 
 import math
 from enum import StrEnum
@@ -6,7 +9,23 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from yamlfile.errors import ConfigError
+
+class ConfigError(Exception):
+    """A user's mistake. ``str()`` is the line to show: ``file:line: key.path: found X, expected Y``.
+
+    ``from_file`` tells whether the config file is to blame (then the last good one may stand in) or a flag or an
+    environment variable.
+    """
+
+    def __init__(self, where: str, key: str, found: str, expected: str, *, from_file: bool = True) -> None:
+        self.where = where
+        self.key = key
+        self.found = found
+        self.expected = expected
+        self.from_file = from_file
+        parts = [where, key, f"found {found}, expected {expected}"]
+        super().__init__(": ".join(part for part in parts if part))
+
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32

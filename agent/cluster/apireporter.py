@@ -15,8 +15,7 @@ from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.states import DeviceHealth, Transition
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId, NodeInventory
 from kube import config
 from kube.clock import Clock, SystemClock
 from kube.errors import ConfigError

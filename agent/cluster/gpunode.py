@@ -36,8 +36,7 @@ from inventory.api.gpunode import (
     Summary,
 )
 from inventory.api.names import GROUP, VERSION
-from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId, Gpu, MigInstance, MigProfile, NodeInventory
 from inventory.layout import layout as layout_model
 from inventory.layout.entries import LayoutMode
 from inventory.layout.layout import Layout, LogicalDevice

@@ -15,8 +15,7 @@ from msgspec import Struct, structs
 
 from agent.hardware.vgpu import VgpuHost
 from inventory.api.names import GROUP
-from inventory.devices import Gpu, MigInstance, NodeInventory
-from inventory.ids import ResourceName
+from inventory.devices import Gpu, MigInstance, NodeInventory, ResourceName
 from inventory.layout.layout import Layout, Share, single_strategy_problem
 from inventory.layout.sharing import LayoutSpec, MigStrategy, SharingMode
 

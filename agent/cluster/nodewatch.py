@@ -13,9 +13,8 @@ from msgspec import Struct, field
 
 from agent.cluster import gpulayouts
 from agent.cluster.gpulayouts import GPU_LAYOUTS, Chosen, Found
-from kube.backoff import Backoff
 from kube.client import Client, Selection
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed, Synced, Undecodable
 from kube.resources import NODES
 

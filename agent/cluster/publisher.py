@@ -19,9 +19,8 @@ from msgspec import Struct
 from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
 from inventory.api.names import AGENT
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock
+from kube.clock import Backoff, Clock
 from kube.config import ClusterConfig
 from kube.errors import InvalidError, NotFoundError
 from kube.objects import Metadata, ObjectMeta, ObjectReference, label_managers

@@ -8,7 +8,7 @@ from agent.config.settings import Settings
 from agent.health.states import Transition
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from kube.client import Client
 
 

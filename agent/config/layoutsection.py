@@ -11,7 +11,7 @@ from typing import Any
 from agent.config.parsers import MEMORY_MIB
 from agent.config.reader import Reader
 from inventory.api.gpulayout import MAX_ENTRIES, MAX_MPS_CLIENTS, MAX_PROFILES, MAX_REPLICAS
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
     FractionPlacement,

@@ -16,7 +16,7 @@ from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
 from agent.keeping.files import write_atomically
 from deviceplugin.strategy import AllocationSpec
-from inventory.ids import NodeName
+from inventory.devices import NodeName
 from inventory.layout.sharing import LayoutSpec
 from yamlfile import ConfigError, parse_text, read_text
 from yamlfile.parsers import Unfit, words_in

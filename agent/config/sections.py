@@ -12,7 +12,7 @@ from agent.config.reader import Reader
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass, XidScope
 from inventory.api.gpulayout import MAX_REPLICAS
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.sharing import DeviceSelector, ReplicatedResource, Replication, ResourcePattern, SharingMode
 from yamlfile import Place, YamlKind
 from yamlfile.parsers import BOOL, TEXT, Parser, integer, one_of

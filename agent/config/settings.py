@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from agent.health.settings import HealthSettings
 from deviceplugin.strategy import AllocationSpec
-from inventory.ids import NodeName
+from inventory.devices import NodeName
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy
 

@@ -5,8 +5,7 @@ from enum import IntEnum
 
 import pynvml
 
-from agent.hardware.errors import CallFailed, NvmlError
-from agent.hardware.query import must, text
+from agent.hardware.query import CallFailed, NvmlError, must, text
 from agent.hardware.worker import GpuWorker
 
 

@@ -13,15 +13,12 @@ from typing import Any, TypeVar
 import pynvml
 from msgspec import Struct, structs
 
-from agent.hardware.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
-from agent.hardware.gpus import common_ancestor, read_gpu
-from agent.hardware.links import link_matrix
+from agent.hardware.gpus import common_ancestor, link_matrix, read_gpu
 from agent.hardware.probe import Probe, look, works
-from agent.hardware.query import ask, must, text
+from agent.hardware.query import CallTimedOut, DriverUnavailable, GpuLost, NvmlError, ask, must, text
 from agent.hardware.resets import Renewals
 from agent.hardware.worker import GpuWorker, XidEvent, address
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName
 
 log = logging.getLogger(__name__)
 

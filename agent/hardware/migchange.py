@@ -12,11 +12,9 @@ from typing import Any
 import pynvml
 from msgspec import Struct, structs
 
-from agent.hardware.errors import CallFailed, DriverUnavailable, GpuLost
 from agent.hardware.migs import mig_handles, read_profiles
-from agent.hardware.query import ask, must, text, translate
-from inventory.devices import MigProfile
-from inventory.ids import MigUuid
+from agent.hardware.query import CallFailed, DriverUnavailable, GpuLost, ask, must, text, translate
+from inventory.devices import MigProfile, MigUuid
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, Existing, Step
 

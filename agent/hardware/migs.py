@@ -7,8 +7,7 @@ from typing import Any
 import pynvml
 
 from agent.hardware.query import ask, must, text
-from inventory.devices import Engines, MigInstance, MigProfile
-from inventory.ids import MigUuid
+from inventory.devices import Engines, MigInstance, MigProfile, MigUuid
 
 EIGHTHS = 8
 GIB = 1 << 30

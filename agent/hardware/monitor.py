@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from agent.hardware.driver import Discovery, Driver, Sighting, Versions
-from agent.hardware.errors import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
 from agent.hardware.probe import Probe
+from agent.hardware.query import CallTimedOut, DriverUnavailable, GpuLost, NvmlError
 from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
 from agent.health.events import (
@@ -29,10 +29,8 @@ from agent.health.events import (
     XidSeen,
 )
 from agent.health.settings import HealthSettings
-from agent.process.clock import until_poll
-from agent.process.tasks import TaskSet
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid
+from agent.process.tasks import TaskSet, until_poll
+from inventory.devices import Gpu, GpuUuid, NodeInventory
 
 log = logging.getLogger(__name__)
 

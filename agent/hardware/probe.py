@@ -5,12 +5,10 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
-from agent.hardware.errors import CallFailed, GpuLost
 from agent.hardware.gpus import handle_of, read_recovery_action
 from agent.hardware.migs import mig_handles
-from agent.hardware.query import ask, must, text
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid, MigUuid
+from agent.hardware.query import CallFailed, GpuLost, ask, must, text
+from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class Probe(Struct, frozen=True):

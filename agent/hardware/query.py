@@ -1,6 +1,12 @@
 """The one place where NVML's error codes become values or exceptions.
 
-What the hardware does not have is None; what is broken raises one of ``errors``.
+    NvmlError
+    |-- DriverUnavailable   no library, no driver, or a driver that was swapped: open a new session later
+    |-- GpuLost             this GPU fell off the bus, or its handle is from before a reset: take a new one
+    |-- CallTimedOut        NVML did not answer in time: this GPU's thread may hang; the others do not
+    `-- CallFailed          anything else NVML said, by its own words
+
+"Not supported" is no error here: ``ask`` turns it into None.
 """
 
 from collections.abc import Callable
@@ -8,7 +14,26 @@ from typing import Any
 
 import pynvml
 
-from agent.hardware.errors import CallFailed, DriverUnavailable, GpuLost, NvmlError
+
+class NvmlError(Exception):
+    """The root: nothing else leaves this package."""
+
+
+class DriverUnavailable(NvmlError):  # noqa: N818 - a state, not a mistake
+    """There is no driver to talk to right now."""
+
+
+class GpuLost(NvmlError):  # noqa: N818 - a state, not a mistake
+    """The handle names no living GPU."""
+
+
+class CallTimedOut(NvmlError):  # noqa: N818 - a state, not a mistake
+    """The GPU's thread did not answer in time."""
+
+
+class CallFailed(NvmlError):  # noqa: N818 - a state, not a mistake
+    """NVML refused."""
+
 
 ABSENT = frozenset(
     {

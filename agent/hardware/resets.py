@@ -10,7 +10,7 @@ late, or has another handle for no such reason, was not thereby reset.
 from collections.abc import Iterable
 
 from agent.hardware.probe import Probe
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 
 class Renewals:

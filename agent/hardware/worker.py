@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import pynvml
 from msgspec import Struct
 
-from agent.hardware.errors import CallFailed, CallTimedOut, NvmlError
-from agent.hardware.query import ask, must
+from agent.hardware.query import CallFailed, CallTimedOut, NvmlError, ask, must
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from agent.health.faults import Fault
 from agent.health.records import HISTORY_LENGTH, DeviceRecord, GpuRecord
 from agent.health.states import HealthState, Transition
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 
 class GpuSnapshot(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import GpuUuid, MigUuid
 
 WHOLE_GPU = 0xFFFFFFFF
 """NVML's value of gpuInstanceId and computeInstanceId in an event that concerns the whole GPU."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from agent.health.xids import FaultClass
-from inventory.ids import MigUuid
+from inventory.devices import MigUuid
 
 
 class FaultKind(StrEnum):

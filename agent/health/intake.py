@@ -18,7 +18,7 @@ from agent.health.faults import Fault, FaultKind
 from agent.health.records import GpuRecord
 from agent.health.settings import HealthSettings
 from agent.health.xids import FaultClass, XidScope
-from inventory.ids import MigUuid
+from inventory.devices import MigUuid
 
 MEMORY_XIDS = frozenset({48, 63, 64, 94, 95, 140})
 """XIDs that come with an uncorrected memory error and say what it means, more exactly than the counter does."""

@@ -46,8 +46,7 @@ from agent.health.records import MAX_FAULTS, DeviceRecord, GpuRecord, worse
 from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, HealthState, Transition
 from agent.health.xids import FaultClass
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class _Why(Struct, frozen=True):

@@ -7,8 +7,7 @@ from msgspec import Struct, field
 from agent.health.faults import Fault, FaultKey, FaultKind
 from agent.health.states import HealthState, Transition
 from agent.health.xids import FaultClass
-from inventory.devices import Gpu, RemoteType
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import Gpu, GpuUuid, MigUuid, RemoteType
 
 HISTORY_LENGTH = 32
 MAX_FAULTS = 64

@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from agent.health.faults import Fault
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import GpuUuid, MigUuid
 
 
 class HealthState(StrEnum):

@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from agent.health.checkpoint import HealthSnapshot
 from agent.keeping.files import write_atomically
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import GpuLayoutSpec, GpuMode
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from agent.config.settings import DriverSettings
 from agent.keeping.files import write_atomically
 from agent.kubelet.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
 from agent.kubelet.hostroot import HostRoot, seen_at
-from agent.process.programs import started
+from agent.process.tasks import started
 from deviceplugin.cdi import device_names, file_name, rename_kind, specs
 from deviceplugin.drivermounts import DriverFiles, HookProgram
 from deviceplugin.strategy import AllocationSpec, NodeAccess

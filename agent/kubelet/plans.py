@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import physical_id
 

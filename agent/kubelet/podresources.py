@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 from msgspec import Struct
 
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from kube.clock import Clock, SystemClock, sleep
 from kubeletapi import podresources_v1_pb2 as pb
 from kubeletapi import podresources_v1_pb2_grpc as pb_grpc

@@ -20,10 +20,9 @@ from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.kubelet.podresources import Holder
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES
-from inventory.ids import DeviceId, ResourceName
-from kube.backoff import Backoff
+from inventory.devices import DeviceId, ResourceName
 from kube.client import Client, Selection
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import PODS
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from agent.hardware.errors import NvmlError
 from agent.hardware.migchange import GpuMig, InUseError, ModeChange
+from agent.hardware.query import NvmlError
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
 from inventory.mig.plan import (
     DestroyCompute,

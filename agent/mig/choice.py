@@ -12,8 +12,7 @@ from agent.keeping.files import identity
 from agent.mig import parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig
 from yamlfile import ConfigError, read_text
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.keeping.files import write_atomically
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from inventory.mig.plan import Slot
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,8 @@ from agent.mig.nvmlmig import NvmlMig, open_by
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.reconciler import MigReconciler
 from agent.nodestate import NodeState
-from agent.process.clock import until_poll
-from inventory.devices import Gpu, MigInstance
-from inventory.ids import DeviceId, GpuUuid
+from agent.process.tasks import until_poll
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance
 from inventory.layout.entries import Mig, WhenBusy
 from inventory.layout.layout import physical_id
 from inventory.mig.parts import split

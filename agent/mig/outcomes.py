@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
 
 

@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from agent.mig.outcomes import Wish
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
 from yamlfile import Document, Place, YamlKind, parse_text
 from yamlfile.parsers import BOOL, TEXT, integer

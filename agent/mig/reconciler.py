@@ -15,8 +15,7 @@ from typing import Protocol
 from agent.mig.change import GpuChange, MigHardware, NodeServices
 from agent.mig.journal import Journal
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
 
 log = logging.getLogger(__name__)

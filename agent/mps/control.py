@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.process.programs import started
+from agent.process.tasks import started
 
 ASK_TIMEOUT_S = 10.0
 _KEPT = 200

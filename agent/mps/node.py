@@ -9,7 +9,7 @@ from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import daemon_specs
 from agent.nodestate import NodeState
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.layout import REPLICA_MARK, physical_id
 
 WHO = "mps"

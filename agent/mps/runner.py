@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from agent.config.settings import MpsSettings
 from agent.hardware.computemode import ComputeMode, ComputeModes
-from agent.hardware.errors import NvmlError
+from agent.hardware.query import NvmlError
 from agent.mps import folders
 from agent.mps.control import Control, MpsError, run
 from agent.mps.core import DaemonCore, DaemonState, Do, Lost, Work
@@ -25,7 +25,7 @@ from agent.mps.folders import SharedMemory
 from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
 from agent.mps.process import DaemonProcess, is_running, spawn
 from agent.mps.specs import DaemonSpec
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 log = logging.getLogger(__name__)
 

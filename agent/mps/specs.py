@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.layout.entries import Fractional, GpuMode, Mps
 from inventory.layout.layout import Layout
 from inventory.layout.sharing import SharingMode

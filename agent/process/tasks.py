@@ -1,9 +1,59 @@
-"""A changing set of background tasks whose failures surface where they are waited for; and one alarm at a time."""
+"""Tasks of the process, the clock that they go by, and the programs that they run."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
+
+
+@contextlib.asynccontextmanager
+async def started(*words: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The program in a session of its own; whatever lives of that at the end is killed. Raises OSError.
+
+    ``options`` are those of ``asyncio.create_subprocess_exec``.
+    """
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*words, **options, start_new_session=True))
+    try:
+        # Cancelled while it starts, asyncio kills the program alone and waits for its pipes, which children keep open.
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(OSError):
+            await _end(await starting)
+        raise
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        # The whole session: a child of the program would keep our pipes open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def until_poll(interval_s: float) -> float:
+    """Seconds to the next whole multiple of ``interval_s``: polls that fall together cost the process one wake-up."""
+    return interval_s - time.monotonic() % interval_s
+
+
+class SteadyClock:
+    """Seconds since the epoch that never jump: the wall clock at the start, carried on by the monotonic one.
+
+    Call it for the time. Within one process it only grows, whatever an administrator or NTP does to the clock.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset_s + time.monotonic()
 
 
 class TaskSet:

@@ -11,7 +11,7 @@ from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.telemetry.exposition import Family, Writer, labels
 from inventory import __version__
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from kube.metrics import KeptText, Registry
 
 HEALTH = Family("tessera_gpu_device_health", "gauge", "1 for the state that the device is in.")

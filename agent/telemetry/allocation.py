@@ -7,8 +7,7 @@ from msgspec import Struct, structs
 
 from agent.kubelet.containers import PodContainer
 from agent.kubelet.podresources import Holder
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.devices import DeviceId, Gpu, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import Layout, LogicalDevice, physical_id
 
 WHOLE, MIG = "whole", "mig"

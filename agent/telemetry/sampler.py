@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from agent.config.settings import MetricsSettings, XidErrors
-from agent.hardware.errors import NvmlError
+from agent.hardware.query import NvmlError
 from agent.health.faults import FaultKind
 from agent.kubelet.containers import PodContainer, PodLookup
 from agent.kubelet.podresources import Holder
@@ -33,8 +33,7 @@ from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import Recent, Scene, User, write
 from agent.telemetry.shares import Figure
 from agent.telemetry.windows import SlidingCounts, XidMemory
-from inventory.devices import Gpu
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, Gpu, GpuUuid
 from kube.clock import Clock, SystemClock, sleep
 from yamlfile import ConfigError
 

@@ -29,8 +29,7 @@ from agent.telemetry.healthwatch import Finding
 from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.shares import Figure
 from agent.telemetry.usage import FIGURES, Usage
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid, NodeInventory
 
 User = tuple[GpuPart, PodContainer]
 

@@ -21,8 +21,7 @@ from agent.telemetry.fields import (
 )
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.shares import Attribution, DeviceUse, Figure, Split, attribute
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid, NodeInventory
 
 FIGURES = {
     Figure.SM: GPU_UTIL,

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 KindT = TypeVar("KindT", bound=Hashable)
 

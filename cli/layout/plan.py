@@ -13,8 +13,18 @@ import msgspec
 from msgspec import Struct
 
 from inventory.api.gpunode import Device, GpuNodeStatus
-from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory, unknown_links
-from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
+from inventory.devices import (
+    DeviceId,
+    Gpu,
+    GpuUuid,
+    MigInstance,
+    MigProfile,
+    MigUuid,
+    NodeInventory,
+    NodeName,
+    ResourceName,
+    unknown_links,
+)
 from inventory.layout.change import in_the_way, wanted_modes
 from inventory.layout.entries import (
     Enforcement,

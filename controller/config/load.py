@@ -1,13 +1,204 @@
 """From a configuration file to ControllerConfig. ``parse`` is pure; ``load`` reads the file and nothing else."""
 
 from pathlib import Path
+from typing import Any, TypeVar
 
-from controller.config.decisions import engine_config
+from controller.config.decisions import engine_config, required
 from controller.config.keys import API_VERSIONS, KEYS, V1BETA1
-from controller.config.process import process_settings
 from controller.config.reader import Found, read
-from controller.config.settings import ControllerConfig, Policy
+from controller.config.settings import (
+    DEFAULT_FRAMEWORKS,
+    KNOWN_FRAMEWORKS,
+    MANAGED_FRAMEWORKS,
+    NAMESPACE_NAME_LABEL,
+    POD_FRAMEWORKS,
+    Certificates,
+    ClientLimits,
+    ControllerConfig,
+    DeviceClassMapping,
+    GpuFailureRules,
+    Health,
+    Integrations,
+    LeaderElection,
+    Metrics,
+    PendingReports,
+    Policy,
+    Retention,
+    Tls,
+    Webhook,
+)
+from controller.jobkinds.table import JOB_KINDS
+from controller.objects.meta import LabelSelector
 from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
+
+T = TypeVar("T")
+
+_MAX_MAPPINGS = 16
+_SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
+    "leader_election": (
+        LeaderElection,
+        {
+            "enabled": "leaderElection.leaderElect",
+            "lease_duration_s": "leaderElection.leaseDuration",
+            "renew_deadline_s": "leaderElection.renewDeadline",
+            "retry_period_s": "leaderElection.retryPeriod",
+            "resource_name": "leaderElection.resourceName",
+            "resource_namespace": "leaderElection.resourceNamespace",
+        },
+    ),
+    "metrics": (
+        Metrics,
+        {
+            "address": "metrics.bindAddress",
+            "cluster_queue_resources": "metrics.enableClusterQueueResources",
+            "local_queues": "metrics.localQueueMetrics.enable",
+            "local_queue_selector": "metrics.localQueueMetrics.localQueueSelector",
+        },
+    ),
+    "health": (
+        Health,
+        {
+            "address": "health.healthProbeBindAddress",
+            "readiness": "health.readinessEndpointName",
+            "liveness": "health.livenessEndpointName",
+        },
+    ),
+    "certificates": (
+        Certificates,
+        {
+            "internal": "internalCertManagement.enable",
+            "service_name": "internalCertManagement.webhookServiceName",
+            "secret_name": "internalCertManagement.webhookSecretName",
+        },
+    ),
+    "retention": (
+        Retention,
+        {
+            "after_finished_s": "objectRetentionPolicies.workloads.afterFinished",
+            "after_deactivated_s": "objectRetentionPolicies.workloads.afterDeactivatedByKueue",
+        },
+    ),
+    "pending_reports": (
+        PendingReports,
+        {"after_s": "tessera.pendingCondition.after", "every_s": "tessera.pendingCondition.atMostEvery"},
+    ),
+    "gpu_failures": (
+        GpuFailureRules,
+        {
+            "policy": "tessera.gpuFailures.policy",
+            "budget": "tessera.gpuFailures.budget",
+            "window_s": "tessera.gpuFailures.window",
+            "cool_down_s": "tessera.gpuFailures.coolDown",
+        },
+    ),
+}
+"""Settings that are one key each: field of ControllerConfig -> its type, and the path of each of its fields."""
+
+
+def process_settings(found: Found) -> dict[str, Any]:
+    """The fields of ControllerConfig beside policy, engine and what has no effect. Raises ConfigError."""
+    settings: dict[str, Any] = {
+        name: type_(**{field: found.get(path) for field, path in paths.items() if path in found})
+        for name, (type_, paths) in _SECTIONS.items()
+    }
+    _check_election(found, settings["leader_election"])
+    integrations = _integrations(found)
+    settings.update(
+        namespace=found.get("namespace"),
+        manage_jobs_without_queue_name=found.get("manageJobsWithoutQueueName", False),
+        managed_namespaces=_managed_namespaces(found, integrations),
+        integrations=integrations,
+        client=_client(found),
+        webhook=Webhook(
+            host=found.get("webhook.host", ""),
+            port=found.get("webhook.port", Webhook().port),
+            cert_dir=str(found.get("webhook.certDir", Webhook().cert_dir)),
+        ),
+        tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
+        device_class_mappings=_device_class_mappings(found),
+    )
+    if "tessera.batchEvents" in found:
+        settings["batch_events_s"] = found.get("tessera.batchEvents")
+    if "tessera.holdEvictions" in found:
+        settings["hold_evictions_s"] = found.get("tessera.holdEvictions")
+    return settings
+
+
+def _check_election(found: Found, election: LeaderElection) -> None:
+    """A lease must outlive the renewal's deadline, and that several attempts: client-go's rule."""
+    for key, value, low, other in (
+        ("renewDeadline", election.renew_deadline_s, election.retry_period_s, "retryPeriod"),
+        ("leaseDuration", election.lease_duration_s, election.renew_deadline_s, "renewDeadline"),
+    ):
+        if value <= low or low <= 0:
+            named = key if f"leaderElection.{key}" in found else other
+            place = found.places[f"leaderElection.{named}"]
+            raise place.error(f"leaseDuration > renewDeadline > retryPeriod > 0s ({key} is {value:g}s)")
+
+
+def _client(found: Found) -> ClientLimits:
+    default = ClientLimits()
+    qps = found.get("clientConnection.qps", default.qps)
+    if qps == 0:
+        qps = default.qps
+    return ClientLimits(
+        qps=None if qps is None or qps < 0 else qps, burst=found.get("clientConnection.burst", default.burst)
+    )
+
+
+def _integrations(found: Found) -> Integrations:
+    frameworks = []
+    for path in found.items("integrations.frameworks"):
+        place, name = found.places[path], found.get(path)
+        if name not in KNOWN_FRAMEWORKS:
+            raise place.error(f"one of {', '.join(sorted(KNOWN_FRAMEWORKS))}")
+        if name not in MANAGED_FRAMEWORKS:
+            found.note(place, f"{name} is no job kind of this version")
+        frameworks.append(name)
+    external = found.values("integrations.externalFrameworks")
+    others = {kind.framework for kind in JOB_KINDS if f"{kind.kind}.{kind.version}.{kind.group}" in external}
+    wanted = dict.fromkeys(frameworks or DEFAULT_FRAMEWORKS)
+    return Integrations(
+        frameworks=tuple(name for name in wanted if name not in others),
+        external_frameworks=tuple(dict.fromkeys(external)),
+        label_keys_to_copy=tuple(dict.fromkeys(found.values("integrations.labelKeysToCopy"))),
+    )
+
+
+def _managed_namespaces(found: Found, integrations: Integrations) -> LabelSelector | None:
+    path = "managedJobsNamespaceSelector"
+    selector: LabelSelector | None = found.get(path)
+    if selector is None or POD_FRAMEWORKS.isdisjoint(integrations.frameworks):
+        return selector
+    for name in ("kube-system", found.get("namespace")):
+        if name is not None and selector.matches({NAMESPACE_NAME_LABEL: name}):
+            raise found.places[path].error(
+                f"one that leaves out {name}: its pods must start without us", f"a selector that matches {name}"
+            )
+    return selector
+
+
+def _device_class_mappings(found: Found) -> tuple[DeviceClassMapping, ...]:
+    path = "resources.deviceClassMappings"
+    items = found.items(path)
+    if len(items) > _MAX_MAPPINGS:
+        raise found.places[path].error(f"at most {_MAX_MAPPINGS} mappings", f"{len(items)}")
+    mappings = []
+    for item in items:
+        classes = found.values(f"{item}.deviceClassNames")
+        if not classes:
+            raise found.places[item].error("the key deviceClassNames", "none")
+        for source in found.items(f"{item}.sources"):
+            if (f"{source}.counter" in found) == (f"{source}.capacity" in found):
+                raise found.places[source].error("one of counter and capacity", "both or none")
+        mappings.append(
+            DeviceClassMapping(
+                resource=required(found, item, "name"),
+                device_classes=classes,
+                has_sources=bool(found.items(f"{item}.sources")),
+            )
+        )
+    return tuple(mappings)
 
 
 def load(file: Path | None) -> ControllerConfig:

@@ -39,8 +39,7 @@ from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import SLICE_REPLACES
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
-from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
-from controller.objects.gpunode import GpuNode
+from controller.objects.core import GpuNode, LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.workload import Workload

@@ -21,13 +21,11 @@ from controller.engine.model.resources import WorkloadKey
 from controller.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
 from controller.jobframework.podview import workload_of
-from controller.objects.core import Pod
-from controller.objects.gpunode import GpuNode
+from controller.objects.core import GpuNode, Pod
 from controller.objects.meta import is_true
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import GPU_NODES, PODS
+from controller.watching.kinds import GPU_NODES, PODS, reader
 from controller.watching.ledger import Kept, Ledger
-from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
 from inventory.api.gpunode import Health
 from inventory.api.names import ON_GPU_FAILURE

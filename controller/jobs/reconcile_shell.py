@@ -24,9 +24,8 @@ from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
+from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES, RawWorkloads
 from controller.watching.ledger import Ledger
-from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client
 from kube.errors import NotFoundError

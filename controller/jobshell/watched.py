@@ -9,8 +9,8 @@ from controller.jobframework.kind import JobKind, ObjectKind
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobkinds.table import JOB_KINDS
+from controller.watching.kinds import RawWorkloads
 from controller.watching.ledger import Ledger
-from controller.watching.readers import RawWorkloads
 from kube.resources import Resource
 
 JobKinds = Mapping[Resource, JobKind]

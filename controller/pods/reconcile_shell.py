@@ -30,9 +30,16 @@ from controller.pods.reconcile import reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, QUEUED_PODS, WORKLOAD_CLASSES
+from controller.watching.kinds import (
+    FLAVORS,
+    NAMESPACES,
+    POD_CLASSES,
+    PODS,
+    QUEUED_PODS,
+    WORKLOAD_CLASSES,
+    RawWorkloads,
+)
 from controller.watching.ledger import Ledger
-from controller.watching.readers import RawWorkloads
 from controller.watching.workqueue import WorkQueue
 from kube.client import Client, Selection
 from kube.clock import Clock

@@ -14,7 +14,7 @@ from controller.jobframework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, 
 from controller.jobframework.raw import JobError, Json, sequence, text
 from controller.jobframework.settings import ClusterObjects
 from controller.placing.ungating import PlacedPod, PodPlace, PodSetPlaces, Ranks, pod_set_places, ungated
-from controller.pods.roles import MAIN, index_label, offset, role
+from controller.pods.group import MAIN, index_label, offset, role
 from inventory.api.names import DEVICES
 
 

@@ -12,9 +12,8 @@ import msgspec
 
 from controller.jobframework.raw import Json
 from controller.watching.kinds import POD_GROUPS
-from kube.backoff import Backoff
 from kube.client import Client, Selection
-from kube.clock import Clock, sleep
+from kube.clock import Backoff, Clock, sleep
 from kube.errors import KubeError, NotFoundError
 from kube.reading.reflector import Change, ObjectKey, Reflector, Synced, Undecodable
 

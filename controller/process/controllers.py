@@ -33,8 +33,7 @@ from controller.pods.reconcile_shell import PodController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS
-from controller.watching.readers import RawWorkloads
+from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS, RawWorkloads
 from controller.writing.events import EventPublisher
 from kube.client import Client, Selection
 from kube.clock import Clock

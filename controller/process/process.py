@@ -24,8 +24,7 @@ from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import IF_SERVED, QUEUED_PODS, TYPES, WORKLOADS, is_custom
-from controller.watching.readers import RawWorkloads, reader
+from controller.watching.kinds import IF_SERVED, QUEUED_PODS, TYPES, WORKLOADS, RawWorkloads, is_custom, reader
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig

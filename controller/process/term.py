@@ -17,17 +17,14 @@ from controller.objects.workload import Workload
 from controller.process.controllers import NamedTask, ProcessContext, TermControllers
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import WORKLOADS, RawWorkloads
 from controller.watching.ledger import Ledger
-from controller.watching.readers import RawWorkloads
 from controller.writing.events import EventPublisher
 from controller.writing.pace import Pace
 from inventory.api.names import CONTROLLER
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock
+from kube.clock import Backoff, Clock, RateLimit
 from kube.objects import ObjectReference
-from kube.ratelimit import RateLimit
 from kube.resources import LEASES
 from kube.writing.events import EventRecorder
 from kube.writing.writer import Tuning, Writer

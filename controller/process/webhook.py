@@ -14,9 +14,8 @@ from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
 from controller.webhooks.server import WebhookServer
 from controller.webhooks.service import WebhookService, service_names
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock
+from kube.clock import Backoff, Clock
 from kube.reading.reflector import ObjectKey
 
 SERVICE: Final = "tessera-controller-webhook"

@@ -28,14 +28,16 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.simulation.documents import Document, Json
-from controller.simulation.podgroups import POD, gathered, is_pod_group
 from controller.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
+    POD,
     READ_KINDS,
     REFUSED_KINDS,
     Composer,
     Submission,
+    gathered,
+    is_pod_group,
     names_queue,
 )
 

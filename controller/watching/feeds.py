@@ -11,12 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled
-from controller.watching.readers import reader
+from controller.watching.kinds import IF_SERVED, NEEDED_BY, TYPES, WORKLOADS, Labelled, reader
 from controller.watching.served import ServedKinds
-from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
-from kube.clock import Clock, sleep
+from kube.clock import Backoff, Clock, sleep
 from kube.reading.reflector import Added, CachedObject, Change, ObjectKey, Reflector, Synced, Undecodable
 from kube.resources import Resource
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
-from kube.backoff import Backoff
+from kube.clock import Backoff
 from kube.errors import KubeError
 
 log = logging.getLogger(__name__)

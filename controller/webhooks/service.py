@@ -8,9 +8,8 @@ from controller.webhooks.certificates import CertificateError
 from controller.webhooks.injection import Target, inject
 from controller.webhooks.keeper import Served
 from controller.webhooks.server import WebhookServer
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock, sleep
+from kube.clock import Backoff, Clock, sleep
 from kube.errors import ConflictError, KubeError
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,8 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.workload import Workload
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Kept, Ledger
-from controller.watching.readers import reader
 from controller.writing.mergepatch import Json, may_replace, patch_of, status_body, status_patch
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError

@@ -5,7 +5,7 @@ The one declaration of its status: the agent writes these structs, the controlle
 until it is decoded: every text, number and list is bounded, and ``repeated`` finds the errors that types cannot
 express.
 
-Metadata is each side's own: ``agent.cluster.gpunode`` adds the owner, ``controller.objects.gpunode`` the usual reading.
+Metadata is each side's own: ``agent.cluster.gpunode`` adds the owner, ``controller.objects.core`` the usual reading.
 """
 
 from collections.abc import Iterator

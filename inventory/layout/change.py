@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.entries import GpuMode, Mig, Mps, Resolved, WhenBusy, Whole
 from inventory.layout.layout import Layout, Share, physical_id, plan
 from inventory.layout.sharing import LayoutSpec

@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from inventory.api.gpulayout import MAX_MPS_CLIENTS
 from inventory.api.names import GPU_PERCENT
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid, ResourceName
+from inventory.devices import Gpu, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.sharing import SharingMode
 from inventory.mig import parts as migparts
 from inventory.mig import plan as migplan

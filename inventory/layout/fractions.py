@@ -7,7 +7,7 @@ follows: it has no more devices, and the kubelet gives each away once.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import PERCENTS, LogicalDevice, Resource
 from inventory.layout.sharing import SharingMode

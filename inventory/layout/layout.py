@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from inventory.devices import Gpu, MigInstance, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, ResourceName
 from inventory.layout.entries import (
     PERCENT_RESOURCE,
     Fractional,

@@ -1,7 +1,6 @@
 """Facts about devices as they are offered: the mode of their GPU, and what keeps their containers apart."""
 
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import Enforcement, LayoutMode
 from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
 from inventory.layout.sharing import SharingMode

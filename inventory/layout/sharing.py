@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 
 
 class MigStrategy(StrEnum):

@@ -7,8 +7,7 @@ hold is searched within a well-linked part of it.
 
 from collections.abc import Iterator, Sequence
 
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid, NodeInventory
 from inventory.links import ScoreMatrix, scores
 from inventory.preference.partition import ScoreTable, Search
 from inventory.preference.subsets import MAX_BITS, indexes, mask_of

@@ -9,7 +9,7 @@ resource's order, so that equal requests get equal answers.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import LogicalDevice
 from inventory.preference.linktable import LinkTable
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.fractions import FractionError, choose, is_fractional
 from inventory.layout.layout import LogicalDevice
 from inventory.layout.sharing import ReplicaPolicy

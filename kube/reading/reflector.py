@@ -16,9 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection
-from kube.clock import Clock
+from kube.clock import Backoff, Clock
 from kube.errors import NotFoundError, UnavailableError
 from kube.reading.watch import Deleted, Listed, Upserted, follow_decoded
 from kube.resources import Resource

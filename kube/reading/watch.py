@@ -11,9 +11,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from kube.backoff import Backoff
 from kube.client import EVERYTHING, Client, Decode, Selection, decoder
-from kube.clock import Clock, sleep
+from kube.clock import Backoff, Clock, sleep
 from kube.errors import ExpiredError, KubeError, NotFoundError, UnavailableError
 from kube.resources import Resource
 

@@ -15,9 +15,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock
+from kube.clock import Backoff, Clock
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
 from kube.objects import Metadata, ObjectMeta, ObjectReference
 from kube.resources import EVENTS

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from kube.backoff import Backoff
-from kube.clock import Clock
+from kube.clock import Backoff, Clock
 from kube.errors import ForbiddenError, InvalidError, KubeError, UnavailableError
 
 log = logging.getLogger(__name__)

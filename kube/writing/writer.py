@@ -24,11 +24,9 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock, sleep
+from kube.clock import Backoff, Clock, RateLimit, sleep
 from kube.errors import ConflictError, InvalidError, KubeError, NotFoundError, UnavailableError
-from kube.ratelimit import RateLimit
 from kube.writing.writes import (
     Abandoned,
     Conflicted,

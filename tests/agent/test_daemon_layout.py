@@ -7,7 +7,7 @@ import pytest
 
 from agent.cluster.gpulayouts import Found
 from agent.kubelet import podresources
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.entries import Fractional, LayoutEntry, LayoutMode, TimeSliced
 from kube.reading.reflector import Added, CachedObject, ObjectKey, Removed, Synced
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb

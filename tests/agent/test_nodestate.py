@@ -12,8 +12,7 @@ from agent.health.states import HealthState
 from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
 from deviceplugin.view import ResourceView
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, MigUuid, NodeName, ResourceName
+from inventory.devices import DeviceId, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout.layout import physical_id
 from inventory.layout.sharing import DeviceSelector, LayoutSpec, MigStrategy, ReplicatedResource, Replication
 from tests.support.inventory.builders import gpu, node, uuid

@@ -27,7 +27,7 @@ from agent.telemetry.sampler import Pass, Sampler
 from agent.telemetry.shares import Attribution, Figure, Split
 from agent.telemetry.usage import Usage
 from deviceplugin.strategy import NodeAccess
-from inventory.ids import NodeName
+from inventory.devices import NodeName
 from inventory.layout.entries import TimeSliced
 from tests.agent.kubelet.test_plans import GPU, ask, ids, plans, pod
 from tests.agent.mps import test_core as mps

@@ -12,8 +12,7 @@ from msgspec import structs
 from agent.cluster.gpulayouts import read
 from agent.config.load import load
 from cli.fleetnodes import hardware
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid, ResourceName
+from inventory.devices import GpuUuid, NodeInventory, ResourceName
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, resolve
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import LogicalDevice
 from inventory.layout.sharing import ReplicaPolicy
 from inventory.preference.linktable import LinkTable

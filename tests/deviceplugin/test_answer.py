@@ -25,7 +25,7 @@ from deviceplugin.strategy import (
     DeviceNode,
     NodeAccess,
 )
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.layout import LogicalDevice, Resource
 from tests.support.deviceplugin.views import EXTRAS, access_of, gpus, mixture, null_node, shared
 from tests.support.inventory.builders import instances, replicas, uuid, whole

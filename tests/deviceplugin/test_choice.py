@@ -7,7 +7,7 @@ from msgspec import Struct
 from deviceplugin.choice import Preferrer
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ResourceView
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE, Fractional
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, ReplicaPolicy

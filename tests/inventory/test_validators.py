@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from inventory.devices import Gpu, MigProfile, NodeInventory
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, Gpu, MigProfile, NodeInventory, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, LogicalDevice, Resource, Share
 from inventory.layout.sharing import SharingMode

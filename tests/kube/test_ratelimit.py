@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.ratelimit import RateLimit
+from kube.clock import RateLimit
 from kube.testing import VirtualClock
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pynvml
 
-from agent.hardware.errors import CallFailed, NvmlError
-from agent.hardware.query import ask, must
+from agent.hardware.query import CallFailed, NvmlError, ask, must
 from agent.telemetry.fields import GPM_METRICS
 from agent.telemetry.reading.readings import Values
 

@@ -5,8 +5,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct, structs
 
-from agent.hardware.errors import CallFailed
-from agent.hardware.query import ABSENT, figure, translate
+from agent.hardware.query import ABSENT, CallFailed, figure, translate
 from agent.telemetry.reading.readings import ProcessReading
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ give.
 
 from msgspec import Struct
 
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 Values = dict[str, float]
 Texts = dict[str, str]

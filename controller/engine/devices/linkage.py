@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Final
 
 from controller.engine.model.devicerequest import Link
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from inventory.links import LinkMatrix, PcieLevel, scores
 from inventory.preference.linktable import LinkTable
 from inventory.preference.subsets import MAX_BITS, indexes, mask_of

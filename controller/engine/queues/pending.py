@@ -1,13 +1,33 @@
-"""One pending workload in its queue."""
+"""One pending workload in its queue, and what ``PendingQueues`` reports of evicted workloads that have gone."""
 
+from collections.abc import Set as AbstractSet
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Bookmark
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo
 from controller.engine.quota.queuestate import Holder, QueueState
+
+
+class Departed(NamedTuple):
+    """Evicted workloads have gone. Their tree was woken just now, and for nothing else."""
+
+    keys: AbstractSet[WorkloadKey]
+
+
+class DepartureListener(Protocol):
+    """``controller.engine.claims.claims.Claims``, as far as it is told here."""
+
+    def apply(self, event: Departed, /) -> object: ...
+
+
+class NoListener:
+    """Keeps nothing that depends on departures."""
+
+    def apply(self, event: Departed, /) -> None: ...
+
 
 OrderKey = tuple[int, int, float, str, str]
 """Sticky first, then higher priority, then earlier, then by uid; the key decides what is left."""

@@ -11,8 +11,15 @@ from collections.abc import Callable, Iterable, Iterator
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
-from controller.engine.queues.departures import Departed, DepartureListener, NoListener
-from controller.engine.queues.pending import PendingState, PendingWorkload, QueueOrder, RequeueReason
+from controller.engine.queues.pending import (
+    Departed,
+    DepartureListener,
+    NoListener,
+    PendingState,
+    PendingWorkload,
+    QueueOrder,
+    RequeueReason,
+)
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quotanode import QuotaNode
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from controller.engine.claims.backfill import backfill_for
-from controller.engine.claims.claims import claims_for
-from controller.engine.claims.events import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn
+from controller.engine.claims.claims import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn, claims_for
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig

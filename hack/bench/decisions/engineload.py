@@ -14,7 +14,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from controller.objects.workload import Workload
-from controller.watching.readers import reader
+from controller.watching.kinds import reader
 
 NOW_S: Final = 1_800_000_000.0
 

@@ -19,9 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from hack.bench.throughput.drainshape import API, COHORTS, PUBLISHED, QUEUES, Arrival, Class, Shape, workload
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.reading.reflector import Added, CachedObject, Change, Changed, ObjectKey, Reflector, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Tuning, Writer

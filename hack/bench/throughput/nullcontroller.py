@@ -18,9 +18,8 @@ from msgspec import Struct
 
 from hack.bench.throughput.drainload import WORKLOADS, Status
 from hack.bench.throughput.drainshape import API, FLAVOR
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
 from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector
 from kube.resources import Resource

@@ -22,7 +22,7 @@ from msgspec import Raw, Struct, structs
 from controller.objects.meta import Condition
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import Admission, PodSetAssignment, Workload, WorkloadStatus
-from controller.watching.readers import reader
+from controller.watching.kinds import reader
 from controller.writing.mergepatch import may_replace, status_body, status_patch
 from hack.bench.table import Row, show
 from hack.bench.throughput.drain import CRDS, prepare

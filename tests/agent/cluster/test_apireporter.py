@@ -17,7 +17,7 @@ from agent.health.events import XidSeen
 from agent.kubelet.podresources import Holder
 from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
-from inventory.ids import DeviceId, NodeName, ResourceName
+from inventory.devices import DeviceId, NodeName, ResourceName
 from kube.resources import EVENTS, NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.support.agent.node import Lab, fleet

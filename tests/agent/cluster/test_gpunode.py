@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from agent.cluster.gpunode import GpuNode, HealthView, build, free_starts, observed, owned_by
 from inventory.api.gpunode import LinkEntry, Offer
-from inventory.devices import Gpu, MigInstance, MigProfile, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
+from inventory.devices import (
+    DeviceId,
+    Gpu,
+    GpuUuid,
+    MigInstance,
+    MigProfile,
+    MigUuid,
+    NodeInventory,
+    NodeName,
+    ResourceName,
+)
 from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication

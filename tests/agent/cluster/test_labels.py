@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from agent.cluster.labels import family, is_published, label_value, labels
 from agent.hardware.vgpu import VgpuHost
-from inventory.devices import Clique, Engines, Gpu, MigInstance, NodeInventory, unknown_links
-from inventory.ids import GpuUuid, MigUuid, NodeName, ResourceName
+from inventory.devices import (
+    Clique,
+    Engines,
+    Gpu,
+    GpuUuid,
+    MigInstance,
+    MigUuid,
+    NodeInventory,
+    NodeName,
+    ResourceName,
+    unknown_links,
+)
 from inventory.layout.entries import Fractional, GpuMode, Mig
 from inventory.layout.layout import plan
 from inventory.layout.sharing import (

@@ -9,8 +9,7 @@ import pytest
 
 from agent.cluster.gpunode import GPU_NODES, GpuNode, HealthView, build
 from agent.cluster.publisher import FIELD_MANAGER, KubePublisher
-from inventory.devices import Gpu, NodeInventory, unknown_links
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName, unknown_links
 from inventory.layout.layout import Layout
 from kube.resources import EVENTS, NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually

@@ -11,7 +11,7 @@ from agent.config.load import LoadedConfig, load
 from agent.health.settings import XidOverride
 from agent.health.xids import FaultClass
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.layout import plan
 from inventory.layout.sharing import (
     DeviceSelector,

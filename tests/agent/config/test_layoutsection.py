@@ -11,7 +11,7 @@ from agent.config.layoutsection import parse_layout
 from agent.config.load import load
 from agent.config.names import ConfigName
 from agent.config.settings import ConfigFallback, Settings
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.entries import FractionPlacement, GpuSelector, LayoutEntry, LayoutMode, MpsClient, WhenBusy
 from inventory.layout.sharing import SharingMode
 from yamlfile import ConfigError

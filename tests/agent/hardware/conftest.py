@@ -11,7 +11,7 @@ from agent.hardware import driver as session
 from agent.hardware import worker
 from agent.hardware.driver import Driver
 from agent.hardware.worker import GpuWorker, XidEvent
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import GpuUuid, NodeName
 from simulator.simulation import Simulation
 
 Simulate = Callable[..., Simulation]

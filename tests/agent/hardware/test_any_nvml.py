@@ -9,8 +9,7 @@ import pytest
 from agent.hardware.driver import Driver
 from agent.hardware.worker import XidEvent
 from agent.kubelet.access import Roots, node_access
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import GpuUuid, NodeInventory, NodeName
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from tests.agent.hardware.conftest import Simulate

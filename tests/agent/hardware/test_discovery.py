@@ -9,13 +9,12 @@ import pynvml
 import pytest
 
 from agent.hardware.driver import Driver
-from agent.hardware.errors import CallTimedOut, DriverUnavailable, GpuLost
 from agent.hardware.gpus import ARCHITECTURES, BRANDS, read_numa_node, read_pci_class, sysfs_bus_id
 from agent.hardware.migs import GIB, profile_name
+from agent.hardware.query import CallTimedOut, DriverUnavailable, GpuLost
 from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
-from inventory.devices import Gpu, NodeInventory, RemoteType
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid, NodeInventory, RemoteType
 from kube.testing import eventually
 from simulator.boards.products import PRODUCTS
 from simulator.fleet import orders

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from agent.hardware.driver import remember_links
-from agent.hardware.links import link_matrix
+from agent.hardware.gpus import link_matrix
 from inventory.devices import Gpu, NvLink, RemoteType
 from inventory.links import UNKNOWN_LINK, Link, PcieLevel
 from tests.support.inventory.builders import gpu

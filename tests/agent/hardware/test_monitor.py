@@ -8,9 +8,9 @@ import pytest
 
 from agent.hardware import monitor
 from agent.hardware.driver import Discovery, Driver, Sighting, Versions
-from agent.hardware.errors import CallFailed, CallTimedOut, DriverUnavailable, GpuLost
 from agent.hardware.monitor import GpuMonitor, events_of
 from agent.hardware.probe import Probe
+from agent.hardware.query import CallFailed, CallTimedOut, DriverUnavailable, GpuLost
 from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
 from agent.health.events import (
@@ -27,8 +27,7 @@ from agent.health.events import (
     XidSeen,
 )
 from agent.health.settings import HealthSettings
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import Gpu, GpuUuid, MigUuid, NodeInventory
 from kube.testing import eventually
 from tests.support.inventory.builders import gpu, node, uuid
 

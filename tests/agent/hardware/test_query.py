@@ -6,8 +6,18 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.hardware.errors import CallFailed, DriverUnavailable, GpuLost, NvmlError
-from agent.hardware.query import ABSENT, GONE, NO_DRIVER, ask, must, text
+from agent.hardware.query import (
+    ABSENT,
+    GONE,
+    NO_DRIVER,
+    CallFailed,
+    DriverUnavailable,
+    GpuLost,
+    NvmlError,
+    ask,
+    must,
+    text,
+)
 
 CODES = sorted(
     value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_") and isinstance(value, int) and value

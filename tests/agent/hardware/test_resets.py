@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.hardware.driver import Driver
 from agent.hardware.probe import Probe
 from agent.hardware.resets import Renewals, ResetDetector
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import GpuUuid, NodeName
 from tests.support.agent.node import Lab, fleet
 
 GPU, OTHER = GpuUuid("GPU-0"), GpuUuid("GPU-1")

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from agent.hardware import worker as worker_module
-from agent.hardware.errors import CallFailed, CallTimedOut, GpuLost
+from agent.hardware.query import CallFailed, CallTimedOut, GpuLost
 from agent.hardware.worker import QUEUE_LENGTH, GpuWorker, XidEvent
 from kube.testing import eventually
 from simulator.fleet import orders

@@ -24,8 +24,7 @@ from agent.health.events import (
 from agent.health.faults import MEASURED, Fault, FaultKey, FaultKind
 from agent.health.machine import HealthCore
 from agent.health.states import HealthState
-from inventory.devices import Gpu, MigInstance
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import Gpu, GpuUuid, MigInstance, MigUuid
 
 GPUS = [GpuUuid("GPU-a"), GpuUuid("GPU-b")]
 MIGS = [MigUuid("MIG-0"), MigUuid("MIG-1")]

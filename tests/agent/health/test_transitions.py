@@ -22,8 +22,7 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings, XidOverride
 from agent.health.states import HealthState, Transition
 from agent.health.xids import FaultClass
-from inventory.devices import Gpu, MigInstance, NvLink, RemoteType
-from inventory.ids import GpuUuid, MigUuid
+from inventory.devices import Gpu, GpuUuid, MigInstance, MigUuid, NvLink, RemoteType
 
 G0, G1 = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 HEALTHY, SUSPECT, UNHEALTHY, PROBATION = (

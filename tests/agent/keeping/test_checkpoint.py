@@ -17,7 +17,7 @@ from agent.keeping.statefiles import (
     read_boot_id,
     save_checkpoint,
 )
-from inventory.ids import GpuUuid, NodeName
+from inventory.devices import GpuUuid, NodeName
 from tests.support.inventory.builders import gpu, node, uuid
 
 BOOT = "6f9f2a52-0000-0000-0000-000000000001"

@@ -11,7 +11,7 @@ from agent.config.load import load
 from agent.config.settings import DriverSettings, Settings
 from agent.kubelet.devicefiles import DeviceFiles, required_channel_problem
 from deviceplugin.answer import ContainerAnswer, answer
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.layout import LogicalDevice
 from tests.agent.answers import rows
 from tests.support.agent.hosts import LAYOUTS, Host

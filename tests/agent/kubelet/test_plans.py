@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
 from controller.engine.model.gpuparts import Part, Piece, choose
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 
 GPU = ResourceName("nvidia.com/gpu")

@@ -26,7 +26,7 @@ from agent.kubelet.podresources import (
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager
 from deviceplugin.testing import StandInKubelet
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from kube.testing import VirtualClock
 from kubeletapi import podresources_v1_pb2 as pb
 from tests.support.deviceplugin.fakes import RecordingObserver

@@ -12,7 +12,7 @@ from agent.kubelet.containers import PodContainer
 from agent.kubelet.plans import BoundPod, Demand
 from agent.kubelet.podresources import Holder
 from agent.kubelet.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from kube.client import Client
 from kube.resources import PODS
 from kube.testing import FakeApiServer, VirtualClock, eventually

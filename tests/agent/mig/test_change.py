@@ -5,8 +5,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agent.hardware.errors import CallFailed
 from agent.hardware.migchange import take
+from agent.hardware.query import CallFailed
 from agent.mig.change import NOT_QUIET
 from agent.mig.outcomes import MigState, Wish
 from inventory.layout.entries import WhenBusy

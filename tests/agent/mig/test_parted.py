@@ -12,8 +12,7 @@ from agent.config.settings import MigSettings
 from agent.mig.choice import PartedChoice
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import PartedEntry, missing, parse, wishes
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig, WhenBusy, Whole
 from tests.agent.answers import rows
 from tests.support.inventory.builders import gpu

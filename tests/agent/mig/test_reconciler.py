@@ -12,8 +12,7 @@ from agent.mig.change import MigHardware
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from agent.mig.reconciler import DRAIN_S, RETRY_S, WAIT_POLL_S, MigReconciler, is_so
-from inventory.devices import Gpu
-from inventory.ids import GpuUuid
+from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
 from kube.testing import eventually
 from tests.support.inventory.builders import gpu

@@ -15,7 +15,7 @@ from agent.mps.core import (
     Work,
 )
 from agent.mps.specs import DaemonSpec
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 PROBE_S = 10.0
 

@@ -3,8 +3,7 @@
 from msgspec import structs
 
 from agent.mps.specs import CLIENTS, CLIENTS_SINCE_CUDA_13_1, client_limit, daemon_specs
-from inventory.devices import NodeInventory
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import Fractional, GpuMode, Mps, MpsClient, TimeSliced
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.process.programs import started
+from agent.process.tasks import started
 from kube.testing import eventually
 from tests.agent.kubelet.test_cdifiles import is_running
 

@@ -17,8 +17,7 @@ from agent.report import Answers, NodeReport
 from agent.serving.endpoints import Endpoints
 from agent.serving.handlers import LONGEST_RELEASE_S
 from agent.serving.metrics import AgentMetrics
-from inventory.devices import NodeInventory
-from inventory.ids import NodeName
+from inventory.devices import NodeInventory, NodeName
 from tests.agent.serving.test_metrics import documented
 from tests.support.agent.node import GPU, Lab, fleet
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.serving.metrics import MOST_REASONS, MOST_XIDS, AgentMetrics
-from inventory.ids import GpuUuid, ResourceName
+from inventory.devices import GpuUuid, ResourceName
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 GPU = ResourceName("nvidia.com/gpu")

@@ -15,8 +15,7 @@ from agent.telemetry.fields import BY_NAME, FIELDS, FieldKind
 from agent.telemetry.reading.reader import GpuReader
 from agent.telemetry.reading.readings import GpuReading, Values
 from agent.telemetry.series import Scene, write
-from inventory.devices import Gpu, NodeInventory
-from inventory.ids import NodeName
+from inventory.devices import Gpu, NodeInventory, NodeName
 from inventory.links import UNKNOWN_LINK
 from tests.agent.telemetry.conftest import Board
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.config.settings import MetricsSettings, XidErrors
-from agent.hardware.errors import GpuLost
+from agent.hardware.query import GpuLost
 from agent.health.faults import Fault, FaultKind
 from agent.health.xids import FaultClass
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
@@ -20,8 +20,7 @@ from agent.nodestate import NodeState
 from agent.telemetry.collectors import parse
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values
 from agent.telemetry.sampler import Sampler
-from inventory.devices import MigInstance, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.devices import DeviceId, GpuUuid, MigInstance, NodeInventory, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec
 from kube.clock import Clock

@@ -12,7 +12,7 @@ from agent.kubelet.containers import ContainerTable, PodIdentity
 from agent.telemetry.podlabels import MOST_LABELS, RESERVED, PodLabelChoice
 from agent.telemetry.reading.readings import GpuReading
 from agent.telemetry.series import write
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from tests.agent.telemetry.test_series import UTIL, shared, whole_held
 from yamlfile import ConfigError
 

@@ -21,8 +21,7 @@ from agent.telemetry.fields import FIELDS, FieldKind
 from agent.telemetry.healthwatch import FAIL, FINE, WATCHES, Finding
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading
 from agent.telemetry.series import OWN, Recent, Scene, write
-from inventory.devices import Gpu, MigInstance, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName, ResourceName
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy, ReplicatedResource, Replication, SharingMode
 from inventory.links import UNKNOWN_LINK

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.telemetry.windows import MOST_KINDS, SlidingCounts, XidMemory
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 
 GPU = GpuUuid("GPU-0")
 

@@ -20,8 +20,7 @@ from agent.mps.runner import programs
 from agent.report import NodeReport
 from cli.doctor.checks import Patient, examine, waiting_user
 from deviceplugin.manager import ServerStatus
-from inventory.devices import NodeInventory
-from inventory.ids import NodeName, ResourceName
+from inventory.devices import NodeInventory, NodeName, ResourceName
 from tests.cli.conftest import AgentSocket, Run
 from tests.simulator.conftest import Simulate, fleet, node, simulate  # noqa: F401 - fixtures
 

@@ -15,8 +15,7 @@ from agent.cluster.gpunode import GPU_NODES, build
 from agent.kubelet.podresources import Holder
 from cli.layout.plan import seen
 from cli.main import tessera
-from inventory.devices import MigProfile, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.devices import DeviceId, GpuUuid, MigProfile, NodeInventory, ResourceName
 from inventory.layout.entries import Fractional, GpuMode, Mig, Mps, MpsClient, TimeSliced, Whole
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, SharingMode

@@ -19,8 +19,7 @@ from cli.node.command import SECTIONS
 from deviceplugin.manager import ServerStatus
 from deviceplugin.strategy import NodeAccess
 from hack.show import script
-from inventory.devices import Gpu
-from inventory.ids import DeviceId, NodeName, ResourceName
+from inventory.devices import DeviceId, Gpu, NodeName, ResourceName
 from inventory.layout.sharing import LayoutSpec, MigStrategy
 from inventory.links import Link, PcieLevel
 from tests.cli.conftest import AgentSocket, Run

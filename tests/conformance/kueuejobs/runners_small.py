@@ -12,8 +12,7 @@ from controller.jobkinds.batchjob import BatchJob
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.placing.ungating import Ranks, rank
-from controller.pods.group import Group, pod_sets
-from controller.pods.roles import role
+from controller.pods.group import Group, pod_sets, role
 from controller.pods.start import released
 from tests.conformance.kueuejobs.runners_podsets import settings_of
 from tests.conformance.replay import Case, Difference, first_difference, runner

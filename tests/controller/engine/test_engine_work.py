@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.claims.events import Preempts
+from controller.engine.claims.claims import Preempts
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted, Pending
 from controller.engine.engine import Engine
 from controller.engine.model.config import (

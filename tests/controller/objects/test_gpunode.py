@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from agent.cluster.gpunode import HolderView, build
 from controller.engine.devices.board import Board
 from controller.engine.model.resources import ResourceName
+from controller.objects.core import read_gpu_node
 from controller.objects.decode import DecodeError
-from controller.objects.gpunode import read_gpu_node
-from inventory.devices import Gpu, MigInstance, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName
 from inventory.layout.entries import PERCENT_RESOURCE, Fractional, FractionPlacement
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec, MigStrategy

@@ -13,9 +13,8 @@ from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import GROUP_TOTAL, INDEX_OFFSET, POD_INDEX, POD_INDEX_LABEL, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
-from controller.pods.group import SeenPods
+from controller.pods.group import SeenPods, role
 from controller.pods.reconcile import reconcile_pods
-from controller.pods.roles import role
 from tests.controller.jobs.test_properties import JUNK, paths
 from tests.support.controller.jobmodel import cluster_objects
 from tests.support.controller.podworld import PodWorld, member, pod

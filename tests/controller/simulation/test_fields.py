@@ -10,8 +10,7 @@ from controller.conversion import HUB, OLD
 from controller.objects.decode import KINDS
 from controller.simulation.documents import InputError, documents, unknown
 from controller.simulation.fields import unknown_fields
-from controller.simulation.podgroups import POD
-from controller.simulation.submissions import KINDS_OF_JOBS
+from controller.simulation.submissions import KINDS_OF_JOBS, POD
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 META = {

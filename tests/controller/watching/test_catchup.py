@@ -8,9 +8,8 @@ from typing import Any
 
 from controller.watching.catchup import catch_up
 from controller.watching.kinds import PODS, QUEUED_PODS, WORKLOADS
-from kube.backoff import Backoff
 from kube.client import Client, Selection
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Reflector
 from kube.testing import FakeApiServer, eventually
 

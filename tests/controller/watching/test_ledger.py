@@ -9,9 +9,8 @@ from controller.engine.conditions import status
 from controller.engine.model.resources import WorkloadKey
 from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Ledger, WrittenVersions
-from controller.watching.readers import reader
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client
 from kube.clock import SystemClock

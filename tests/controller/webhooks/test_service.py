@@ -18,8 +18,8 @@ from controller.webhooks.injection import CRDS, ServiceTarget
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, Served
 from controller.webhooks.server import WebhookServer
 from controller.webhooks.service import PERIOD_S, WebhookService, service_names
-from kube.backoff import Backoff
 from kube.client import Client
+from kube.clock import Backoff
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.controller.conversion.test_review import queue, review
 

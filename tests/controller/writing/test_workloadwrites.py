@@ -26,9 +26,8 @@ from controller.objects.workload import (
     Workload,
     WorkloadStatus,
 )
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Kept, Ledger
-from controller.watching.readers import reader
 from controller.writing.mergepatch import may_replace, patch_of, status_body, status_patch
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from kube.client import Client

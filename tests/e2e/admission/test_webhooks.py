@@ -24,9 +24,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
 from tests.support.e2e.lab import until
 

@@ -20,8 +20,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from kube.backoff import Backoff
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
 from tests.support.e2e.lab import until as settled

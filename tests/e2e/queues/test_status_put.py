@@ -15,9 +15,8 @@ import pytest
 from controller.engine.conditions import status
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Ledger
-from controller.watching.readers import reader
 from controller.writing.mergepatch import patch_of, status_body
 from controller.writing.workloadwrites import Result, WorkloadWrites
 from hack.cluster.cluster import Cluster

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from inventory.devices import NodeInventory
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid, NodeInventory
 from inventory.layout.change import advance
 from inventory.layout.entries import GpuLayoutSpec, GpuMode, Mig, Resolved, TimeSliced, WhenBusy, Whole, resolve
 from inventory.layout.layout import Layout, physical_id, plan

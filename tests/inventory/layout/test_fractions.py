@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.entries import PERCENT_RESOURCE, FractionPlacement, resolve
 from inventory.layout.fractions import FractionError, check_granted, largest, memory_mib
 from inventory.layout.layout import Layout, Resource, plan

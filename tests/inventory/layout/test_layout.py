@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.devices import NodeInventory
-from inventory.ids import ResourceName
+from inventory.devices import NodeInventory, ResourceName
 from inventory.layout.layout import (
     DEFAULT_GPU_RESOURCE,
     Layout,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inventory.ids import DeviceId, GpuUuid
+from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import LogicalDevice
 from inventory.layout.sharing import ReplicaPolicy
 from inventory.links import ScoreMatrix

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.backoff import Backoff
 from kube.client import Client, Selection
-from kube.clock import Clock, SystemClock
+from kube.clock import Backoff, Clock, SystemClock
 from kube.config import ClusterConfig
 from kube.reading.reflector import Added, Change, Changed, ObjectKey, Reflector, Removed, Synced, Undecodable
 from kube.resources import NODES, PODS

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.objects import Metadata
 from kube.reading.watch import Deleted, Listed, Upserted, follow
 from kube.resources import NODES

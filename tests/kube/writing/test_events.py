@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.backoff import Backoff
 from kube.client import Client
+from kube.clock import Backoff
 from kube.objects import ObjectReference
 from kube.resources import EVENTS
 from kube.testing import FakeApiServer, VirtualClock, eventually

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from kube.backoff import Backoff
+from kube.clock import Backoff
 from kube.errors import ForbiddenError, KubeError, UnavailableError
 from kube.testing import VirtualClock, eventually
 from kube.writing.latest import LatestWriter

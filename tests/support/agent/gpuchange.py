@@ -12,7 +12,7 @@ from agent.hardware.migchange import GpuMig, ModeChange, read_mig, set_mode, tak
 from agent.mig.change import GpuChange
 from agent.mig.journal import Journal
 from agent.mig.outcomes import Outcome, Wish
-from inventory.ids import GpuUuid
+from inventory.devices import GpuUuid
 from inventory.layout.entries import WhenBusy
 from inventory.mig.plan import Step
 from simulator.simulation import Simulation

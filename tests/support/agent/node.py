@@ -19,11 +19,11 @@ from agent.kubelet.podresources import Holder
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from agent.nodestate import NodeState
-from agent.process.clock import SteadyClock
+from agent.process.tasks import SteadyClock
 from agent.report import NodeReport
 from deviceplugin.manager import ServerStatus
 from deviceplugin.testing import Endpoint, StandInKubelet
-from inventory.ids import DeviceId, GpuUuid, MigUuid
+from inventory.devices import DeviceId, GpuUuid, MigUuid
 from kube.testing import eventually
 from simulator.control import read_request
 from simulator.simulation import Simulation

@@ -12,7 +12,7 @@ from deviceplugin.choice import Preferrer
 from deviceplugin.server import DevicePluginServer, PluginObserver
 from deviceplugin.testing import StandInKubelet
 from deviceplugin.view import ResourceView
-from inventory.ids import DeviceId, GpuUuid, ResourceName
+from inventory.devices import DeviceId, GpuUuid, ResourceName
 from inventory.layout.layout import Resource
 from inventory.layout.sharing import ReplicaPolicy
 from inventory.preference.linktable import LinkTable

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from deviceplugin.strategy import AllocationSpec, DeviceAccess, DeviceNode, NodeAccess, imex_channel_path
 from deviceplugin.view import ResourceView
-from inventory.ids import DeviceId, GpuUuid, MigUuid, ResourceName
+from inventory.devices import DeviceId, GpuUuid, MigUuid, ResourceName
 from inventory.layout.layout import LogicalDevice, Resource
 from inventory.layout.sharing import ReplicaPolicy, SharingMode
 from inventory.preference.linktable import LinkTable

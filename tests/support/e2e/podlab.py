@@ -20,8 +20,7 @@ from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.waiting import until as wait_until
-from kube.backoff import Backoff
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.errors import NotFoundError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from tests.support.e2e.queuelab import CHART, CONFIG, NAMESPACE, Json, QueueLab, _json, install, lab

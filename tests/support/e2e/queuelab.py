@@ -25,9 +25,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
-from kube.backoff import Backoff
 from kube.client import Client
-from kube.clock import SystemClock
+from kube.clock import Backoff, SystemClock
 from kube.config import from_kubeconfig
 from kube.errors import ConflictError
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from inventory.devices import Gpu, MigInstance, NodeInventory
-from inventory.ids import DeviceId, GpuUuid, MigUuid, NodeName
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName
 from inventory.layout.layout import LogicalDevice
 from inventory.links import Link, PcieLevel, ScoreMatrix
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from inventory.ids import ResourceName
+from inventory.devices import ResourceName
 from inventory.layout.entries import (
     FractionPlacement,
     GpuLayoutSpec,

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from msgspec import structs
 
-from agent.hardware.errors import GpuLost
+from agent.hardware.query import GpuLost
 from agent.telemetry.collectors import USUAL
 from agent.telemetry.fields import CRC_DATA, CRC_FLIT, FIELD_VALUES, FIELDS, GPM_METRICS, RECOVERY, REPLAY, FieldKind
 from agent.telemetry.reading import processes, reader

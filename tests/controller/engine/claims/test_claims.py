@@ -8,18 +8,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.engine.claims.charges import ClaimCharges
 from controller.engine.claims.claim import Claim
-from controller.engine.claims.claims import Claims, NoClaims, claims_for
-from controller.engine.claims.events import (
+from controller.engine.claims.claims import (
     RELEASED,
     Admitted,
+    Claims,
     Delayed,
     Effect,
+    NoClaims,
     Preempts,
     Refused,
     RunAgain,
     WakeAll,
     WakeTree,
     Withdrawn,
+    claims_for,
 )
 from controller.engine.claims.nominations import Nomination
 from controller.engine.cluster.cluster import DriftError
@@ -27,8 +29,7 @@ from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.config import EngineConfig, Extensions
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.engine.queues.clusterqueue import ClusterQueueOrder
-from controller.engine.queues.departures import Departed
-from controller.engine.queues.pending import PendingWorkload
+from controller.engine.queues.pending import Departed, PendingWorkload
 from tests.support.engine.preemptionlab import FLAVOR, GPU, NOW_S, Lab
 
 FR = FlavorResource(FLAVOR, GPU)

@@ -11,7 +11,7 @@ from typing import Any
 from agent.kubelet.plans import BoundPod, Demand, Plans
 from controller.jobframework.deviceplan import DeviceDealer
 from inventory.api import deviceplan
-from inventory.ids import DeviceId
+from inventory.devices import DeviceId
 from inventory.layout.entries import PERCENT_RESOURCE
 from tests.controller.engine.devices.test_fractions import containers, fractional, known
 from tests.support.engine.boards import hosts, pod_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
 from controller.jobframework.deviceplan import DeviceDealer
-from inventory.ids import DeviceId, ResourceName
+from inventory.devices import DeviceId, ResourceName
 from tests.support.engine.boards import full, gpu_node, hosts, job, pod_of, world_of
 from tests.support.seeds import histories
 

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from agent.health.faults import Fault
-from agent.health.states import DeviceHealth, Transition
+from agent.health.states import DeviceHealth, Fault, Transition
 from agent.kubelet.podresources import Holder
 from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState

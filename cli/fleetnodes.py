@@ -11,9 +11,8 @@ from msgspec import structs
 
 from agent.cluster.gpunode import build
 from agent.cluster.labels import labels
-from controller.objects.core import GpuNode, read_gpu_node
 from controller.objects.core import Node as NodeObject
-from controller.objects.decode import decode
+from controller.objects.decode import GpuNode, decode, read_gpu_node
 from inventory.devices import Clique, Gpu, GpuUuid, MigInstance, MigProfile, MigUuid, NodeInventory, NodeName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec

@@ -1,4 +1,4 @@
-"""Reads one GPU on its own thread: handle in, ``inventory.Gpu`` out. ``link_matrix`` is pure: what was read, pair by pair."""
+"""Reads one GPU on its own thread: handle in, ``inventory.Gpu`` out. ``link_matrix`` is pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,9 +3,8 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.health.faults import Fault
 from agent.health.records import HISTORY_LENGTH, DeviceRecord, GpuRecord
-from agent.health.states import HealthState, Transition
+from agent.health.states import Fault, HealthState, Transition
 from inventory.devices import GpuUuid
 
 

@@ -14,9 +14,9 @@ from agent.health.events import (
     RemapSample,
     XidSeen,
 )
-from agent.health.faults import Fault, FaultKind
 from agent.health.records import GpuRecord
 from agent.health.settings import HealthSettings
+from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass, XidScope
 from inventory.devices import MigUuid
 

@@ -29,7 +29,6 @@ from agent.health.events import (
     Unreadable,
     XidSeen,
 )
-from agent.health.faults import Fault, FaultKind
 from agent.health.intake import (
     Report,
     ecc,
@@ -44,7 +43,7 @@ from agent.health.intake import (
 )
 from agent.health.records import MAX_FAULTS, DeviceRecord, GpuRecord, worse
 from agent.health.settings import HealthSettings
-from agent.health.states import DeviceHealth, HealthState, Transition
+from agent.health.states import DeviceHealth, Fault, FaultKind, HealthState, Transition
 from agent.health.xids import FaultClass
 from inventory.devices import Gpu, GpuUuid, MigUuid
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
-from agent.health.faults import Fault, FaultKey, FaultKind
-from agent.health.states import HealthState, Transition
+from agent.health.states import Fault, FaultKey, FaultKind, HealthState, Transition
 from agent.health.xids import FaultClass
 from inventory.devices import Gpu, GpuUuid, MigUuid, RemoteType
 

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half of each."""
+"""Files that are either the old ones or the new ones, never half of each. Below the state that is kept: the configuration writes files too."""
 
 import os
 import tempfile

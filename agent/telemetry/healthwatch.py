@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from agent.health.faults import Fault, FaultKind
+from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass
 from agent.telemetry.fields import CLOCK_EVENTS
 

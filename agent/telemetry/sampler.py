@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.query import NvmlError
-from agent.health.faults import FaultKind
+from agent.health.states import FaultKind
 from agent.kubelet.containers import PodContainer, PodLookup
 from agent.kubelet.podresources import Holder
 from agent.nodestate import NodeState

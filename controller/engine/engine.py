@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from controller.engine.claims.expiry import in_vain, not_tried
+from controller.engine.claims.claim import in_vain, not_tried
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Pending, SliceReplaced
 from controller.engine.conditions.stories import Stories
@@ -39,7 +39,8 @@ from controller.engine.state.enginestate import EngineState
 from controller.engine.state.intake import SLICE_REPLACES
 from controller.engine.state.workloadevents import WorkloadEvents
 from controller.engine.topology.port import Placement
-from controller.objects.core import GpuNode, LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.objects.workload import Workload

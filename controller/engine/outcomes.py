@@ -18,8 +18,7 @@ from controller.engine.model.workload import PodSetRequests, WorkloadInfo, usage
 from controller.engine.queues.entry import Entry
 from controller.engine.queues.pending import RequeueReason
 from controller.engine.quota.queuestate import Holder
-from controller.engine.state.enginestate import EngineState
-from controller.engine.state.unwritten import UnwrittenDecisions
+from controller.engine.state.enginestate import EngineState, UnwrittenDecisions
 from controller.engine.state.workloadevents import requests_of
 
 

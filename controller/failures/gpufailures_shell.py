@@ -21,7 +21,8 @@ from controller.engine.model.resources import WorkloadKey
 from controller.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
 from controller.jobframework.podview import workload_of
-from controller.objects.core import GpuNode, Pod
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode
 from controller.objects.meta import is_true
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS, reader

@@ -30,9 +30,8 @@ from controller.failures.nodefailures import (
     sentence,
 )
 from controller.jobframework.podview import workload_of
-from controller.objects.core import Node, Pod
+from controller.objects.core import Node, Pod, Toleration
 from controller.objects.meta import epoch_s, find_condition, is_true
-from controller.objects.pods import Toleration
 from controller.objects.workload import UnhealthyNode, Workload
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS

@@ -12,9 +12,9 @@ import msgspec
 
 from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json, map_patch, mapping, sequence, shown, strings
+from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Condition, Struct, find_condition, is_true, to_json
-from controller.objects.pods import PodSpec, PodTemplateSpec
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, Workload
 

@@ -20,6 +20,7 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.objects.workload import Workload
+from inventory.api.gpunode import KIND, UNSEEN, GpuNodeStatus, repeated
 
 KUEUE: Final = "kueue.x-k8s.io/v1beta2"
 
@@ -121,3 +122,26 @@ def _named(data: dict[str, Any], type_: type) -> str:
 def _one_line(error: Exception) -> str:
     """The library writes ``message - at `$.path` ``; a path reads better without its root."""
     return " ".join(str(error).split()).replace("`$.", "`")[:300]
+
+
+class GpuNode(KubernetesObject, frozen=True, kw_only=True):
+    """Named as its node. The status is ``inventory.api.gpunode``'s, ``tessera.dev/v1alpha1``.
+
+    The agent alone writes it, and what arrives is hostile until it was read: every text and list is bounded, as in the
+    CRD, and two devices of one identifier are refused.
+    """
+
+    status: GpuNodeStatus = UNSEEN
+
+    def __post_init__(self) -> None:
+        problem = repeated(self.status)
+        if problem is not None:
+            raise ValueError(problem)
+
+
+def read_gpu_node(given: bytes | str | dict[str, Any]) -> GpuNode:
+    """Raises DecodeError: one line with the field, what was found and what is expected."""
+    found = decode(given, GpuNode)
+    if not found.metadata.name:
+        raise DecodeError(f"{KIND}: metadata.name: expected a node's name, found none")
+    return found

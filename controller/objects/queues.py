@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from controller.objects.core import Taint, Toleration
 from controller.objects.meta import (
     Condition,
     Int32,
@@ -17,7 +18,6 @@ from controller.objects.meta import (
     Struct,
     Time,
 )
-from controller.objects.pods import Taint, Toleration
 from controller.objects.quantity import Quantity
 
 QueueingStrategy = Literal["StrictFIFO", "BestEffortFIFO"]

@@ -4,8 +4,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from controller.objects.core import PodTemplateSpec, Toleration
 from controller.objects.meta import Condition, Int32, KubernetesObject, Resources, Struct, Time
-from controller.objects.pods import PodTemplateSpec, Toleration
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]

@@ -8,7 +8,8 @@ from typing import Final
 
 from controller.jobframework import names
 from controller.jobframework.podview import workload_of
-from controller.objects.core import GpuNode, Pod
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode
 from controller.placing.planresults import PlannedPod, PlanOutcome, PlanResult, PlanResults
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS

@@ -173,7 +173,8 @@ class Composer:
         given = every[0]
         if given["kind"] == "Workload":
             # Its status was decided elsewhere, and has no part in this run.
-            return None if _is_over(decode(given, Workload)) else {k: v for k, v in given.items() if k != "status"}
+            over = is_true(decode(given, Workload).status.conditions, "Finished")
+            return None if over else {k: v for k, v in given.items() if k != "status"}
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
             return None
@@ -211,10 +212,6 @@ def names_queue(document: Document) -> bool:
         return bool(queue_name(document.data) or priority_class(document.data))
     except JobError:
         return False
-
-
-def _is_over(workload: Workload) -> bool:
-    return is_true(workload.status.conditions, "Finished")
 
 
 def _duration(given: Json, key: str) -> float | None:

@@ -10,8 +10,8 @@ import msgspec
 
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.raw import Json
-from controller.objects.core import GpuNode, LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
-from controller.objects.decode import decode, read_custom
+from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from controller.objects.decode import GpuNode, decode, read_custom
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
     AdmissionCheck,

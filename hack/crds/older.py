@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 import msgspec
 
 from controller.objects import queues, workload
+from controller.objects.core import Taint
 from controller.objects.meta import Int32, Int64, Struct, Time
-from controller.objects.pods import Taint
 
 
 class ClusterQueuePendingWorkload(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec.inspect as ms
 
+from controller.objects.core import PodTemplateSpec
 from controller.objects.meta import ObjectMeta
-from controller.objects.pods import PodTemplateSpec
 from controller.objects.quantity import Quantity
 from hack.crds.podtemplate import QUANTITY, pod_template
 

@@ -6,7 +6,7 @@ ValidatingAdmissionPolicies: a rule here is paid for at every write of the objec
 
 from typing import Final
 
-from controller.objects import meta, pods, queues
+from controller.objects import core, meta, queues
 from hack.crds.schema import Schema, Shape, rules
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -105,7 +105,7 @@ SHARED: Final[dict[type, Shape]] = {
     ),
     meta.LabelSelector: Shape(fields={"matchExpressions": ATOMIC}),
     meta.LabelSelectorRequirement: Shape(required=("key", "operator"), fields={"values": ATOMIC}),
-    pods.Taint: Shape(required=("key", "effect"), fields={"timeAdded": DATE_TIME}),
+    core.Taint: Shape(required=("key", "effect"), fields={"timeAdded": DATE_TIME}),
     **_usage(queues.FlavorUsage),
     queues.ResourceUsage: Shape(required=("name",)),
     queues.FairSharing: Shape(fields={"weight": {"default": 1}}),

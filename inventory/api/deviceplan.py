@@ -1,5 +1,7 @@
 """The annotation with a pod's devices: written by the controller, read by the agent of the pod's node.
 
+On its own, as its two functions are called by the module's name on both sides.
+
 GPU-1,GPU-2        one device each
 GPU-1*60,GPU-2*60  so many of each: percents of a GPU, or replicas of it
 """

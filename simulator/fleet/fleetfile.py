@@ -4,14 +4,216 @@ The schema is an interface: every documented key is honoured, an unknown one is 
 one line with file, line, key path, value found and value expected.
 """
 
+import hashlib
 import re
 from pathlib import Path
 
+from simulator.boards.boards import Product
 from simulator.boards.loads import LOAD_KEYS, Load, read_load
-from simulator.fleet.fleet import Fleet
-from simulator.fleet.nodefile import NodeDraft
+from simulator.boards.migstate import MigError, lay_out
+from simulator.boards.products import PRODUCTS
+from simulator.boards.wiring import LinkEnd
+from simulator.fleet.fleet import Fleet, GpuSpec, NodeSpec, PciAddress
 from simulator.fleet.orders import ORDER_KEYS, TimedOrders, read_orders
+from simulator.fleet.wiringfile import read_levels, read_links
 from simulator.reading import Reader, read_yaml
+
+MOST_GPUS = 32
+
+GPU_KEYS = (
+    "product",
+    "uuid",
+    "index",
+    "minor",
+    "pciBusId",
+    "numaNode",
+    "serial",
+    "memoryMiB",
+    "fabricClusterUuid",
+    "cliqueId",
+    "present",
+)
+
+NODE_KEYS = (
+    "name",
+    "labels",
+    "gpus",
+    "product",
+    "uuidPrefix",
+    "nvlink",
+    "pcie",
+    "allocatable",
+    "migEnabled",
+    "mig",
+    "fabricClusterUuid",
+    "cliqueId",
+    "strayEvents",
+)
+
+_PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.0")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class NodeDraft:
+    """A node while its parts are gathered: GPUs first, because events and loads name them.
+
+    Whatever the file leaves out comes from the product or from a rule.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader.mapping(NODE_KEYS)
+        name = reader.need("name", "a node's name")
+        self.name = name.text()
+        if not _NAME.fullmatch(self.name):
+            name.fail("a node's name: lower case letters, digits, - and .")
+        self.gpus = self._gpus()
+
+    def _gpus(self) -> list[Reader | None]:
+        """A reader per GPU, in index order; None where only their number is given."""
+        gpus = self.reader.need("gpus", "a number of GPUs or a list of them")
+        if not isinstance(gpus.value, list):
+            expected = f"a number of GPUs from 0 to {MOST_GPUS}, or a list of them"
+            return [None] * gpus.integer(0, MOST_GPUS, expected)
+        readers = gpus.items("")
+        if len(readers) > MOST_GPUS:
+            gpus.fail(f"at most {MOST_GPUS} GPUs")
+        placed: dict[int, Reader] = {}
+        for i, reader in enumerate(readers):
+            index = reader.mapping(GPU_KEYS).get("index")
+            number = index.integer(0, len(readers) - 1) if index else i
+            if number in placed:
+                (index or reader).fail(f"each index from 0 to {len(readers) - 1} once")
+            placed[number] = reader
+        return [placed[i] for i in range(len(readers))]
+
+    def finish(self, events: tuple[TimedOrders, ...], loads: tuple[Load, ...]) -> NodeSpec:
+        """The node, with its events and loads. Raises InputError."""
+        products = [self._product(reader) for reader in self.gpus]
+        links = read_links(self.reader.get("nvlink"), products)
+        nodes = [reader.get("numaNode") if reader else None for reader in self.gpus]
+        given = [node.integer(-1, 255) if node else None for node in nodes]
+        levels, numa = read_levels(self.reader.get("pcie"), given, products)
+        gpus = tuple(self._gpu(i, products[i], numa[i], links[i]) for i in range(len(self.gpus)))
+        for what, values in (
+            ("uuid", [gpu.uuid for gpu in gpus]),
+            ("minor", [gpu.minor for gpu in gpus]),
+            ("pciBusId", [gpu.pci for gpu in gpus]),
+        ):
+            if len(set(values)) != len(values):
+                self.reader.need("gpus", "").fail(f"a {what} of its own for each GPU")
+        mig_enabled, mig = self._mig(products)
+        stray = self.reader.get("strayEvents")
+        return NodeSpec(
+            name=self.name,
+            gpus=gpus,
+            levels=levels,
+            labels=self._texts("labels"),
+            allocatable=self._texts("allocatable"),
+            mig_enabled=mig_enabled,
+            mig=mig,
+            events=events,
+            loads=loads,
+            stray_events=stray.truth() if stray else False,
+        )
+
+    def _texts(self, key: str) -> dict[str, str]:
+        reader = self.reader.get(key)
+        if reader is None:
+            return {}
+        return {str(name): _as_text(value) for name, value in reader.entries("a mapping of texts")}
+
+    def _product(self, reader: Reader | None) -> Product:
+        own = reader.get("product") if reader else None
+        product = own or self.reader.need("product", "a product: " + ", ".join(PRODUCTS))
+        return PRODUCTS[product.word(PRODUCTS)]
+
+    def _gpu(self, i: int, product: Product, numa: int, links: tuple[LinkEnd, ...]) -> GpuSpec:
+        empty = Reader({}, self.reader.source, self.reader.path)
+        reader = self.gpus[i] or empty
+        minor, serial, memory, present = (reader.get(k) for k in ("minor", "serial", "memoryMiB", "present"))
+        cluster = reader.get("fabricClusterUuid") or self.reader.get("fabricClusterUuid")
+        clique = reader.get("cliqueId") or self.reader.get("cliqueId")
+        if cluster and not _UUID.fullmatch(str(cluster.value)):
+            cluster.fail("a UUID")
+        return GpuSpec(
+            index=i,
+            product=product,
+            uuid=self._uuid(reader, i),
+            minor=minor.integer(0, 255) if minor else i,
+            pci=self._pci(reader, i),
+            numa_node=numa,
+            serial=str(serial.value) if serial else f"{_digest(self.name, 'serial') % 10**9:09d}{i:04d}",
+            memory_mib=memory.integer(1, 10**7) if memory else product.memory_mib,
+            cluster_uuid=str(cluster.value).lower() if cluster else None,
+            clique_id=clique.integer(0, 2**31) if clique else 0,
+            links=links,
+            present=present.truth() if present else True,
+        )
+
+    def _uuid(self, reader: Reader, i: int) -> str:
+        own, prefix = reader.get("uuid"), self.reader.get("uuidPrefix")
+        if own:
+            uuid = own.text("a GPU's UUID")
+            if not uuid.startswith("GPU-"):
+                own.fail("a UUID that starts with GPU-")
+            return uuid
+        if prefix:
+            return f"{prefix.text('a prefix of UUIDs')}{i:012d}"
+        digest = f"{_digest(self.name, 'uuid'):032x}"
+        return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{i:012d}"
+
+    def _pci(self, reader: Reader, i: int) -> PciAddress:
+        own = reader.get("pciBusId")
+        if own is None:
+            return PciAddress(domain=0, bus=0x07 + 7 * i, device=0)
+        match = _PCI.fullmatch(str(own.value))
+        if match is None:
+            own.fail('a PCI bus id such as "0000:07:00.0"')
+        domain, bus, device = (int(part or "0", 16) for part in match.groups())
+        return PciAddress(domain=domain, bus=bus, device=device)
+
+    def _mig(self, products: list[Product]) -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
+        """MIG mode and first instances; a GPU that has instances has the mode on."""
+        count = len(products)
+        enabled = set()
+        listed, layouts = self.reader.get("migEnabled"), self.reader.get("mig")
+        for item in listed.items("a list of GPU indexes") if listed else []:
+            index = item.integer(0, count - 1)
+            if not products[index].mig:
+                item.fail(f"a GPU with MIG: {products[index].name} has none")
+            enabled.add(index)
+        mig: dict[int, tuple[str, ...]] = {}
+        for key, reader in layouts.entries("a mapping of GPU index to profiles") if layouts else ():
+            if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < count:
+                reader.fail(f"under the index of a GPU, 0 to {count - 1}")
+            mig[key] = self._profiles(reader, products[key])
+            enabled.add(key)
+        return frozenset(enabled), mig
+
+    @staticmethod
+    def _profiles(reader: Reader, product: Product) -> tuple[str, ...]:
+        names = tuple(item.text("a MIG profile") for item in reader.items("a list of MIG profiles"))
+        try:
+            lay_out(product, names)
+        except MigError as error:
+            reader.fail(str(error))
+        return names
+
+
+def _as_text(reader: Reader) -> str:
+    """A plain value as YAML writes it."""
+    if isinstance(reader.value, bool):
+        return "true" if reader.value else "false"
+    if not isinstance(reader.value, str | int | float):
+        reader.fail("a text")
+    return str(reader.value)
+
+
+def _digest(name: str, purpose: str) -> int:
+    """A stable 128-bit number for a name: default UUIDs and serials differ between nodes and never change."""
+    return int.from_bytes(hashlib.blake2s(f"{purpose}/{name}".encode(), digest_size=16).digest())
+
 
 DEFAULT_DRIVER = "570.124.06"
 DEFAULT_CUDA = "12.8"

@@ -13,8 +13,7 @@ from agent.daemon import Restart
 from agent.hardware import driver as session
 from agent.hardware import monitor
 from agent.hardware.worker import GpuWorker
-from agent.health.faults import FaultKind
-from agent.health.states import HealthState
+from agent.health.states import FaultKind, HealthState
 from agent.keeping import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb

@@ -1,7 +1,6 @@
 """Faults of simulated hardware, as the kubelet comes to see them: who is hit, who is not, and how they come back."""
 
-from agent.health.faults import FaultKind
-from agent.health.states import HealthState
+from agent.health.states import FaultKind, HealthState
 from inventory.devices import MigInstance
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 

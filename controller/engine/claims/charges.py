@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.engine.claims.claim import Claim
-from controller.engine.claims.claimedplaces import KeptPlaces, Places
+from controller.engine.claims.claim import Claim, KeptPlaces, Places
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.conditions.records import Rule
 from controller.engine.devices.grants import GrantOwner

@@ -7,15 +7,101 @@ as much as the preemptor asked for, less what its victims still hold, which no o
 A claim to quota does not hold against a workload that stays within the own quota of another ClusterQueue: it could
 reclaim that quota from the preemptor anyway. A claim to places does: nodes cannot be reclaimed, and half a clique that
 another workload has taken would make all the evictions worthless. Only pods that lost their node may go there.
+
+The places that are kept: those its pods are to get, less what its victims still hold there. A node is kept by amounts,
+not by pods: victim and preemptor need not be of one shape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from controller.engine.claims.claimedplaces import Places
-from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
+from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
+from controller.engine.model.resources import (
+    Amount,
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+    WorkloadKey,
+)
+from controller.engine.model.workload import TopologyUsage
+from controller.engine.queues.pending import PendingState
+from controller.engine.queues.pendingqueues import PendingQueues
 from controller.engine.quota.queuestate import Holder
+from controller.engine.topology.ask import each_of
+from controller.engine.topology.nodes import PODS
+
+Places = tuple[tuple[FlavorName, TopologyUsage], ...]
+_Location = tuple[str, ...]
+
+
+def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
+    """What of ``places`` is free already, or will not come from these, as one pod for each domain."""
+    held = _held(victims)
+    kept: list[tuple[FlavorName, TopologyUsage]] = []
+    for flavor, usage in places:
+        rests: dict[tuple[tuple[ResourceName, Amount], ...], list[Domain]] = {}
+        for domain in usage.domains:
+            there = held.get(_location(usage.levels, domain))
+            rest = []
+            for name, amount in each_of(usage.single_pod):
+                wanted, taken = amount * domain.pods, there.get(name, 0) if there is not None else 0
+                rest.append((name, max(0, wanted - taken)))
+                if there is not None:
+                    there[name] = max(0, taken - wanted)
+            if any(amount for _, amount in rest):
+                rests.setdefault(tuple(rest), []).append(Domain(domain.values, 1))
+        kept += [(flavor, _usage(usage.levels, domains, rest)) for rest, domains in rests.items()]
+    return tuple(kept)
+
+
+class KeptPlaces:
+    """``kept_places`` of each claim, worked out again only when one of its victims has changed or left."""
+
+    def __init__(self) -> None:
+        self._known: dict[WorkloadKey, tuple[Places, list[Holder], Places]] = {}
+        """By claimant: what was asked (places, victims), compared by identity, and the answer."""
+
+    def of(self, key: WorkloadKey, places: Places, victims: list[Holder]) -> Places:
+        known = self._known.get(key)
+        if known is not None and known[0] is places and list(map(id, known[1])) == list(map(id, victims)):
+            return known[2]
+        kept = kept_places(places, victims)
+        self._known[key] = (places, victims, kept)
+        return kept
+
+    def forget(self, key: WorkloadKey) -> None:
+        self._known.pop(key, None)
+
+    def keys(self) -> AbstractSet[WorkloadKey]:
+        return self._known.keys()
+
+
+def _held(victims: Iterable[Holder]) -> dict[_Location, dict[ResourceName, Amount]]:
+    held: dict[_Location, dict[ResourceName, Amount]] = {}
+    for topology in (pod_set.topology for holder in victims for pod_set in holder.info.pod_sets):
+        if topology is None:
+            continue
+        for domain in topology.domains:
+            sums = held.setdefault(_location(topology.levels, domain), {})
+            for name, amount in each_of(topology.single_pod):
+                sums[name] = sums.get(name, 0) + amount * domain.pods
+    return held
+
+
+def _location(levels: Sequence[str], domain: Domain) -> _Location:
+    """Of a domain. A node is the same one whatever flavor it was assigned by, so its name alone tells it."""
+    return domain.values[-1:] if levels[-1:] == (HOSTNAME_LABEL,) else domain.values
+
+
+def _usage(
+    levels: tuple[str, ...], domains: list[Domain], rest: tuple[tuple[ResourceName, Amount], ...]
+) -> TopologyUsage:
+    """As one pod for each domain. Placement counts each pod itself: the number of pods in ``rest`` is one less."""
+    single = {name: amount - (name == PODS) for name, amount in rest}
+    return TopologyUsage(levels=levels, domains=tuple(domains), single_pod=single)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,3 +129,34 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     def remaining_victims(self, holders: Mapping[WorkloadKey, Holder]) -> list[Holder]:
         """Those that have not left yet."""
         return [holder for victim in self.victims if (holder := holders.get(victim)) is not None]
+
+
+def not_tried(
+    claims: Iterable[Claim], queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]
+) -> list[WorkloadKey]:
+    """The claimants that no cycle tries where their claim is: held back, stopped, or in another queue now."""
+    return [claim.key for claim in claims if not _tried(claim, queues, open_for)]
+
+
+def in_vain(
+    claims: Iterable[Claim], queues: PendingQueues, holders: AbstractSet[WorkloadKey], tried: AbstractSet[WorkloadKey]
+) -> list[WorkloadKey]:
+    """The claimants that wait for what does not come, once cycles decide on nothing new. ``tried`` were just now.
+
+    A queued one stands behind others, which may be waiting for what is claimed: one of its shape was refused, or the
+    head of its queue stays. A refused one is woken by the last of its victims, if any is left.
+    """
+    return [claim.key for claim in claims if claim.key not in tried and _waits_in_vain(claim, queues, holders)]
+
+
+def _tried(claim: Claim, queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]) -> bool:
+    pending = queues.get(claim.key)
+    at = pending.at if pending is not None else None
+    return at is not None and at.name == claim.cluster_queue and open_for(claim.cluster_queue)
+
+
+def _waits_in_vain(claim: Claim, queues: PendingQueues, holders: AbstractSet[WorkloadKey]) -> bool:
+    pending = queues.get(claim.key)
+    if pending is None:
+        return False
+    return pending.state is PendingState.QUEUED or not any(victim in holders for victim in claim.victims)

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from controller.engine.claims.charges import ClaimCharges
-from controller.engine.claims.claim import Claim
-from controller.engine.claims.claimedplaces import KeptPlaces, Places
+from controller.engine.claims.claim import Claim, KeptPlaces, Places
 from controller.engine.claims.nominations import Nomination
 from controller.engine.cluster.cluster import Cluster, DriftError
 from controller.engine.conditions.records import Rule

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from controller.engine.devices.kinds import DeviceKind, Free, Make
 from controller.engine.devices.linkage import Linkage, linkage
 from controller.engine.model.resources import Amount, ResourceName
-from controller.objects.core import GpuNode
+from controller.objects.decode import GpuNode
 from inventory.api.gpunode import Device, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.links import Link as Pair

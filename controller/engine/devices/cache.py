@@ -35,7 +35,8 @@ from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import FlavorName
 from controller.engine.model.undo import UndoLog
 from controller.engine.model.workload import TopologyUsage
-from controller.objects.core import GpuNode, Pod
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode
 
 HeldPlace = tuple[FlavorName, TopologyUsage, GrantOwner]
 

@@ -27,7 +27,7 @@ from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState, ResourceGroup
 from controller.engine.topology.ask import PodSetAsk, asks_for_parts, pod_set_ask
 from controller.engine.topology.nodematch import match_problem
-from controller.objects.pods import NodeSelector
+from controller.objects.core import NodeSelector
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 

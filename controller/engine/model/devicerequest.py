@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from controller.engine.model.gpuparts import Part, parts_of
 from controller.engine.model.limitrange import ResourceProblem
 from controller.engine.model.resources import ResourceName
-from controller.objects.pods import PodTemplateSpec
+from controller.objects.core import PodTemplateSpec
 from controller.objects.workload import Workload
 from inventory.api.names import GPU_PRODUCT, MIN_GPU_MEMORY_GIB, PREFERRED_GPU_LINK, REQUIRED_GPU_LINK
 from inventory.layout.entries import PERCENT_RESOURCE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Final, NamedTuple
 
-from controller.objects.pods import Container, PodSpec
+from controller.objects.core import Container, PodSpec
 from controller.objects.quantity import NANO
 
 _MOST_PODS: Final = 256

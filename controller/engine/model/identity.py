@@ -1,4 +1,7 @@
-"""What is remembered of an object itself, not of its value."""
+"""What is remembered of an object itself, not of its value.
+
+On its own, because rooms use it that have no other subject in common.
+"""
 
 from typing import TypeVar
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from controller.objects.core import LimitRange, LimitRangeItem
+from controller.objects.core import LimitRange, LimitRangeItem, PodSpec
 from controller.objects.meta import Resources
-from controller.objects.pods import PodSpec
 from controller.objects.quantity import Quantity
 
 ABOVE_LIMIT = "requests must not exceed the limits"

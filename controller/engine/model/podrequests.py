@@ -14,8 +14,8 @@ import msgspec
 from controller.engine.model.honestunits import HonestUnits
 from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.resources import CPU, UNLIMITED, Amount, ResourceName
+from controller.objects.core import Container, PodSpec, ResourceRequirements
 from controller.objects.meta import Resources
-from controller.objects.pods import Container, PodSpec, ResourceRequirements
 from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
 
 Nanos = dict[ResourceName, int]

@@ -23,8 +23,8 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
+from controller.objects.core import PodSpec
 from controller.objects.meta import Resources, epoch_s, find_condition
-from controller.objects.pods import PodSpec
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 

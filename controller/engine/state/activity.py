@@ -21,12 +21,8 @@ class Inactive(NamedTuple):
     message: str
 
 
-def queue_problems(state: QueueState, cluster: Cluster) -> tuple[Inactive, ...]:
-    """All that keeps a ClusterQueue from admitting, the weightiest first; empty while it is active."""
-    return tuple(_queue_problems(state, cluster))
-
-
-def _queue_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
+def queue_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
+    """All that keeps a ClusterQueue from admitting, the weightiest first; none while it is active."""
     if state.object.metadata.deletion_timestamp is not None:
         yield Inactive("Terminating", "The ClusterQueue is being deleted")
     if state.policies.stop != "None":
@@ -84,7 +80,7 @@ class QueueActivity:
         seen = _Seen(self._cluster.generation, state.version, state.node.quota_generation())
         known = self._problems.get(name)
         if known is None or known[0] != seen:
-            known = self._problems[name] = (seen, queue_problems(state, self._cluster))
+            known = self._problems[name] = (seen, tuple(queue_problems(state, self._cluster)))
         return known[1]
 
     def open_now(self) -> Callable[[ClusterQueueName], bool]:

@@ -8,7 +8,8 @@ from controller.engine.model.resources import ClusterQueueName, CohortName, Flav
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.state.enginestate import EngineState
 from controller.engine.state.workloadevents import WorkloadEvents
-from controller.objects.core import GpuNode, LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from controller.objects.decode import GpuNode
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 

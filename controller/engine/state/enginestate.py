@@ -1,10 +1,12 @@
 """What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from controller.engine.claims.backfill import backfill_for
 from controller.engine.claims.claims import RELEASED, Effect, RunAgain, WakeAll, WakeTree, Withdrawn, claims_for
 from controller.engine.cluster.cluster import Cluster, DriftError
+from controller.engine.conditions.decisions import Admitted
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
@@ -15,12 +17,96 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.quotanode import QuotaNode
 from controller.engine.quota.usagehistory import UsageHistory
 from controller.engine.state.activity import QueueActivity
-from controller.engine.state.defaults import PodDefaults
 from controller.engine.state.holdernotes import HolderNotes
 from controller.engine.state.intake import WorkloadPhase, standing
-from controller.engine.state.unwritten import UnwrittenDecisions
 from controller.engine.state.workloads import KnownWorkloads
 from controller.engine.topology.port import Placement
+from controller.objects.core import LimitRange, RuntimeClass
+from controller.objects.meta import Resources
+
+
+class PodDefaults:
+    """What the cluster adds to pod templates that do not say it themselves: LimitRanges, RuntimeClasses' overheads.
+
+    ``ClusterEvents`` alone writes; what changes something returns True.
+
+    ``overheads``: by the RuntimeClass's name.
+    """
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, dict[str, LimitRange]] = {}
+        self._overheads: dict[str, Resources] = {}
+        self.overheads: Mapping[str, Resources] = self._overheads
+
+    def limit_ranges(self, namespace: str) -> list[LimitRange]:
+        """By name, because the first default of a resource counts."""
+        ranges = self._ranges.get(namespace, {})
+        return [ranges[name] for name in sorted(ranges)]
+
+    def set_limit_range(self, given: LimitRange) -> bool:
+        ranges = self._ranges.setdefault(given.metadata.namespace, {})
+        known = ranges.get(given.metadata.name)
+        ranges[given.metadata.name] = given
+        return known is None or known.spec != given.spec
+
+    def remove_limit_range(self, namespace: str, name: str) -> bool:
+        return self._ranges.get(namespace, {}).pop(name, None) is not None
+
+    def set_runtime_class(self, given: RuntimeClass) -> bool:
+        overhead = given.overhead.pod_fixed if given.overhead is not None else {}
+        if self._overheads.get(given.metadata.name) == overhead:
+            return False
+        self._overheads[given.metadata.name] = overhead
+        return True
+
+    def remove_runtime_class(self, name: str) -> bool:
+        return self._overheads.pop(name, None) is not None
+
+
+class UnwrittenDecisions:
+    """Decisions that count from the moment they were made, and that no object shows yet.
+
+    ``Outcomes`` adds and takes back, ``WorkloadEvents`` drops what an object shows; a rebuilt engine adopts them.
+
+    ``admissions``: key -> the admission. ``evictions``: workloads whose holder is ``evicted`` before their object says
+    so. ``ended``: elastic slices that hold nothing any more although their object does. No ended slice holds quota, and
+    every workload of ``evictions`` that holds quota is evicted. One workload may be in all three: admitted, preempted
+    and replaced before the first write came back.
+    """
+
+    def __init__(self) -> None:
+        self._admissions: dict[WorkloadKey, Admitted] = {}
+        self._evictions: set[WorkloadKey] = set()
+        self._ended: set[WorkloadKey] = set()
+        self.admissions: Mapping[WorkloadKey, Admitted] = self._admissions
+        self.evictions: AbstractSet[WorkloadKey] = self._evictions
+        self.ended: AbstractSet[WorkloadKey] = self._ended
+
+    def admit(self, key: WorkloadKey, admitted: Admitted) -> None:
+        self._admissions[key] = admitted
+
+    def drop_admission(self, key: WorkloadKey) -> None:
+        self._admissions.pop(key, None)
+
+    def evict(self, key: WorkloadKey) -> None:
+        self._evictions.add(key)
+
+    def drop_eviction(self, key: WorkloadKey) -> None:
+        self._evictions.discard(key)
+
+    def end(self, key: WorkloadKey) -> None:
+        self._ended.add(key)
+
+    def drop_end(self, key: WorkloadKey) -> None:
+        self._ended.discard(key)
+
+    def validate(self, holders: Mapping[WorkloadKey, Holder]) -> None:
+        both = self._ended & holders.keys()
+        if both:
+            raise DriftError(f"slices that have ended hold quota: {sorted(both)[:5]}")
+        spared = [key for key in self._evictions if key in holders and not holders[key].evicted]
+        if spared:
+            raise DriftError(f"evictions that are being written, of holders that are not evicted: {sorted(spared)[:5]}")
 
 
 class EngineState:

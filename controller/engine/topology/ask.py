@@ -10,8 +10,8 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import Amount, ResourceName
 from controller.engine.topology.nodematch import untolerated
 from controller.engine.topology.nodes import PODS, NodeFacts
+from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.meta import LabelSelectorRequirement
-from controller.objects.pods import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
 from inventory.layout.entries import PERCENT_RESOURCE
 

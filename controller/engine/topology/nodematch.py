@@ -7,8 +7,8 @@ API documentation and facts 9 of the conformance data.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from controller.objects.core import NodeSelector, PodSpec, Taint, Toleration
 from controller.objects.meta import LabelSelectorRequirement
-from controller.objects.pods import NodeSelector, PodSpec, Taint, Toleration
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 

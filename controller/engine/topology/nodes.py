@@ -10,9 +10,8 @@ from typing import Final
 from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.podrequests import amounts, pod_requests, whole_amount
 from controller.engine.model.resources import Amount, ResourceName
-from controller.objects.core import Node, Pod
+from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import is_true
-from controller.objects.pods import Taint
 
 PODS: Final = ResourceName("pods")
 

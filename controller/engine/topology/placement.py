@@ -22,7 +22,8 @@ from controller.engine.topology.port import NoPlacement, Placed, PlacementReques
 from controller.engine.topology.replacement import replace
 from controller.engine.topology.tree import Tree
 from controller.engine.topology.usage import DomainTotals, UsageSums
-from controller.objects.core import GpuNode, Node, Pod
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
 
 PlacedTogether = list[PlacementRequest]

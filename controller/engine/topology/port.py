@@ -16,7 +16,8 @@ from controller.engine.model.resources import Amount, FlavorName, ResourceName, 
 from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.ask import PodSetAsk
 from controller.engine.topology.measures import Spread
-from controller.objects.core import GpuNode, Node, Pod
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
 

@@ -13,7 +13,7 @@ from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.resources import Amount, FlavorName, ResourceName
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.usage import DomainKey, DomainTotals, UsageSums
-from controller.objects.pods import Toleration
+from controller.objects.core import Toleration
 
 Path = tuple[str, ...]
 """The labels' values from the highest level down."""

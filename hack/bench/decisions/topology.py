@@ -34,8 +34,8 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import pod_set_ask
 from controller.engine.topology.placement import Topologies
 from controller.engine.topology.port import Placed, PlacementRequest
-from controller.objects.core import GpuNode, Node
-from controller.objects.decode import decode
+from controller.objects.core import Node
+from controller.objects.decode import GpuNode, decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ClusterQueue, ResourceFlavor, Topology
 from controller.objects.workload import PodSet, Workload

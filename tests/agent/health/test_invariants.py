@@ -21,9 +21,8 @@ from agent.health.events import (
     Unreadable,
     XidSeen,
 )
-from agent.health.faults import MEASURED, Fault, FaultKey, FaultKind
 from agent.health.machine import HealthCore
-from agent.health.states import HealthState
+from agent.health.states import MEASURED, Fault, FaultKey, FaultKind, HealthState
 from inventory.devices import Gpu, GpuUuid, MigInstance, MigUuid
 
 GPUS = [GpuUuid("GPU-a"), GpuUuid("GPU-b")]

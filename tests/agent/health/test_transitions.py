@@ -17,10 +17,9 @@ from agent.health.events import (
     Tick,
     XidSeen,
 )
-from agent.health.faults import FaultKind
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings, XidOverride
-from agent.health.states import HealthState, Transition
+from agent.health.states import FaultKind, HealthState, Transition
 from agent.health.xids import FaultClass
 from inventory.devices import Gpu, GpuUuid, MigInstance, MigUuid, NvLink, RemoteType
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.health.faults import Fault, FaultKind
+from agent.health.states import Fault, FaultKind
 from agent.health.xids import XIDS, FaultClass
 from agent.telemetry.fields import CLOCK_EVENTS
 from agent.telemetry.healthwatch import _XIDS, FAIL, FINE, WARN, WATCHES, Finding, findings

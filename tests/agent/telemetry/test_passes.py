@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.query import GpuLost
-from agent.health.faults import Fault, FaultKind
+from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
 from agent.kubelet.podresources import Holder

@@ -17,7 +17,7 @@ from controller.failures.nodefailures import (
     PodState,
     Verdict,
 )
-from controller.objects.pods import Taint, Toleration
+from controller.objects.core import Taint, Toleration
 
 JOB = WorkloadKey("ns/job")
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

@@ -6,9 +6,9 @@ import pytest
 
 from controller.engine.model.encoding import Domain, encode
 from controller.failures.nodefailures_shell import placed
+from controller.objects.core import Toleration
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
-from controller.objects.pods import Toleration
 from controller.objects.workload import Workload
 from controller.watching.kinds import NODES, PODS, WORKLOADS
 from kube.resources import EVENTS

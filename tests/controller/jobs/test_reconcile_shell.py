@@ -13,7 +13,6 @@ from controller.jobkinds.rayjob import RayJob
 from controller.jobkinds.trainjob import CLUSTER_RUNTIMES, TrainJob
 from controller.jobshell import watched
 from controller.jobshell.watched import read_resource, resource_of
-from controller.watching import served
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
@@ -101,7 +100,7 @@ async def test_a_job_that_is_gone_leaves_one_of_another_kind_and_the_same_name_a
 async def test_a_kind_whose_crd_comes_and_goes_while_the_controller_runs(
     both: ControllerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(served, "ASK_S", 0.05)
+    monkeypatch.setattr(feeds, "ASK_S", 0.05)
     caplog.set_level(logging.INFO)
     async with stage() as scene:
         scene.queue(cpus=2)
@@ -138,7 +137,7 @@ def owners_of_workloads(scene: Stage) -> set[str]:
 async def test_a_part_with_copied_labels_is_left_to_its_owner_also_where_the_owners_kind_is_found_later(
     both: ControllerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "ASK_S", 0.05)
+    monkeypatch.setattr(feeds, "ASK_S", 0.05)
     async with stage() as scene:
         scene.queue(cpus=2)
         scene.server.unknown.add("others")

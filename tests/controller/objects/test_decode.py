@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.objects.core import Node
+from controller.objects.core import Node, PodTemplateSpec
 from controller.objects.decode import KINDS, KUEUE, DecodeError, UnknownKindError, decode, decode_object
 from controller.objects.meta import (
     ZERO_TIME_S,
@@ -19,7 +19,6 @@ from controller.objects.meta import (
     to_json,
     with_condition,
 )
-from controller.objects.pods import PodTemplateSpec
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
 

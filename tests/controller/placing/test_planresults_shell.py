@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.objects.core import GpuNode, Pod
-from controller.objects.decode import decode
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode, decode
 from controller.placing.planresults_shell import DRIFT, PlanResultReporter, planned_pod
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS

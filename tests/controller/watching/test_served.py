@@ -11,10 +11,9 @@ import pytest
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.table import JOB_KINDS
 from controller.jobshell.watched import read_job, resource_of
-from controller.watching.feeds import Feeds
+from controller.watching.feeds import ASK_S, Feeds
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import JOBS, is_custom
-from controller.watching.served import ASK_S
 from kube.client import Client
 from kube.reading.reflector import Added, Removed
 from kube.resources import Resource

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controller.objects.core import GpuNode, read_gpu_node
+from controller.objects.decode import GpuNode, read_gpu_node
 
 _DEVICE = {"product": "", "memoryMiB": 0, "pciBusId": ""}
 _INSTANCE = {"profile": "", "gi": 0, "ci": 0, "memoryMiB": 0}

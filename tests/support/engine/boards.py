@@ -11,8 +11,8 @@ from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.engine.model.encoding import decode as decode_places
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.topology.placement import Topologies
-from controller.objects.core import GpuNode, Node, Pod
-from controller.objects.decode import decode
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode, decode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from simulator.boards.wiring import DGX1_LINKS

@@ -11,7 +11,8 @@ from controller.engine.devices.grants import chosen
 from controller.engine.devices.mix import DeviceShape, Mix
 from controller.engine.model.devicerequest import DeviceAsk, Link
 from controller.engine.model.resources import ResourceName, WorkloadKey
-from controller.objects.core import GpuNode, Node, Pod
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from tests.controller.engine.topology.test_topology_in_cycles import lose
 from tests.support.engine.boards import (

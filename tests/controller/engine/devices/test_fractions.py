@@ -11,8 +11,8 @@ from controller.engine.devices.board import Board
 from controller.engine.model.config import EngineConfig
 from controller.engine.model.podrequests import RequestRules, Transformation
 from controller.engine.model.resources import ResourceName, WorkloadKey
-from controller.objects.core import GpuNode, Node
-from controller.objects.decode import KUEUE, decode, decode_object
+from controller.objects.core import Node
+from controller.objects.decode import KUEUE, GpuNode, decode, decode_object
 from controller.objects.quantity import parse_quantity
 from inventory.api.deviceplan import written
 from tests.controller.engine.topology.test_topology_in_cycles import topology

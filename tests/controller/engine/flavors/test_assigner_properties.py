@@ -9,7 +9,7 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import Mode, NoFitReason, Possibility
 from controller.engine.model.resources import UNLIMITED
 from controller.engine.topology.nodematch import untolerated
-from controller.objects.pods import Toleration
+from controller.objects.core import Toleration
 from tests.support.engine.flavorlab import Lab, fr, pod_set
 
 # A cluster costs more to draw than to ask: few of them, each of many parts.

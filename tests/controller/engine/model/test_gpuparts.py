@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controller.engine.model.gpuparts import Part, Piece, choose, parts_of, room
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import ResourceName
+from controller.objects.core import PodSpec
 from controller.objects.decode import decode
-from controller.objects.pods import PodSpec
 
 PERCENT = "tessera.dev/gpu-percent"
 

@@ -19,9 +19,8 @@ from controller.engine.model.workload import (
     resource_problems,
     usage_of,
 )
-from controller.objects.core import LimitRange
+from controller.objects.core import LimitRange, PodSpec
 from controller.objects.decode import decode
-from controller.objects.pods import PodSpec
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import Workload
 

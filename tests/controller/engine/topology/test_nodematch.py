@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.topology.nodematch import affinity_matches, match_problem, tolerates, untolerated
+from controller.objects.core import PodSpec, Taint, Toleration
 from controller.objects.decode import decode
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
-from controller.objects.pods import PodSpec, Taint, Toleration
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 

@@ -13,10 +13,9 @@ from controller.engine.model.encoding import decode as decode_places
 from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.topology.placement import Topologies
-from controller.objects.core import Node, Pod
+from controller.objects.core import Node, Pod, Toleration
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject
-from controller.objects.pods import Toleration
 from controller.objects.workload import (
     AdmissionCheckState,
     CheckState,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.claims.claimedplaces import kept_places
+from controller.engine.claims.claim import kept_places
 from controller.engine.conditions import status
 from controller.engine.conditions.reasons import PendingReason
 from controller.engine.model.config import EngineConfig, Extensions

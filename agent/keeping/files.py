@@ -1,4 +1,7 @@
-"""Files that are either the old ones or the new ones, never half of each. Below the state that is kept: the configuration writes files too."""
+"""Files that are either the old ones or the new ones, never half of each.
+
+On its own, because the configuration and the MIG journal write such files too and stand below the kept state.
+"""
 
 import os
 import tempfile

@@ -197,11 +197,15 @@ def nominate_beside_claims(
         charges.lift(*own)
         charges.lift_quota(*others)
         nominator.nominate(entry, now_s)
-    entry.ignores_claims = entry.assignment.mode is Mode.FIT and entry.assignment.borrowing == 0
+    entry.ignores_claims = _within_own_quota(entry.assignment)
     if not entry.ignores_claims:
         entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
         entry.pending.bookmark = bookmark
     return True
+
+
+def _within_own_quota(assignment: Assignment) -> bool:
+    return assignment.mode is Mode.FIT and assignment.borrowing == 0
 
 
 def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:

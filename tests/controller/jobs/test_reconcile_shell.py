@@ -13,6 +13,7 @@ from controller.jobkinds.rayjob import RayJob
 from controller.jobkinds.trainjob import CLUSTER_RUNTIMES, TrainJob
 from controller.jobshell import watched
 from controller.jobshell.watched import read_resource, resource_of
+from controller.watching import feeds
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually

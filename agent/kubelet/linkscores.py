@@ -1,4 +1,7 @@
-"""Works out preferred sets of GPUs ahead of the first request for them, a little at a time."""
+"""Works out preferred sets of GPUs ahead of the first request for them, a little at a time.
+
+It stands alone as the one place where the table's arithmetic meets the event loop's time.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -12,7 +12,7 @@ because of the state in which the job was seen.
 
 from dataclasses import replace
 
-from controller.jobframework import compose, elastic, names
+from controller.jobframework import compose, names
 from controller.jobframework.actions import (
     Action,
     CreateWorkload,
@@ -44,6 +44,7 @@ from controller.jobframework.steps import (
     remove_finalizers,
     update,
 )
+from controller.jobs import elastic
 from controller.objects.meta import Condition, find_condition
 
 _GONE = "The job does not exist any more"

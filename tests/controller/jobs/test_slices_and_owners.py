@@ -79,6 +79,19 @@ def test_fewer_pods_lower_the_slice_that_runs() -> None:
     assert not world.suspended()
 
 
+def test_each_change_of_size_is_told_once_by_the_slice_that_it_changes() -> None:
+    world = elastic()
+    first = world.only
+    resize(world, 5)
+    (second,) = set(world.live()) - {first}
+    assert world.events[-1] == ("CreatedWorkload", f"Created workload {second} for 5 pods in main, to replace {first}")
+    resize(world, 7)
+    assert world.events[-1] == ("UpdatedWorkload", f"Updated workload {second} to 7 pods in main")
+    resize(world, 2)
+    assert world.events[-1] == ("UpdatedWorkload", f"Updated workload {first} to 2 pods in main")
+    assert [reason for reason, _ in world.events].count("UpdatedWorkload") == 2
+
+
 def test_an_elastic_job_that_is_evicted_is_one_workload_again_of_its_present_size() -> None:
     world = elastic()
     first = world.only

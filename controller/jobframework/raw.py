@@ -12,6 +12,7 @@ from typing import Any
 Json = dict[str, Any]
 
 _MAX_SHOWN = 63
+_MAX_COUNT = 2**31 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -78,6 +79,12 @@ def integer(job: Json, *path: str, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise JobError(f"{'.'.join(path)}: expected an integer, found {type(value).__name__}")
     return value
+
+
+def parallel_pods(job: Json, *path: str) -> int:
+    """Pods that a ``batch/v1`` Job runs at a time; ``path`` leads to its spec."""
+    parallelism = integer(job, *path, "parallelism", default=1)
+    return min(parallelism, integer(job, *path, "completions", default=_MAX_COUNT))
 
 
 def flag(job: Json, *path: str) -> bool:

@@ -32,6 +32,7 @@ from controller.jobframework.raw import (
     integer,
     map_patch,
     mapping,
+    parallel_pods,
     parsed_flag,
     parsed_integer,
     sequence,
@@ -87,7 +88,7 @@ class BatchJob(KindDefaults):
         return {MAIN: _bare_template(job)}
 
     def counts(self, job: Json) -> dict[str, int]:
-        return {MAIN: _count(job)}
+        return {MAIN: parallel_pods(job, "spec")}
 
     def pod_selector(self, job: Json) -> str:
         return f"{_NAME_LABELS[0]}={text(job, 'metadata', 'name')}"
@@ -115,7 +116,7 @@ class BatchJob(KindDefaults):
     def pods_ready(self, job: Json) -> bool:
         uncounted = sequence(job, "status", "uncountedTerminatedPods", "succeeded")
         done = integer(job, "status", "succeeded", default=0) + len(uncounted)
-        return done + integer(job, "status", "ready", default=0) >= _count(job)
+        return done + integer(job, "status", "ready", default=0) >= parallel_pods(job, "spec")
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
         parallelism = integer(job, "spec", "parallelism", default=1)
@@ -123,7 +124,7 @@ class BatchJob(KindDefaults):
         completions = integer(job, "spec", "completions", default=parallelism)
         ended = _ended(job, completions)
         remaining = completions - ended
-        if ended == 0 or remaining >= _count(job):
+        if ended == 0 or remaining >= parallel_pods(job, "spec"):
             return {}
         # Out of the full count, also where fewer were admitted: that is what it is subtracted from.
         spare = workload.typed.spec.pod_sets[0].count - max(remaining, 0) if workload.typed.spec.pod_sets else 0
@@ -193,16 +194,10 @@ def terminal_indexes(completed: str, failed: str, completions: int) -> int:
     return count
 
 
-def _count(job: Json) -> int:
-    """Pods it may run at a time, as it is now."""
-    parallelism = integer(job, "spec", "parallelism", default=1)
-    return min(parallelism, integer(job, "spec", "completions", default=_MAX_COUNT))
-
-
 def _full_count(job: Json) -> int:
     """Pods it asks for: the reduction of a start under partial admission taken out again."""
     spec = mapping(job, "spec")
-    return _count({"spec": {**spec, **_unreduced(job)}})
+    return parallel_pods({"spec": {**spec, **_unreduced(job)}}, "spec")
 
 
 def _unreduced(job: Json) -> Json:
@@ -220,7 +215,7 @@ def _unreduced(job: Json) -> Json:
 
 def _reduced(job: Json, count: int) -> Json:
     """The patch of ``spec`` that makes the Job run ``count`` pods at a time; empty where it does."""
-    if _count(job) == count:
+    if parallel_pods(job, "spec") == count:
         return {}
     return {"parallelism": count, **({"completions": count} if _equal_completions(job) else {})}
 
@@ -229,7 +224,7 @@ def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
     """Counts go back only where they are what the start made of them: a change since then is the user's, and stays."""
     admission, unreduced = workload.typed.status.admission, _unreduced(job)
     assigned = admission.pod_set_assignments[0].count if admission and admission.pod_set_assignments else None
-    if assigned is not None and _count(job) != assigned:
+    if assigned is not None and parallel_pods(job, "spec") != assigned:
         return {}
     asked = workload.typed.spec.pod_sets[0]
     if (

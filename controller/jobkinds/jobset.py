@@ -10,14 +10,13 @@ Facts (kubernetes-sigs/jobset, pkg/webhooks and pkg/controllers):
 from typing import Final
 
 from controller.jobframework.kind import Outcome
-from controller.jobframework.raw import JobError, Json, integer, mapping, sequence, text
+from controller.jobframework.raw import JobError, Json, integer, mapping, parallel_pods, sequence, text
 from controller.jobframework.templated import Path, Slot, TemplatedKind, dotted, ended, selector
 
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 
 _RESTART_FOR_EVER: Final = "RestartJobSetAndIgnoreMaxRestarts"
-_MAX_COUNT: Final = 2**31 - 1
 
 
 class JobSet(TemplatedKind):
@@ -85,8 +84,7 @@ def _slot(replicated: Json, at: Path) -> Slot:
 
 def pods_per_job(replicated: Json) -> int:
     """Of one Job of a replicated job, at a time."""
-    parallelism = integer(replicated, "template", "spec", "parallelism", default=1)
-    return min(parallelism, integer(replicated, "template", "spec", "completions", default=_MAX_COUNT))
+    return parallel_pods(replicated, "template", "spec")
 
 
 def all_jobs_ready(spec: Json, statuses: list[Json]) -> bool:

@@ -17,7 +17,7 @@ from controller.jobframework.templated import Slot, TemplatedKind, ended, replac
 from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots, of_succeeded_jobs
 
 MANAGER: Final = "kueue.x-k8s.io/manager"
-"""Whose entry of ``spec.runtimePatches`` a start writes."""
+"""The manager of the entry of ``spec.runtimePatches`` that a start writes."""
 
 GROUP: Final = "trainer.kubeflow.org"
 CLUSTER_RUNTIMES: Final = ObjectKind(

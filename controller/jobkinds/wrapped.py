@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from controller.jobframework.raw import Json, integer, mapping, sequence, text
+from controller.jobframework.raw import Json, integer, mapping, parallel_pods, sequence, text
 from controller.jobframework.templated import Path
 from controller.jobkinds.raypods import head_pod, keeps_state_in_redis, submitter_pod, worker_pod, worker_pods
 from controller.objects.meta import Struct
 
-_MAX_COUNT: Final = 2**31 - 1
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
@@ -46,7 +45,7 @@ def _replicated(template: Json) -> Iterator[PodsOf]:
 
 
 def _job(template: Json) -> Iterator[PodsOf]:
-    count = _at_a_time(mapping(template, "spec"))
+    count = parallel_pods(mapping(template, "spec"))
     yield PodsOf(path=("template", "spec", "template"), count=count, index_label=_COMPLETION_INDEX)
 
 
@@ -56,7 +55,7 @@ def _job_set(template: Json) -> Iterator[PodsOf]:
             replicas = integer(group, "replicas", default=1)
             yield PodsOf(
                 path=("template", "spec", "replicatedJobs", index, "template", "spec", "template"),
-                count=replicas * _at_a_time(mapping(group, "template", "spec")),
+                count=replicas * parallel_pods(mapping(group, "template", "spec")),
                 index_label=_COMPLETION_INDEX,
                 sub_group_label=_JOB_INDEX,
                 sub_group_count=replicas,
@@ -102,11 +101,6 @@ def _ray(template: Json, path: tuple[str, ...], sidecars: tuple[Json, ...]) -> I
                 count=worker_pods(group),
                 charged=partial(worker_pod, cluster=cluster),
             )
-
-
-def _at_a_time(job_spec: Json) -> int:
-    parallelism = integer(job_spec, "parallelism", default=1)
-    return min(parallelism, integer(job_spec, "completions", default=_MAX_COUNT))
 
 
 def _template_of(pod: Json) -> Json:

@@ -3,8 +3,6 @@
 Source: Kueue's pkg/controller/jobs/job/job_webhook.go.
 """
 
-from typing import Final
-
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Refusal
@@ -15,6 +13,7 @@ from controller.jobframework.raw import (
     annotations,
     flag,
     integer,
+    parallel_pods,
     parsed_flag,
     parsed_integer,
     shown,
@@ -24,8 +23,6 @@ from controller.jobframework.raw import (
 from controller.jobframework.topologyrequest import AskingPodSet, elastic_refusals, topology_refusals
 from controller.jobrules import marks
 from controller.jobrules.marks import annotation_path, forbidden, invalid
-
-_MAX_COUNT: Final = 2**31 - 1
 
 
 def created(job: Json, gates: FeatureGates) -> list[Refusal]:
@@ -52,7 +49,7 @@ def own(job: Json, gates: FeatureGates) -> list[Refusal]:
     asking = AskingPodSet(
         name="main",
         path="spec.template.metadata.annotations",
-        count=_count(job),
+        count=parallel_pods(job, "spec"),
         annotations=strings(job, "spec", "template", "metadata", "annotations"),
     )
     found = topology_refusals([asking], gates)
@@ -62,10 +59,6 @@ def own(job: Json, gates: FeatureGates) -> list[Refusal]:
         *found,
         *(elastic_refusals(asking) if elastic else ()),
     ]
-
-
-def _count(job: Json) -> int:
-    return min(integer(job, "spec", "parallelism", default=1), integer(job, "spec", "completions", default=_MAX_COUNT))
 
 
 def _min_parallelism(job: Json, *, elastic: bool) -> list[Refusal]:
@@ -78,9 +71,10 @@ def _min_parallelism(job: Json, *, elastic: bool) -> list[Refusal]:
         minimum = parsed_integer(found, "")
     except JobError:
         return [invalid(path, f"expected an integer, found {shown(found)}")]
-    if 0 < minimum < _count(job):
+    count = parallel_pods(job, "spec")
+    if 0 < minimum < count:
         return []
-    return [invalid(path, f"expected 1 to {_count(job) - 1} (below spec.parallelism), found {minimum}")]
+    return [invalid(path, f"expected 1 to {count - 1} (below spec.parallelism), found {minimum}")]
 
 
 def _synchronized_completions(job: Json) -> list[Refusal]:

@@ -10,6 +10,7 @@ from typing import Final
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Refusal
+from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.raw import JobError, Json, annotations, labels, parsed_flag, parsed_integer, shown
 
 PREBUILT_KINDS: Final = frozenset(
@@ -97,10 +98,9 @@ def prebuilt_workload(job: Json, kind: str, gates: FeatureGates) -> list[Refusal
 
 
 def prebuilt_name(job: Json, gates: FeatureGates) -> tuple[str, str]:
-    """Where it stands, and the name; empty where there is none. An annotation goes before the label."""
-    given = annotations(job).get(names.PREBUILT_WORKLOAD, "")
-    if given and gates.on("WorkloadIdentifierAnnotations"):
-        return annotation_path(names.PREBUILT_WORKLOAD), given
+    """Where it stands, and the name; empty where there is none."""
+    if gates.on("WorkloadIdentifierAnnotations"):
+        return prebuilt_mark(job)
     return label_path(names.PREBUILT_WORKLOAD), labels(job).get(names.PREBUILT_WORKLOAD, "")
 
 

@@ -1,7 +1,5 @@
 """One test for each of the scheduler's cases in force."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.conformance import replay
@@ -13,20 +11,11 @@ pytestmark = pytest.mark.conformance
 suites.load_runners()
 
 
-def cases_in_force() -> Iterator[Case]:
-    """None where there is no corpus, which the first test then says."""
-    try:
-        replay.roots()
-    except FileNotFoundError:
-        return
-    yield from filter(suites.in_force, replay.all_cases())
-
-
 def test_every_suite_in_force_has_a_runner_and_the_corpus_is_there() -> None:
     assert [suite for suite in suites.IN_FORCE if suite not in replay.RUNNERS] == []
     assert all(root.is_dir() for root in replay.roots().values())
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in cases_in_force()])
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in replay.cases_that(suites.in_force)])
 def test_case(case: Case) -> None:
     replay.check(case, differences.RULES)

@@ -1,7 +1,5 @@
 """One test for each case of job kinds in force."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.conformance import replay
@@ -13,20 +11,11 @@ pytestmark = pytest.mark.conformance
 suites.load_runners()
 
 
-def cases_in_force() -> Iterator[Case]:
-    """None where there is no corpus, which the first test then says."""
-    try:
-        replay.roots()
-    except FileNotFoundError:
-        return
-    yield from filter(suites.in_force, replay.all_cases())
-
-
 def test_every_suite_in_scope_has_a_runner_or_is_listed_as_missing() -> None:
     unknown = {case.suite for case in replay.all_cases() if case.corpus == replay.JOBS and suites.is_missing(case)}
     assert sorted(unknown - set(suites.NOT_YET)) == []
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in cases_in_force()])
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in replay.cases_that(suites.in_force)])
 def test_case(case: Case) -> None:
     replay.check(case, differences.RULES)

@@ -7,6 +7,7 @@ sources of the real one.
 
 import asyncio
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -28,19 +29,19 @@ _NOW: Final = "2026-01-01T00:00:00Z"
 _PLACEMENT: Final = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
 
 
-class Operator:
+class Operator(ABC):
     """Of one kind. ``children``: the kinds of objects that it makes."""
 
     resource: Resource
     children: tuple[Resource, ...] = (PODS,)
 
+    @abstractmethod
     def wanted(self, job: Json, have: dict[str, list[Json]]) -> Iterable[Json]:
         """The objects that are to be there now. ``have``: children by plural."""
-        raise NotImplementedError
 
+    @abstractmethod
     def status(self, job: Json, have: dict[str, list[Json]]) -> Json:
         """All of ``status``."""
-        raise NotImplementedError
 
     def ended(self, _job: Json) -> bool:
         return False

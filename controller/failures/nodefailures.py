@@ -2,9 +2,11 @@
 
 A node that is gone, or that has no condition Ready, is lost at once. One that is not ready, or that repels a workload's
 pods by a taint, is lost to that workload when none of its pods runs there any more: all are over or terminating.
-With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. The first lost node
-is named in the workload's ``status.unhealthyNodes``, and the second pass places that domain anew; another one lost
-before that evicts. Source: Kueue's KEP-2724, "Node failures", and its gates' names.
+With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. With
+TASReplaceNodeOnPodTermination off, that time is all that counts, and a taint loses the node at once; a taint that the
+pods tolerate for some time loses it when they go. The first lost node is named in the workload's
+``status.unhealthyNodes``, and the second pass places that domain anew; another one lost before that evicts.
+Source: Kueue's KEP-2724, "Node failures", and its gates' names.
 """
 
 from collections import Counter
@@ -32,9 +34,14 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class PlacedWorkload(Struct, frozen=True, kw_only=True):
-    """An admitted workload on nodes: pods by host, the hosts that are named as lost, what its pods tolerate there."""
+    """An admitted workload on nodes: pods by host, the hosts that are named as lost, what its pods tolerate there.
+
+    ``pod_sets``: those that are placed by host. All are empty for a workload without an admission: a pod that waits for
+    a host waits in vain.
+    """
 
     pods: Mapping[str, int]
+    pod_sets: frozenset[str] = frozenset()
     unhealthy: tuple[str, ...] = ()
     tolerations: Mapping[str, tuple[Toleration, ...]] = {}
 
@@ -49,16 +56,28 @@ class PodState(Enum):
     SUCCEEDED = auto()
 
 
+class _Repelled(Enum):
+    NOT_READY = auto()
+    BY_TAINT = auto()
+    AFTER_A_TIME = auto()
+    """By a taint that the pods tolerate for some seconds."""
+
+
 class PodOnHost(Struct, frozen=True):
+    """``placed``: its host was chosen by a topology assignment. ``pod_set`` is empty where it names none."""
+
     workload: WorkloadKey
     host: str
     state: PodState
+    pod_set: str = ""
+    placed: bool = False
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """``unhealthy`` is what ``status.unhealthyNodes`` must become; ``evict``: several nodes are lost, one is replaced.
 
-    ``stuck``: pods that wait for a lost node, by ``namespace/name``: others take their place once they have failed.
+    ``stuck``: pods that wait for a lost node, or for one that their workload is not assigned to any more, by
+    ``namespace/name``: others take their place once they have failed.
     """
 
     workload: WorkloadKey
@@ -78,7 +97,7 @@ class NodeFailures:
         self._on = gates.on("TASFailedNodeReplacement")
         self._by_pods = gates.on("TASReplaceNodeOnPodTermination")
         self._by_taints = gates.on("TASReplaceNodeOnNodeTaints")
-        self._by_time = gates.on("TASReplaceNodeDueToNotReadyOverFixedTime")
+        self._by_time = gates.on("TASReplaceNodeDueToNotReadyOverFixedTime") or not self._by_pods
         self._nodes: dict[str, NodeState] = {}
         self._names: dict[str, set[str]] = {}
         """Nodes by host name."""
@@ -202,8 +221,8 @@ class NodeFailures:
         stuck = sorted(
             name
             for host, names in self._waiting.get(key, {}).items()
-            if host in lost or (host not in placed.pods and not self._is_there(host))
             for name in names
+            if host in lost or (host not in placed.pods and (self._is_stray(placed, name) or not self._is_there(host)))
         )
         if tuple(lost) == placed.unhealthy and not stuck:
             return None
@@ -213,7 +232,8 @@ class NodeFailures:
         states = [self._nodes[name] for name in self._names.get(host, ())]
         if all(state.ready is None for state in states):
             return self._needed(key, placed, host)
-        if any(self._well(placed, host, state) for state in states):
+        repelled = [self._repelled(placed, host, state) for state in states]
+        if None in repelled:
             return False
         unready = [state for state in states if state.ready is False]
         if self._by_time and unready:
@@ -221,12 +241,30 @@ class NodeFailures:
             if due_s <= now_s:
                 return self._needed(key, placed, host)
             self._due[host] = due_s
-        return self._by_pods and not self._states[key, host, PodState.RUNNING] and self._needed(key, placed, host)
+        at_once = not self._by_pods and _Repelled.BY_TAINT in repelled
+        going = self._by_pods and any(why is not _Repelled.AFTER_A_TIME for why in repelled)
+        # Pods that tolerate a taint for a time may come to the node: where there are none yet, nothing is lost.
+        going = going or (_Repelled.AFTER_A_TIME in repelled and bool(self._states[key, host, PodState.TERMINATING]))
+        gone = going and not self._states[key, host, PodState.RUNNING]
+        return (at_once or gone) and self._needed(key, placed, host)
 
-    def _well(self, placed: PlacedWorkload, host: str, state: NodeState) -> bool:
+    def _repelled(self, placed: PlacedWorkload, host: str, state: NodeState) -> "_Repelled | None":
+        """Why the workload's pods cannot stay on the node; None where they can."""
         if not state.ready:
-            return False
-        return not self._by_taints or untolerated(state.taints, placed.tolerations.get(host, ())) is None
+            return _Repelled.NOT_READY
+        if not self._by_taints:
+            return None
+        tolerations = placed.tolerations.get(host, ())
+        if untolerated(state.taints, tolerations) is not None:
+            return _Repelled.BY_TAINT
+        lasting = [toleration for toleration in tolerations if toleration.toleration_seconds is None]
+        return None if untolerated(state.taints, lasting) is None else _Repelled.AFTER_A_TIME
+
+    def _is_stray(self, placed: PlacedWorkload, name: str) -> bool:
+        """Whether the pod was sent to a host by an assignment that does not hold any more."""
+        pod = self._pods[name]
+        of_set = not placed.pods or not pod.pod_set or pod.pod_set in placed.pod_sets
+        return pod.placed and of_set
 
     def _needed(self, key: WorkloadKey, placed: PlacedWorkload, host: str) -> bool:
         """Whether any of its pods has still to run there: a pod that has succeeded needs no other place."""

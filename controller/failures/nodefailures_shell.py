@@ -8,7 +8,7 @@ bound to it would wait for ever: it is marked Failed, so that its controller cre
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from controller.engine.conditions.reasons import EventType
 from controller.engine.engine import Engine
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError, decode
 from controller.engine.model.resources import FlavorName, WorkloadKey
+from controller.engine.topology.nodes import asks_for_topology
 from controller.failures.nodefailures import (
     NodeFailures,
     NodeState,
@@ -29,10 +30,11 @@ from controller.failures.nodefailures import (
     Verdict,
     sentence,
 )
+from controller.jobframework import names
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod, Toleration
 from controller.objects.meta import epoch_s, find_condition, is_true
-from controller.objects.workload import UnhealthyNode, Workload
+from controller.objects.workload import PodSetAssignment, UnhealthyNode, Workload
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS
 from controller.watching.ledger import Ledger
@@ -191,34 +193,53 @@ class NodeFailureController:
 def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ...]]) -> PlacedWorkload | None:
     """Its topology assignment by host; None where it has none to hosts, or is over. Raises TopologyEncodingError."""
     status = workload.status
+    if status.admission is None:
+        return None if is_true(status.conditions, reasons.FINISHED) else _named(workload, {}, frozenset(), {})
     ends = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
-    over = not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, end) for end in ends)
-    if over or status.admission is None:
+    if not is_true(status.conditions, reasons.ADMITTED) or any(is_true(status.conditions, end) for end in ends):
         return None
     pods: dict[str, int] = {}
     tolerated: dict[str, tuple[Toleration, ...]] = {}
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    by_host = frozenset(each.name for each in status.admission.pod_set_assignments if _is_by_host(each)) & sets.keys()
     for pod_set_assignment in status.admission.pod_set_assignments:
         given = pod_set_assignment.topology_assignment
-        if (
-            given is None
-            or not given.levels
-            or given.levels[-1] != HOSTNAME_LABEL
-            or pod_set_assignment.name not in sets
-        ):
+        if given is None or pod_set_assignment.name not in by_host:
             continue
-        own = sets[pod_set_assignment.name].template.spec.tolerations
-        added = tuple(
-            each for flavor in sorted(set(pod_set_assignment.flavors.values())) for each in tolerations(flavor)
+        flavors = sorted(set(pod_set_assignment.flavors.values()))
+        added = (
+            *sets[pod_set_assignment.name].template.spec.tolerations,
+            *(each for flavor in flavors for each in tolerations(flavor)),
+            *_of_checks(workload, pod_set_assignment.name),
         )
         for domain in decode(given):
             host = domain.values[-1]
             pods[host] = pods.get(host, 0) + domain.pods
-            tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *own, *added)))
-    if not pods:
-        return None
-    named = tuple(unhealthy_node.name for unhealthy_node in status.unhealthy_nodes)
-    return PlacedWorkload(pods=pods, unhealthy=named, tolerations=tolerated)
+            tolerated[host] = tuple(dict.fromkeys((*tolerated.get(host, ()), *added)))
+    return _named(workload, pods, by_host, tolerated) if pods else None
+
+
+def _named(
+    workload: Workload,
+    pods: dict[str, int],
+    pod_sets: frozenset[str],
+    tolerated: dict[str, tuple[Toleration, ...]],
+) -> PlacedWorkload:
+    named = tuple(unhealthy_node.name for unhealthy_node in workload.status.unhealthy_nodes)
+    return PlacedWorkload(pods=pods, pod_sets=pod_sets, unhealthy=named, tolerations=tolerated)
+
+
+def _is_by_host(assignment: PodSetAssignment) -> bool:
+    given = assignment.topology_assignment
+    return given is not None and bool(given.levels) and given.levels[-1] == HOSTNAME_LABEL
+
+
+def _of_checks(workload: Workload, pod_set: str) -> Iterator[Toleration]:
+    """What admission checks added to the pod set."""
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if update.name == pod_set:
+                yield from update.tolerations
 
 
 def node_state(node: Node) -> NodeState:
@@ -237,10 +258,18 @@ def pod_on_host(pod: Pod) -> PodOnHost | None:
     host = spec.node_selector.get(HOSTNAME_LABEL, spec.node_name)
     if key is None or not host:
         return None
+    state = _state(pod)
+    if state is None:
+        return None
+    pod_set = pod.metadata.labels.get(names.POD_SET, "")
+    return PodOnHost(key, host, state, pod_set, asks_for_topology(pod))
+
+
+def _state(pod: Pod) -> PodState | None:
     if pod.status.phase == "Succeeded":
-        return PodOnHost(key, host, PodState.SUCCEEDED)
+        return PodState.SUCCEEDED
     if pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None:
-        return PodOnHost(key, host, PodState.TERMINATING)
-    if spec.node_name:
-        return PodOnHost(key, host, PodState.RUNNING)
-    return None if spec.scheduling_gates else PodOnHost(key, host, PodState.WAITING)
+        return PodState.TERMINATING
+    if pod.spec.node_name:
+        return PodState.RUNNING
+    return None if pod.spec.scheduling_gates else PodState.WAITING

@@ -162,10 +162,7 @@ def _set(places: PodSetPlaces, pods: Sequence[PlacedPod], unhealthy: frozenset[s
     else:
         order = waiting if numbered is None else sorted(waiting, key=lambda pod: (numbered[pod.uid], pod.age))
         chosen = _in_order(order, free)
-    left = max(places.count - sum(taken.values()), 0)
-    return [
-        PodPlace(uid, dict(zip(places.levels, domains[number].values, strict=True))) for uid, number in chosen[:left]
-    ]
+    return [PodPlace(uid, dict(zip(places.levels, domains[number].values, strict=True))) for uid, number in chosen]
 
 
 def _merged(domains: Sequence[Domain]) -> list[Domain]:

@@ -196,7 +196,7 @@ class TopologyUngater:
             self._warn(workload, "TopologyUnreadable", f"The pods cannot be ungated: {error}")
             return
         self._retry(key, sets, unhealthy, now_s)
-        seen = [self._seen(pod, workload) for pod in pods.values()]
+        seen = [self._seen(pod) for pod in pods.values()]
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
         devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
@@ -232,12 +232,11 @@ class TopologyUngater:
             else:
                 del self._assigned[uid]
 
-    def _seen(self, pod: Pod, workload: Workload) -> PlacedPod:
+    def _seen(self, pod: Pod) -> PlacedPod:
         meta, assigned = pod.metadata, self._assigned.get(pod.metadata.uid)
-        only = workload.spec.pod_sets[0].name if len(workload.spec.pod_sets) == 1 else ""
         return PlacedPod(
             uid=meta.uid,
-            pod_set=meta.labels.get(names.POD_SET, only),
+            pod_set=meta.labels.get(names.POD_SET, ""),
             age=(epoch_s(meta.creation_timestamp), meta.name),
             waits=_waits(pod) and assigned is None,
             labels=meta.labels,

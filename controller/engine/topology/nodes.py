@@ -145,7 +145,7 @@ def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
     A queue's pod that asks for nothing was placed if it was sent to a node, or to a domain of one of ``topologies``:
     the levels of those that end above the nodes. Otherwise quota alone let it in, and it runs where it was scheduled.
     """
-    if any(name in pod.metadata.annotations for name in _TOPOLOGY_ANNOTATIONS):
+    if asks_for_topology(pod):
         return True
     if any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates):
         return True
@@ -153,6 +153,11 @@ def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
     if not sent or not of_queue(pod):
         return False
     return HOSTNAME_LABEL in sent or any(all(level in sent for level in levels) for levels in topologies)
+
+
+def asks_for_topology(pod: Pod) -> bool:
+    """Whether its annotations ask for places; a start adds one where the places were given unasked."""
+    return any(name in pod.metadata.annotations for name in _TOPOLOGY_ANNOTATIONS)
 
 
 def of_queue(pod: Pod) -> bool:

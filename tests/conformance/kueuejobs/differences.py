@@ -168,7 +168,55 @@ def _elastic_in_other_letters(given: Mapping[str, Any]) -> bool:
     return any(value != "true" and value.lower() == "true" for value in values)
 
 
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    listed = (node.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in listed)
+
+
+def _places_the_same(given: Mapping[str, Any]) -> bool:
+    """A node that changes in nothing that pods are placed by, or that is not ready before and after."""
+    old, new = given.get("oldNode"), given.get("newNode")
+    if old is None or new is None:
+        return False
+
+    def seen(node: Mapping[str, Any]) -> Any:
+        taints = [{**one, "timeAdded": None} for one in node["spec"].get("taints") or ()]
+        allocatable = (node.get("status") or {}).get("allocatable")
+        labels, cordoned = node["metadata"].get("labels"), node["spec"].get("unschedulable")
+        return labels, taints, allocatable, cordoned, _is_ready(node)
+
+    return seen(old) == seen(new) or not (_is_ready(old) or _is_ready(new))
+
+
+def _failing_reads(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("interceptGet"))
+
+
+def _placed_pod_comes(given: Mapping[str, Any]) -> bool:
+    """The event of a pod with a place of its own on a node."""
+    pods = [given[key] for key in ("pod", "oldPod", "newPod") if given.get(key)]
+    return any(
+        pod["spec"].get("nodeName") and any("-topology" in key for key in pod["metadata"].get("annotations") or {})
+        for pod in pods
+    )
+
+
+def _ungating_unseen(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("expectUIDs"))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "annotations of a node, its conditions besides Ready and the age of its taints place no pod, and nothing of a "
+        "node that is not ready does: no workload is tried again for them",
+        _places_the_same,
+    ),
+    Rule("nodes are known by a watch, and there is no read of one that could fail", _failing_reads),
+    Rule("a pod that has a place takes no room besides it: its events change nothing", _placed_pod_comes),
+    Rule(
+        "a pod has its place from the moment that it is given one: the others need not wait until a watch shows it",
+        _ungating_unseen,
+    ),
     Rule(
         "an owner that is not there owns nothing: the job stands for itself; Kueue fails and looks again",
         _owner_is_missing,

@@ -23,7 +23,7 @@ from tests.conformance.replay import Case, Difference, first_difference, runner
 _STEPS: Final = 2
 
 
-def _now_s(case: Case) -> float:
+def now_s(case: Case) -> float:
     return datetime.fromisoformat(case.input["now"]).timestamp()
 
 
@@ -34,7 +34,7 @@ def _states(listed: Any) -> list[Json]:
 @runner("jobs-core-TestSyncCheckStates")
 def check_states(case: Case) -> Difference | None:
     before = tuple(decode(one, AdmissionCheckState) for one in case.input.get("states") or ())
-    after = synced_checks(before, tuple(case.input.get("list") or ()), _now_s(case))
+    after = synced_checks(before, tuple(case.input.get("list") or ()), now_s(case))
     return first_difference(_states(case.expect.get("wantStates")), _states(to_json(after))) or first_difference(
         bool(case.expect.get("wantChange")), after != before, "changed"
     )
@@ -48,7 +48,7 @@ def checks_of_a_queue(case: Case) -> Difference | None:
         assigned = {
             FlavorName(flavor) for assignment in admission.pod_set_assignments for flavor in assignment.flavors.values()
         }
-        after = synced_checks(after, checks_for(queue, assigned), _now_s(case))
+        after = synced_checks(after, checks_for(queue, assigned), now_s(case))
     return first_difference(_states(case.expect["wantChecks"]), _states(to_json(after)))
 
 
@@ -70,7 +70,7 @@ def not_ready(case: Case) -> Difference | None:
     workload = decode(case.input["workload"], Workload)
     config = EngineConfig(gates=case.gates, wait_for_pods_ready=rules(case.input.get("waitForPodsReady")))
     due = due_s(workload, config)
-    left = 0.0 if due is None else max(0.0, due - _now_s(case))
+    left = 0.0 if due is None else max(0.0, due - now_s(case))
     wanted = duration_s(case.expect["wantRecheckAfter"] or "0s")
     ready = find_condition(workload.status.conditions, reasons.PODS_READY)
     waits_again = ready is not None and ready.reason == "WaitForRecovery"
@@ -121,7 +121,7 @@ def stepped(case: Case) -> Difference | None:
     expected = workload_json(wanted, requeued=has)
     last: Difference | None = None
     for number in range(_STEPS):
-        found = step(workload, _policies(case, workload), config, _now_s(case))
+        found = step(workload, _policies(case, workload), config, now_s(case))
         if found is not None:
             workload = found.after
             if found.deactivate:

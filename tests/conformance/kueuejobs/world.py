@@ -49,12 +49,15 @@ _CLASSES: Final = ("PriorityClass", "WorkloadPriorityClass")
 
 
 @dataclass(frozen=True)
-class _At:
+class At:
     """A clock that stands still."""
 
     seconds: float
 
     def wall(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
         return self.seconds
 
 
@@ -112,7 +115,7 @@ class World:
     def _actions(self) -> WorkloadActions:
         none: Any = None
         engine = Engine(EngineConfig(gates=self.gates))
-        clock = cast("Clock", _At(self.now_s))
+        clock = cast("Clock", At(self.now_s))
         return WorkloadActions(engine, none, none, none, clock, created=lambda _kind, _age: None)
 
     def _delete(self, name: str) -> None:

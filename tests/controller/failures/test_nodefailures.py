@@ -179,11 +179,64 @@ def test_a_node_that_was_ready_again_in_time_is_forgiven() -> None:
     assert world.core.next_due_s() is None
 
 
-@pytest.mark.parametrize("change", ["TASFailedNodeReplacement", "TASReplaceNodeOnPodTermination"])
-def test_gates_that_are_off_leave_things_as_they_are(change: str) -> None:
-    world = World(**{change: False})
+def test_with_the_gate_of_replacement_off_things_are_left_as_they_are() -> None:
+    world = World(TASFailedNodeReplacement=False)
     world.pod("b", PodState.TERMINATING)
     world.node("b", ready=False)
+    assert world.look() == []
+
+
+def test_without_the_gate_of_ending_pods_an_unready_node_is_lost_by_time_alone() -> None:
+    world = World(TASReplaceNodeOnPodTermination=False)
+    world.pod("b", PodState.TERMINATING)
+    world.node("b", ready=False, since_s=100.0)
+    assert world.look(101.0) == []
+    world.pod("b", PodState.RUNNING)
+    assert world.look(100.0 + FIXED_TIME_S) == lost("b")
+
+
+def test_without_the_gate_of_ending_pods_a_taint_loses_the_node_at_once() -> None:
+    world = World(TASReplaceNodeOnPodTermination=False)
+    world.node("b", taints=[CORDON])
+    assert world.look() == lost("b")
+
+
+@pytest.mark.parametrize("by_pods", [True, False])
+def test_a_taint_that_is_tolerated_for_a_time_loses_the_node_when_the_pods_go(by_pods: bool) -> None:
+    world = World(TASReplaceNodeOnPodTermination=by_pods)
+    leave = Taint(key="leave", effect="NoExecute")
+    world.placed(tolerations=[Toleration(key="leave", operator="Exists", toleration_seconds=300)])
+    world.node("b", taints=[leave])
+    assert world.look() == []
+    world.core.set_pod("ns/b", None)
+    assert world.look() == [], "pods may still come to it"
+    world.pod("b", PodState.TERMINATING)
+    assert world.look() == lost("b")
+
+
+def stray(state: PodState, pod_set: str = "main", *, placed: bool = True) -> PodOnHost:
+    return PodOnHost(JOB, "d", state, pod_set, placed)
+
+
+@pytest.mark.parametrize(
+    "placed", [PlacedWorkload(pods={}), PlacedWorkload(pods={"a": 1}, pod_sets=frozenset({"main"}))]
+)
+def test_a_pod_that_waits_for_a_host_its_workload_does_not_have_waits_in_vain(placed: PlacedWorkload) -> None:
+    world = World()
+    world.node("d")
+    world.core.set_workload(JOB, placed)
+    world.core.set_pod("ns/stray", stray(PodState.WAITING))
+    assert world.look() == lost(stuck=("ns/stray",))
+    world.core.set_pod("ns/stray", stray(PodState.RUNNING))
+    assert world.look() == []
+
+
+@pytest.mark.parametrize("pod", [stray(PodState.WAITING, "other"), stray(PodState.WAITING, placed=False)])
+def test_a_pod_whose_host_was_chosen_otherwise_waits_on(pod: PodOnHost) -> None:
+    world = World()
+    world.node("d")
+    world.core.set_workload(JOB, PlacedWorkload(pods={"a": 1}, pod_sets=frozenset({"main"})))
+    world.core.set_pod("ns/other", pod)
     assert world.look() == []
 
 

@@ -180,6 +180,26 @@ def test_a_workload_is_on_the_nodes_of_all_its_sets_and_tolerates_what_its_flavo
     assert [one.key for one in found.tolerations["a"]] == ["own", "flavor"]
 
 
+def test_tolerations_that_admission_checks_add_count() -> None:
+    update = {"name": "two", "tolerations": [{"key": "check", "operator": "Exists"}]}
+    raw = to_json(admitted())
+    raw["status"]["admissionChecks"] = [{"name": "c", "state": "Ready", "podSetUpdates": [update]}]
+    found = placed(decode(raw, Workload), lambda _flavor: ())
+    assert found is not None
+    assert {host: [one.key for one in keys] for host, keys in found.tolerations.items()} == {
+        "a": ["own", "check"],
+        "b": ["own", "check"],
+    }
+
+
+def test_a_workload_without_an_admission_has_no_host() -> None:
+    raw = to_json(admitted())
+    del raw["status"]["admission"]
+    found = placed(decode(raw, Workload), lambda _flavor: ())
+    assert found is not None
+    assert (dict(found.pods), found.pod_sets) == ({}, frozenset())
+
+
 @pytest.mark.parametrize(
     "workload",
     [

@@ -20,7 +20,9 @@ def rendered(kinds: tuple[JobKind, ...] = JOB_KINDS) -> str:
 
 
 def _row(kind: JobKind) -> dict[str, Any]:
-    """``suspend``: path of the field that holds a job back; ``reads``: other resources that its pods follow from."""
+    """``suspend``: path of the field that holds a job back; ``reads``: other resources that its pods follow from;
+    ``refused``: why another version of it is not queued.
+    """
     row: dict[str, Any] = {
         "framework": kind.framework,
         "group": kind.group,
@@ -31,6 +33,8 @@ def _row(kind: JobKind) -> dict[str, Any]:
     }
     if kind.reads:
         row["reads"] = [{"group": one.group, "plural": one.plural} for one in kind.reads]
+    if kind.refused_versions:
+        row["refused"] = dict(kind.refused_versions)
     return row
 
 

@@ -7,7 +7,7 @@
 - {framework: kubeflow.org/xgboostjob, group: kubeflow.org, version: v1, kind: XGBoostJob, plural: xgboostjobs, suspend: [spec, runPolicy, suspend]}
 - {framework: kubeflow.org/paddlejob, group: kubeflow.org, version: v1, kind: PaddleJob, plural: paddlejobs, suspend: [spec, runPolicy, suspend]}
 - {framework: kubeflow.org/jaxjob, group: kubeflow.org, version: v1, kind: JAXJob, plural: jaxjobs, suspend: [spec, runPolicy, suspend]}
-- {framework: kubeflow.org/mpijob, group: kubeflow.org, version: v2beta1, kind: MPIJob, plural: mpijobs, suspend: [spec, runPolicy, suspend]}
+- {framework: kubeflow.org/mpijob, group: kubeflow.org, version: v2beta1, kind: MPIJob, plural: mpijobs, suspend: [spec, runPolicy, suspend], refused: {v1: 'an MPIJob of the training operator is not queued, write it as kubeflow.org/v2beta1 for the MPI operator'}}
 - {framework: trainer.kubeflow.org/trainjob, group: trainer.kubeflow.org, version: v1alpha1, kind: TrainJob, plural: trainjobs, suspend: [spec, suspend], reads: [{group: trainer.kubeflow.org, plural: clustertrainingruntimes}, {group: trainer.kubeflow.org, plural: trainingruntimes}]}
 - {framework: ray.io/raycluster, group: ray.io, version: v1, kind: RayCluster, plural: rayclusters, suspend: [spec, suspend], reads: [{group: ray.io, plural: rayclusters}]}
 - {framework: ray.io/rayjob, group: ray.io, version: v1, kind: RayJob, plural: rayjobs, suspend: [spec, suspend], reads: [{group: ray.io, plural: rayclusters}]}

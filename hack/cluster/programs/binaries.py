@@ -22,24 +22,29 @@ from hack.cluster.programs.progress import Progress
 
 SOURCE = Path(__file__).resolve().parents[1]
 KUBERNETES_VERSION = "1.36.3"
-_SOURCE_FILES = ("go.mod", "go.sum", "main.go")
+TRAINING_OPERATOR_VERSION = "1.8.1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What to build: packages of the Go module in this folder, or of a published one at a version."""
+    """What to build: packages that a Go module here pins with all their sums, or of a published one at a version."""
 
     name: str
     version: str
     binaries: tuple[str, ...]
     """The files that the build leaves."""
     packages: tuple[str, ...]
-    """``.`` for the module here, else ``path@version`` as ``go install`` takes it."""
+    """Import paths, or ``.``, as the module here has them; else ``path@version`` as ``go install`` takes it."""
     ldflags: str
+    module: Path | None = None
+    """The folder of the module here; None for a published one."""
 
     @property
-    def is_local(self) -> bool:
-        return self.packages == (".",)
+    def sources(self) -> tuple[Path, ...]:
+        """The files that pin the module here and are part of it."""
+        if self.module is None:
+            return ()
+        return (self.module / "go.mod", self.module / "go.sum", *sorted(self.module.glob("*.go")))
 
 
 def _kubernetes() -> Program:
@@ -53,6 +58,19 @@ def _kubernetes() -> Program:
         binaries=("tessera-kubernetes",),
         packages=(".",),
         ldflags=f"-s -w {flags}",
+        module=SOURCE,
+    )
+
+
+def _training_operator() -> Program:
+    """Its requirements are older than Kubernetes' own here, so it has a module and sums of its own."""
+    return Program(
+        name="training-operator",
+        version=TRAINING_OPERATOR_VERSION,
+        binaries=("training-operator.v1",),
+        packages=("github.com/kubeflow/training-operator/cmd/training-operator.v1",),
+        ldflags="-s -w",
+        module=SOURCE / "trainingoperator",
     )
 
 
@@ -78,6 +96,7 @@ PROGRAMS: Mapping[str, Program] = {
         ),
         _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",)),
         _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",)),
+        _training_operator(),
     )
 }
 
@@ -99,7 +118,7 @@ def cache_key(program: Program, sources: Mapping[str, bytes]) -> str:
 
 def folder(program: Program) -> Path:
     """Where the build of ``program`` is or will be."""
-    sources = {name: (SOURCE / name).read_bytes() for name in _SOURCE_FILES} if program.is_local else {}
+    sources = {path.name: path.read_bytes() for path in program.sources}
     return cache_root() / f"{program.name}-{program.version}-{cache_key(program, sources)}"
 
 
@@ -151,24 +170,24 @@ def _compile(program: Program, out: Path) -> None:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(out), "GOWORK": "off"}
     # The user's own GOFLAGS (a module proxy's settings, say) stay; only what changes the result is ours.
     flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
-    if program.is_local:
-        command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), "."]
+    if program.module:
+        command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), *program.packages]
     else:
         # One command: the binaries share most packages, and what is to be built is counted once.
         command = [str(go), "install", *flags, *program.packages]
     with Progress(f"building {program.name} {program.version}") as progress:
-        progress.expect(golang.packages_to_build(command, SOURCE, environment))
-        _run_counting(command, environment, progress)
+        progress.expect(golang.packages_to_build(command, program.module or SOURCE, environment))
+        _run_counting(command, program.module or SOURCE, environment, progress)
     for file in program.binaries:
         if not (out / file).is_file():
             raise ClusterError(f"the build of {program.name} left no {file}")
 
 
-def _run_counting(command: list[str], environment: Mapping[str, str], progress: Progress) -> None:
+def _run_counting(command: list[str], folder: Path, environment: Mapping[str, str], progress: Progress) -> None:
     """Run a Go build; each package it names counts. Lines that are no package are kept for the error message."""
     said: list[str] = []
     with subprocess.Popen(
-        command, cwd=SOURCE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stderr is not None
         for line in running.stderr:

@@ -1,8 +1,9 @@
 """Every kind of job on a real control plane: each example waits, starts, is preempted, comes back and ends.
 
 All kinds are played at once, each in its own namespace and queue, while the controller is killed now and then. The
-kinds' own controllers are played (``kindoperators``); API server, Job controller, scheduler, policies and rights are
-real. At each stop of the way the pods that the API server has are those that the queue was charged with.
+training operator is real and serves four of them; the other kinds' own controllers are played (``kindoperators``). API
+server, Job controller, scheduler, policies and rights are real. At each stop of the way the pods that the API server
+has are those that the queue was charged with.
 """
 
 import asyncio
@@ -31,9 +32,11 @@ from hack.cluster.waiting import until as wait_until
 from kube.client import Client, Selection
 from kube.config import from_kubeconfig
 from kube.resources import PODS, Resource
+from tests.support.e2e import trainingoperator
 from tests.support.e2e.kindoperators import OPERATORS, Json, Operator, Operators
 from tests.support.e2e.podlab import rendered
 from tests.support.e2e.queuelab import API, CONFIG, CRDS, NAMESPACE, ROOT, Controller, as_controller
+from tests.support.e2e.trainingoperator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
 
@@ -119,7 +122,7 @@ def as_operators(cluster: Cluster, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
+    for program in ("kubernetes", "kwok", "helm", "training-operator"):
         binaries.build(program)
     spec = Spec(nodes=(), kwok_nodes=4, kwok_capacity={GPU: "32"})
     with Cluster.up(f"kinds-{os.getpid()}", spec) as cluster:
@@ -369,11 +372,13 @@ def written(job: Json, defaults: tuple[str, ...] = ()) -> Json:
 
 @asynccontextmanager
 async def operating(cluster: Cluster, folder: Path) -> AsyncIterator[Client]:
-    config = from_kubeconfig(as_operators(cluster, folder))
-    async with Client(config, timeout_s=20.0) as client:
-        task = asyncio.create_task(Operators(client).run())
+    kubeconfig = as_operators(cluster, folder)
+    real = TrainingOperator(cluster, kubeconfig.read_text())
+    async with Client(from_kubeconfig(kubeconfig), timeout_s=20.0) as client:
+        task = asyncio.create_task(Operators(client, trainingoperator.PLURALS).run())
         try:
-            yield client
+            with real.running():
+                yield client
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):

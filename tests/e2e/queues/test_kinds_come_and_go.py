@@ -1,4 +1,7 @@
-"""The CRD of a job kind is installed and removed while the controller runs, with the chart's rights and no restart."""
+"""The CRD of a job kind is installed and removed while the controller runs, with the chart's rights and no restart.
+
+One that serves only a version that is not queued lets none of its jobs carry a queue.
+"""
 
 import json
 import os
@@ -12,6 +15,8 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from hack.cluster.waiting import until as wait_until
+from tests.support.e2e.podlab import refused, rendered
 from tests.support.e2e.queuelab import ALONE, QUEUE, as_controller, install, lab, until
 
 pytestmark = pytest.mark.e2e
@@ -87,3 +92,50 @@ async def test_a_kind_is_queued_from_its_installation_to_its_removal(cluster: Cl
                 if "jobset" in line and "level=info" not in line
             ]
             assert not noise, noise[:5]
+
+
+def old_mpi_job(name: str, queue: str) -> str:
+    labels = {QUEUE: queue} if queue else {}
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    return json.dumps({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": metadata, "spec": {}})
+
+
+OLD_MPI_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "mpijobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "names": {"kind": "MPIJob", "listKind": "MPIJobList", "plural": "mpijobs", "singular": "mpijob"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def test_an_mpi_job_of_the_training_operator_is_refused_where_no_other_is_served(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(OLD_MPI_CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd", "mpijobs.kubeflow.org", "--timeout=60s")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("job-version-policy"))
+    create = ("create", "--dry-run=server", "-f", "-")
+    sentence = (
+        "apiVersion: found kubeflow.org/v1: an MPIJob of the training operator is not queued, "
+        "write it as kubeflow.org/v2beta1 for the MPI operator"
+    )
+    wait_until(
+        lambda: sentence in refused(cluster, *create, input=old_mpi_job("queued", "research")),
+        "the policy in effect",
+        timeout_s=60,
+        every_s=0.2,
+    )
+    cluster.kubectl("create", "-f", "-", input=old_mpi_job("free", ""))
+    label = ("label", "mpijobs", "free", "-n", "default", f"{QUEUE}=research")
+    assert sentence in refused(cluster, *label)
+    cluster.kubectl("label", "mpijobs", "free", "-n", "default", "team=vision")

@@ -8,7 +8,7 @@ sources of the real one.
 import asyncio
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -474,10 +474,15 @@ OPERATORS: Final[tuple[Operator, ...]] = (
 
 
 class Operators:
-    """All of them, in one loop that lists and acts until it is cancelled. What fails is tried again in the next."""
+    """All but those whose kinds have their real controllers, in one loop that lists and acts until it is cancelled.
 
-    def __init__(self, client: Client) -> None:
+    What fails is tried again in the next.
+    """
+
+    def __init__(self, client: Client, real: Collection[str] = ()) -> None:
+        """``real``: the plurals of kinds that are left alone."""
         self._client = client
+        self._played = [operator for operator in OPERATORS if operator.resource.plural not in real]
 
     async def run(self) -> None:
         while True:
@@ -488,10 +493,10 @@ class Operators:
     async def _round(self) -> None:
         listed = {PODS: await self._list(PODS), CHILD_JOBS: await self._list(CHILD_JOBS)}
         listed[SERVICES] = await self._list(SERVICES)
-        for operator in OPERATORS:
+        for operator in self._played:
             listed[operator.resource] = await self._list(operator.resource)
         TrainJobs.runtimes = {one["metadata"]["name"]: one for one in await self._list(RUNTIMES)}
-        for operator in OPERATORS:
+        for operator in self._played:
             for job in listed[operator.resource]:
                 if "deletionTimestamp" not in job["metadata"]:
                     await self._tend(operator, job, listed)

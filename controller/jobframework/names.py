@@ -19,6 +19,8 @@ ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 JOB_OWNER_GVK: Final = "kueue.x-k8s.io/job-owner-gvk"
 JOB_OWNER_NAME: Final = "kueue.x-k8s.io/job-owner-name"
+COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
+MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 
 WORKLOAD: Final = "kueue.x-k8s.io/workload"

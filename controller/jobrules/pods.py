@@ -4,13 +4,12 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Refusal
 from controller.jobframework.marks import controller_of
-from controller.jobframework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED, RETRIABLE
+from controller.jobframework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED, RETRIABLE, SUSPENDING_PARENT
 from controller.jobframework.raw import JobError, Json, annotations, labels, parsed_integer, sequence, shown
 from controller.jobframework.topologyrequest import AskingPodSet, refusals
 from controller.jobrules import marks
 from controller.jobrules.marks import annotation_path, forbidden, invalid, label_path, required
 
-SUSPENDING_PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 _NOT_RETRIABLE = "false"
 
 

@@ -9,11 +9,11 @@ from typing import Final
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Refusal
+from controller.jobframework.podview import SUSPENDING_PARENT
 from controller.jobframework.raw import Json, at, condition, integer, labels, mapping, strings
 from controller.jobframework.topologyrequest import AskingPodSet, topology_refusals
 from controller.jobrules import marks, podspec
 from controller.jobrules.marks import forbidden, invalid, label_path
-from controller.jobrules.pods import SUSPENDING_PARENT
 
 STATEFULSET_PARENT: Final = "statefulset"
 

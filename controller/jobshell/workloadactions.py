@@ -104,7 +104,7 @@ class WorkloadActions:
             case HoldWorkload(on=True, message=message):
                 return self._held(workload, message, now_s)
             case HoldWorkload(message=message):
-                return status.requeued(workload, PendingReason.ON_HOLD, message, now_s)
+                return self._off_hold(workload, message, now_s)
 
     def _released(self, workload: Workload, action: ReleaseQuota, now_s: float) -> Workload:
         gates = self._engine.state.config.gates
@@ -122,6 +122,14 @@ class WorkloadActions:
         after = status.unreserved(workload, PendingReason.ON_HOLD, message, now_s=now_s, gates=gates)
         state = workload.status.requeue_state or RequeueState()
         return status.held_back(after, PendingReason.ON_HOLD, message, state=state, now_s=now_s)
+
+    def _off_hold(self, workload: Workload, message: str, now_s: float) -> Workload:
+        after = status.requeued(workload, PendingReason.ON_HOLD, message, now_s)
+        said = find_condition(after.status.conditions, reasons.QUOTA_RESERVED)
+        if said is None or said.status != "False" or said.reason != PendingReason.ON_HOLD:
+            return after
+        gates = self._engine.state.config.gates
+        return status.unreserved(after, PendingReason.PENDING_EVALUATION, message, now_s=now_s, gates=gates)
 
     async def remove_finalizer(self, key: WorkloadKey, uid: str) -> None:
         kept = await self._free(key, uid)

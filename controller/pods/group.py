@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.jobframework import names
-from controller.jobframework.marks import priority_class, queue_name
+from controller.jobframework.marks import prebuilt_mark, priority_class, queue_name
 from controller.jobframework.names import PRIORITY_CLASS, QUEUE_NAME, is_object_name
 from controller.jobframework.podsets import UNCONSTRAINED, JobPodSet, SeenWorkload, check_requests
 from controller.jobframework.podview import (
@@ -28,7 +28,9 @@ from controller.jobframework.podview import (
     POD_INDEX,
     POD_INDEX_LABEL,
     RETRIABLE,
+    ROLE_HASH,
     SERVING,
+    SUSPENDING_PARENT,
     VOLCANO_GROUPS,
     SeenPod,
 )
@@ -94,6 +96,8 @@ def role(pod: SeenPod) -> str:
 
     Raises JobError.
     """
+    if of_serving_object(pod):
+        return pod.annotations.get(ROLE_HASH, MAIN)
     if not pod.is_gated:
         known = pod.labels.get(names.POD_SET, "")
         if known:
@@ -109,6 +113,11 @@ def role(pod: SeenPod) -> str:
     }
     text_ = msgspec.json.encode([shape, placed], order="deterministic")
     return hashlib.sha256(text_).hexdigest()[:_HASH_LENGTH]
+
+
+def of_serving_object(pod: SeenPod) -> bool:
+    """Whether its Workload was made of the object that it belongs to, which is known by its pods' marks."""
+    return SUSPENDING_PARENT in pod.annotations and prebuilt_mark(pod.raw)[1] == pod.group != ""
 
 
 def _container(container: Any) -> Json:
@@ -194,6 +203,7 @@ class Group:
     """``total`` pods are asked for, with ``minimum`` of them the group may start. ``name`` is empty for a single pod.
 
     ``declared``: the pods themselves name their total, so one more is too many; a Volcano PodGroup names a minimum.
+    ``of_object``: the Workload is made of the object that the pods belong to, not of the pods.
     """
 
     name: str
@@ -202,6 +212,7 @@ class Group:
     fast: bool = False
     serving: bool = False
     declared: bool = True
+    of_object: bool = False
 
 
 def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
@@ -214,6 +225,9 @@ def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
     if not is_object_name(name):
         where = f"metadata.labels[{GROUP_NAME}]" if kueue else f"metadata.annotations[{VOLCANO_GROUPS[0]}]"
         raise JobError(f"{where}: expected a name of lower case letters, digits, '-' and '.', found {shown(name)}")
+    if of_serving_object(oldest):
+        total = oldest.total()
+        return Group(name=name, total=total, minimum=total, fast=True, serving=True, of_object=True)
     _agree(pods, QUEUE_NAME, lambda pod: queue_name(pod.raw))
     _agree(pods, PRIORITY_CLASS, lambda pod: priority_class(pod.raw))
     if kueue:

@@ -152,6 +152,8 @@ class _Reconciliation:
             raise JobError(f"group {shown(self.group.name)}: workload {workload.name} belongs to a job")
         if workload is not None and (workload.is_finished or workload.is_terminating):
             return [*closing(workload, self.pods), *self._refused_late(workload)]
+        if self.group.of_object and workload is None:
+            return []  # it is made of the object
         outcome = self._outcome()
         if outcome is not None:
             finished = [] if workload is None else [finish(workload, *outcome)]
@@ -168,13 +170,15 @@ class _Reconciliation:
     def _refused_late(self, workload: SeenWorkload) -> list[PodAction]:
         """Pods that were created after the group finished: its name is taken until the old pods are deleted."""
         late = [pod for pod in self.pods if pod.is_gated and pod.stays]
-        if self.single or not late or not workload.is_finished:
+        if self.single or self.group.of_object or not late or not workload.is_finished:
             return []
         sentence = f"group {self.group.name} has finished: delete its pods before its name is used again"
         return [Refuse(reason="GroupFinished", sentence=sentence)]
 
     def _outcome(self) -> tuple[FinishReason, str] | None:
         """How the pods ended; None while they may go on."""
+        if self.group.of_object:
+            return None
         if any(pod.stays or pod.may_run for pod in self.pods):
             succeeded = sum(pod.has_succeeded for pod in self.pods)
             whole = not self.group.serving and succeeded >= self.group.total
@@ -253,7 +257,7 @@ class _Reconciliation:
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
-        if self.single:
+        if self.single or self.group.of_object:
             return []
         counts = None if workload is None else compose.counts_of(workload.typed.spec.pod_sets)
         found = podgroup.excess(self.group, self.counted, counts)
@@ -261,6 +265,8 @@ class _Reconciliation:
         return [DeletePod(name=pod.name, uid=pod.uid, reason="ExcessPodDeleted", message=why) for pod in found]
 
     def _synchronized(self, workload: SeenWorkload) -> list[PodAction]:
+        if self.group.of_object:
+            return []
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
         if moved and workload.is_reserved and not any(pod.may_run for pod in self.pods):
             return [delete(workload)]

@@ -38,6 +38,8 @@ class PendingReason(StrEnum):
     @property
     def coarse(self) -> str:
         """The reason with the gate UnadmittedWorkloadsObservability off."""
+        if self is PendingReason.ON_HOLD:
+            return self.value
         return "Waiting" if self is PendingReason.WAITING_FOR_PODS_READY else "Pending"
 
 

@@ -205,7 +205,31 @@ def _ungating_unseen(given: Mapping[str, Any]) -> bool:
     return bool(given.get("expectUIDs"))
 
 
+def _gated(pod: Mapping[str, Any]) -> bool:
+    return bool((pod.get("spec") or {}).get("schedulingGates"))
+
+
+def _serving_pods_without_quota(given: Mapping[str, Any]) -> bool:
+    """Gated pods whose set is gone or replaces its revision; and none of their Workloads is admitted."""
+    if not {"leaderWorkerSet", "statefulSet", "statefulSets"} & given.keys():
+        return False
+    pods = [*(given.get("pods") or ()), *([given["pod"]] if given.get("pod") else ())]
+    if not any(map(_gated, pods)) or any(_is_true(one, "Admitted") for one in _workloads(given)):
+        return False
+    if given.get("force"):
+        return True
+    sets = [*(given.get("statefulSets") or ()), *([given["statefulSet"]] if given.get("statefulSet") else ())]
+    revisions = [one.get("status") or {} for one in sets]
+    is_gone = not sets or ("statefulSets" in given and not given.get("leaderWorkerSet"))
+    return is_gone or any(one.get("currentRevision") != one.get("updateRevision") for one in revisions)
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "
+        "Kueue lets such pods run uncharged",
+        _serving_pods_without_quota,
+    ),
     Rule(
         "annotations of a node, its conditions besides Ready and the age of its taints place no pod, and nothing of a "
         "node that is not ready does: no workload is tried again for them",

@@ -1,0 +1,1 @@
+"""Serving kinds, reconciled: their Workloads, and which Workload each of their pods belongs to."""

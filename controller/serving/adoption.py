@@ -1,0 +1,71 @@
+"""Pods of serving objects get the marks of their group: the Workload that they wait for, and their role in it.
+
+A pod is created behind the gate without them, as its name does not tell the Workload's. From then on it is a pod of a
+group like any other (``controller.pods``), except that its Workload is not made of it.
+"""
+
+from controller.engine.model.gates import FeatureGates
+from controller.jobframework import names
+from controller.jobframework.marks import queue_name
+from controller.jobframework.podsets import typed_template
+from controller.jobframework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SeenPod
+from controller.jobframework.raw import JobError, Json, shown
+from controller.objects.core import PodSpec, ResourceRequirements
+from controller.pods.start import tied
+from controller.servingkinds.kind import ServingGroup, ServingKind, copied_marks
+
+
+def adoption(
+    kind: ServingKind, owner: Json, group: ServingGroup, pod: SeenPod, *, workload: str, gates: FeatureGates
+) -> Json:
+    """The merge patch that makes ``pod`` one of the group's. Raises JobError for a pod that asks for something else."""
+    role = kind.role(owner, pod.raw)
+    check_shape(group, role, pod)
+    labels = {MANAGED: "true", **copied_marks(owner)}
+    annotations = {GROUP_TOTAL: str(group.total), ROLE_HASH: role, **kind.pod_marks}
+    # A Workload's name may be longer than a label's value.
+    named = annotations if gates.on("WorkloadIdentifierAnnotations") else labels
+    named |= {GROUP_NAME: workload, names.PREBUILT_WORKLOAD: workload}
+    return {"metadata": {**tied(pod), "labels": labels, "annotations": annotations}}
+
+
+def queue_patch(owner: Json, pod: SeenPod) -> Json | None:
+    """The merge patch that gives an adopted pod the queue of its object; None where it has it."""
+    queue = queue_name(owner)
+    if not queue or queue_name(pod.raw) == queue:
+        return None
+    return {"metadata": {**tied(pod), "labels": {names.QUEUE_NAME: queue}}}
+
+
+def check_shape(group: ServingGroup, role: str, pod: SeenPod) -> None:
+    """Raises JobError for a pod that asks for more or less than its pod set is charged for.
+
+    What others add to a pod (containers, defaults of a LimitRange) is not looked at: Workloads are charged with it.
+    """
+    template = next((each.template for each in group.pod_sets if each.name == role), None)
+    if template is None:
+        raise JobError(f"pod {pod.name}: its group has no pod set {shown(role)}")
+    wanted, found = typed_template(template, role).spec, typed_template({"spec": pod.raw.get("spec") or {}}, "").spec
+    for asked, has in zip(_requests(wanted), _requests(found, like=wanted), strict=True):
+        differing = sorted(key for key, amount in asked.items() if has.get(key) != amount)
+        # No defaults are added of devices.
+        differing += sorted(key for key in has if "/" in key and key not in asked)
+        if differing:
+            key = differing[0]
+            raise JobError(
+                f"pod {pod.name}: expected requests of {key} as its Workload has them, "
+                f"{asked.get(key, 'none')}, found {has.get(key, 'none')}"
+            )
+
+
+def _requests(spec: PodSpec, like: PodSpec | None = None) -> list[dict[str, str]]:
+    """Of the containers of ``like``, in its order; of a resource that is only limited, the limit."""
+    own = {container.name: container.resources for container in (*spec.init_containers, *spec.containers)}
+    named = like or spec
+    found = [
+        own.get(container.name, ResourceRequirements()) for container in (*named.init_containers, *named.containers)
+    ]
+    return [
+        {key: str(quantity.nanos) for key, quantity in {**resources.limits, **resources.requests}.items()}
+        for resources in found
+    ]

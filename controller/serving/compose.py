@@ -1,0 +1,134 @@
+"""The Workload of a group of a serving object: the body of a new one, and what has to change in one that is there.
+
+The object owns it and does not control it: Workloads of groups have as many owners as there are objects to outlive.
+"""
+
+from typing import Any
+
+import msgspec
+
+from controller.jobframework import compose, marks, names
+from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
+from controller.jobframework.podview import IS_GROUP_WORKLOAD
+from controller.jobframework.raw import Json, PriorityClassMissingError, annotations, labels, shown, text
+from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.objects.core import PodSpec
+from controller.servingkinds.kind import ServingGroup, ServingKind
+
+
+def workload_body(
+    kind: ServingKind, owner: Json, group: ServingGroup, settings: JobSettings, cluster: ClusterObjects
+) -> Json:
+    """The complete new Workload. Raises JobError."""
+    identity = {
+        names.JOB_OWNER_GVK: f"{kind.api_version}, Kind={kind.kind}",
+        names.JOB_OWNER_NAME: text(owner, "metadata", "name"),
+    }
+    index = {} if group.index is None else {names.COMPONENT_INDEX: str(group.index)}
+    metadata: Json = {
+        "name": workload_name(kind, owner, group.name, settings),
+        "namespace": text(owner, "metadata", "namespace"),
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": [_reference(kind, owner)],
+        "labels": _labels(owner, settings),
+        "annotations": {**marks.passed_on(owner), IS_GROUP_WORKLOAD: "true", **identity, **index},
+    }
+    sets = pod_sets(group, settings)
+    return compose.document(metadata, sets, _priority(owner, sets, settings, cluster), owner)
+
+
+def group_index(workload: Json) -> int | None:
+    """The number of the Workload's group; None where its object has only one, or for what is no number."""
+    found = annotations(workload).get(names.COMPONENT_INDEX, "")
+    return int(found) if found.isdecimal() else None
+
+
+def workload_name(kind: ServingKind, owner: Json, group: str, settings: JobSettings) -> str:
+    full = kind.workload_name(owner, group)
+    return names.shortened(full) if settings.gates.on("ShortWorkloadNames") else full
+
+
+def pod_sets(group: ServingGroup, settings: JobSettings) -> tuple[JobPodSet, ...]:
+    """As the Workload asks for them."""
+    if settings.gates.on("TopologyAwareScheduling"):
+        return group.pod_sets
+    return tuple(msgspec.structs.replace(each, topology_request=None) for each in group.pod_sets)
+
+
+def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
+    """Whether the Workload has the group's pods: as many, of the same shape. Images may differ: a rollout changes
+    them. Raises JobError.
+    """
+    given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if [pod_set.name for pod_set in group.pod_sets] != list(given):
+        return False
+    return all(
+        each.count == given[each.name].count
+        and shape(typed_template(each.template, each.name).spec) == shape(given[each.name].template.spec)
+        for each in group.pod_sets
+    )
+
+
+def shape(spec: PodSpec) -> PodSpec:
+    """What a scheduler looks at."""
+    plain = [
+        tuple(msgspec.structs.replace(container, image="") for container in containers)
+        for containers in (spec.containers, spec.init_containers)
+    ]
+    return msgspec.structs.replace(spec, containers=plain[0], init_containers=plain[1], restart_policy="")
+
+
+def metadata_patch(kind: ServingKind, owner: Json, workload: SeenWorkload, settings: JobSettings) -> Json:
+    """Merge patch of ``metadata``; empty where nothing is missing."""
+    meta = workload.typed.metadata
+    patch: dict[str, Any] = {}
+    if not owns(owner, workload):
+        others = workload.raw.get("metadata", {}).get("ownerReferences") or []
+        patch["ownerReferences"] = [*others, _reference(kind, owner)]
+        patch["annotations"] = {
+            names.JOB_OWNER_GVK: f"{kind.api_version}, Kind={kind.kind}",
+            names.JOB_OWNER_NAME: text(owner, "metadata", "name"),
+        }
+    wanted, gated_by = marks.passed_on(owner), names.ADMISSION_GATED_BY
+    changed: dict[str, str | None] = {key: value for key, value in wanted.items() if meta.annotations.get(key) != value}
+    if gated_by in meta.annotations and gated_by not in wanted:
+        changed[gated_by] = None
+    if changed:
+        patch["annotations"] = {**patch.get("annotations", {}), **changed}
+    copied = {key: value for key, value in _copied(owner, settings).items() if meta.labels.get(key) != value}
+    if copied:
+        patch["labels"] = copied
+    return patch
+
+
+def owns(owner: Json, workload: SeenWorkload) -> bool:
+    uid = text(owner, "metadata", "uid")
+    return any(reference.uid == uid for reference in workload.typed.metadata.owner_references)
+
+
+def _reference(kind: ServingKind, owner: Json) -> Json:
+    meta = {key: text(owner, "metadata", key) for key in ("name", "uid")}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **meta}
+
+
+def _labels(owner: Json, settings: JobSettings) -> dict[str, str]:
+    uid = text(owner, "metadata", "uid")
+    return {**_copied(owner, settings), **({names.JOB_UID: uid} if names.is_label_value(uid) else {})}
+
+
+def _copied(owner: Json, settings: JobSettings) -> dict[str, str]:
+    own = labels(owner)
+    return {key: own[key] for key in settings.label_keys_to_copy if key in own}
+
+
+def _priority(owner: Json, sets: tuple[JobPodSet, ...], settings: JobSettings, cluster: ClusterObjects) -> Json:
+    """By the order of ``jobframework.compose.priority``. Raises PriorityClassMissingError."""
+    if label := marks.priority_class(owner):
+        return compose.workload_class(label, cluster)
+    named = (text(each.template, "spec", "priorityClassName") for each in sets)
+    if name := next(filter(None, named), ""):
+        value = cluster.pod_priority(name)
+        if value is None:
+            raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
+        return compose.pod_class(name, value)
+    return compose.default_class(settings, cluster)

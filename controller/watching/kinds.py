@@ -23,6 +23,7 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
+from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
 from inventory.api.names import GROUP, VERSION
 from kube.resources import Resource
@@ -44,6 +45,8 @@ POD_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Pri
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
 NODES: Final = Resource("", "v1", "nodes", "Node")
 GPU_NODES: Final = Resource(GROUP, VERSION, PLURAL, KIND)
+DECLARATIONS: Final = Resource(GROUP, VERSION, jobkind.PLURAL, jobkind.KIND)
+"""JobKinds. Read as JSON: see ``controller.jobkinds.declared``."""
 PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 

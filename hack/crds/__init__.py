@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controller.simulation.fields import TABLE
-from hack.crds import fields, gpulayout, gpunode, jobkinds, kueue
+from hack.crds import fields, gpulayout, gpunode, jobkind, jobkinds, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -23,7 +23,11 @@ class _Plain(yaml.SafeDumper):
 
 def rendered() -> dict[Path, str]:
     """Every file and what it should hold. A test fails while a file is stale."""
-    own = [(gpunode.SOURCE, gpunode.gpunode_crd()), (gpulayout.SOURCE, gpulayout.gpulayout_crd())]
+    own = [
+        (gpunode.SOURCE, gpunode.gpunode_crd()),
+        (gpulayout.SOURCE, gpulayout.gpulayout_crd()),
+        (jobkind.SOURCE, jobkind.jobkind_crd()),
+    ]
     made = [*own, *((kueue.SOURCE, crd) for crd in kueue.crds())]
     return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made} | {
         TABLE: fields.rendered(),

@@ -1,0 +1,65 @@
+"""Which JobKinds make a kind of job: each that can be read, whose kind nobody else queues.
+
+Of two JobKinds for one kind the older counts. A verdict is about one JobKind as it is; whether its CRD is there, and
+whether the controller may read its objects, is the watch's to say.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from controller.jobframework.kind import JobKind
+from controller.jobframework.raw import Json
+from controller.jobkinds.declared.kind import DeclaredKind
+from controller.jobkinds.declared.spec import Declaration, JobKindError, read
+from controller.objects.meta import Struct
+
+ACCEPTED: Final = "Accepted"
+INVALID: Final = "Invalid"
+KNOWN: Final = "KindIsKnown"
+EXTERNAL: Final = "KindIsExternal"
+TWICE: Final = "DeclaredTwice"
+
+
+class Verdict(Struct, frozen=True):
+    """``kind`` is None where the JobKind is not accepted; ``reason`` and ``message`` are those of its condition."""
+
+    reason: str
+    message: str
+    kind: DeclaredKind | None = None
+
+
+def verdicts(given: Iterable[Json], known: Iterable[JobKind], externals: Collection[str]) -> Mapping[str, Verdict]:
+    """By name. ``externals``: kinds that other controllers queue, as ``Kind.version.group``."""
+    found: dict[str, Verdict] = {}
+    readable: list[Declaration] = []
+    for each in given:
+        try:
+            readable.append(read(each))
+        except JobKindError as error:
+            metadata = each.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else None
+            found[str(name)] = Verdict(INVALID, str(error))
+    ours = {(kind.group, kind.kind) for kind in known}
+    taken: dict[tuple[str, str], str] = {}
+    for declaration in sorted(readable, key=lambda each: (each.created, each.name)):
+        found[declaration.name] = _verdict(declaration, ours, taken, externals)
+        if found[declaration.name].kind is not None:
+            taken[declaration.spec.group, declaration.spec.kind] = declaration.name
+    return found
+
+
+def _verdict(
+    given: Declaration,
+    ours: Collection[tuple[str, str]],
+    taken: Mapping[tuple[str, str], str],
+    externals: Collection[str],
+) -> Verdict:
+    spec = given.spec
+    named = f"spec.kind: found {spec.kind} of {spec.group}"
+    if (spec.group, spec.kind) in ours:
+        return Verdict(KNOWN, f"{named}, which is queued without a JobKind: expected another kind")
+    if f"{spec.kind}.{spec.version}.{spec.group}" in externals:
+        return Verdict(EXTERNAL, f"{named}, which integrations.externalFrameworks leaves to another controller")
+    if (other := taken.get((spec.group, spec.kind))) is not None:
+        return Verdict(TWICE, f"{named}, which the older JobKind {other} declares: expected one JobKind a kind")
+    return Verdict(ACCEPTED, f"{spec.kind} of {spec.group} is a kind of job", DeclaredKind(spec, leaving=given.leaving))

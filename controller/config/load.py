@@ -27,8 +27,11 @@ from controller.config.settings import (
     Tls,
     Webhook,
 )
+from controller.jobframework.kind import JobKind
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector
+from controller.servingkinds.kind import StampedKind
+from controller.servingkinds.table import STAMPED_KINDS
 from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
 
 T = TypeVar("T")
@@ -106,7 +109,7 @@ def process_settings(found: Found) -> dict[str, Any]:
     settings.update(
         namespace=found.get("namespace"),
         manage_jobs_without_queue_name=found.get("manageJobsWithoutQueueName", False),
-        managed_namespaces=_managed_namespaces(found, integrations),
+        managed_namespaces=_managed_namespaces(found),
         integrations=integrations,
         client=_client(found),
         webhook=Webhook(
@@ -156,7 +159,8 @@ def _integrations(found: Found) -> Integrations:
             found.note(place, f"{name} is no job kind of this version")
         frameworks.append(name)
     external = found.values("integrations.externalFrameworks")
-    others = {kind.framework for kind in JOB_KINDS if f"{kind.kind}.{kind.version}.{kind.group}" in external}
+    kinds: tuple[JobKind | StampedKind, ...] = (*JOB_KINDS, *STAMPED_KINDS)
+    others = {kind.framework for kind in kinds if f"{kind.kind}.{kind.version}.{kind.group}" in external}
     wanted = dict.fromkeys(frameworks or DEFAULT_FRAMEWORKS)
     return Integrations(
         frameworks=tuple(name for name in wanted if name not in others),
@@ -165,10 +169,11 @@ def _integrations(found: Found) -> Integrations:
     )
 
 
-def _managed_namespaces(found: Found, integrations: Integrations) -> LabelSelector | None:
+def _managed_namespaces(found: Found) -> LabelSelector | None:
     path = "managedJobsNamespaceSelector"
     selector: LabelSelector | None = found.get(path)
-    if selector is None or POD_FRAMEWORKS.isdisjoint(integrations.frameworks):
+    named = {found.get(name) for name in found.items("integrations.frameworks")}
+    if selector is None or POD_FRAMEWORKS.isdisjoint(named):
         return selector
     for name in ("kube-system", found.get("namespace")):
         if name is not None and selector.matches({NAMESPACE_NAME_LABEL: name}):

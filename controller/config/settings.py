@@ -3,6 +3,7 @@
 The defaults are Kueue's (``config.kueue.x-k8s.io/v1beta2``) unless a field says otherwise. Durations are seconds.
 """
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -11,6 +12,8 @@ from msgspec import Struct
 from controller.engine.model.config import EngineConfig
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
+from controller.servingkinds.kind import StampedKind
+from controller.servingkinds.table import STAMPED_KINDS
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
@@ -40,11 +43,23 @@ KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
 }
 """All that Kueue has."""
 
-MANAGED_FRAMEWORKS: Final = frozenset({POD, *(kind.framework for kind in JOB_KINDS)})
+DEFAULT_FRAMEWORKS: Final = (*(kind.framework for kind in JOB_KINDS), *(kind.framework for kind in STAMPED_KINDS))
+"""Where the configuration names none: every kind of job that the API server serves. Pods are queued where it asks for
+them."""
+
+MANAGED_FRAMEWORKS: Final = frozenset({POD, *DEFAULT_FRAMEWORKS})
 """Those that this version manages."""
 
-DEFAULT_FRAMEWORKS: Final = tuple(kind.framework for kind in JOB_KINDS)
-"""Where the configuration names none: every kind of job whose CRD is there. Pods are queued where it asks for them."""
+IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {kind.framework: (POD,) for kind in STAMPED_KINDS}
+"""Job kinds that others need: they are on for the objects of these alone."""
+
+
+def implied(
+    frameworks: Collection[str], implies: Mapping[str, Collection[str] | None] = IMPLIED_FRAMEWORKS
+) -> frozenset[str]:
+    """Job kinds that are on because those named need them, and are not named themselves."""
+    needed = {name for framework in frameworks for name in implies.get(framework) or ()}
+    return frozenset(needed.difference(frameworks))
 
 
 class Policy(StrEnum):
@@ -69,6 +84,15 @@ class Integrations(Struct, frozen=True, kw_only=True):
     frameworks: tuple[str, ...] = DEFAULT_FRAMEWORKS
     external_frameworks: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
+
+    @property
+    def queue_pods(self) -> bool:
+        """Whether pods are queued: all that name a queue, or those of serving kinds alone."""
+        return POD in self.frameworks or POD in implied(self.frameworks)
+
+    @property
+    def serving_kinds(self) -> tuple[StampedKind, ...]:
+        return tuple(kind for kind in STAMPED_KINDS if kind.framework in self.frameworks)
 
 
 class ClientLimits(Struct, frozen=True, kw_only=True):

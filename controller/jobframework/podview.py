@@ -109,6 +109,11 @@ class SeenPod:
         return self.labels.get(MANAGED) == "true"
 
     @cached_property
+    def has_parent(self) -> bool:
+        """It is of a serving kind: it is queued by itself and has no finalizer."""
+        return SUSPENDING_PARENT in self.annotations
+
+    @cached_property
     def has_finalizer(self) -> bool:
         return MANAGED in sequence(self.raw, "metadata", "finalizers")
 

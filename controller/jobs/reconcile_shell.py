@@ -8,7 +8,7 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 
 from typing import Any, NamedTuple, TypeVar
 
-from controller.config.settings import POD, ControllerConfig
+from controller.config.settings import ControllerConfig
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
@@ -82,7 +82,7 @@ class JobController:
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
         self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
         self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals)
-        self._has_pods = POD in config.integrations.frameworks
+        self._has_pods = config.integrations.queue_pods
         self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}

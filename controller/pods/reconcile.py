@@ -211,7 +211,7 @@ class _Reconciliation:
         if not sets:
             short = f"group {self.group.name} has {len(self.counted)} of {self.group.total} pods"
             return [*over, event("WaitingForPods", short)]
-        holding = [pod for pod in self.counted if pod.has_finalizer]
+        holding = [pod for pod in self.counted if pod.has_finalizer or pod.has_parent]
         if not holding:
             raise JobError("metadata.finalizers: the pod was created without the queue's finalizer; create it anew")
         body = podcompose.workload_body(self.group, holding, sets, self.settings, self.cluster)
@@ -274,7 +274,7 @@ class _Reconciliation:
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
         spec = podcompose.spec_patch(self.pods[0], sets, workload, self.cluster)
-        holding = [pod for pod in self.pods if pod.has_finalizer]
+        holding = [pod for pod in self.pods if pod.has_finalizer or pod.has_parent]
         metadata = podcompose.metadata_patch(self.group, holding, workload, self.settings) if holding else {}
         if not spec and not metadata:
             return []

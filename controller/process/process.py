@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from controller.config.settings import MANAGED_FRAMEWORKS, POD, ControllerConfig
+from controller.config.settings import MANAGED_FRAMEWORKS, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
@@ -146,7 +146,7 @@ class Process:
             externals = external_kinds(self._config.integrations.external_frameworks)
             readers |= dict.fromkeys(externals, read_owner)
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), read_job)
-            if POD in self._config.integrations.frameworks:
+            if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
         return readers
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from controller.config.settings import POD, ControllerConfig
+from controller.config.settings import ControllerConfig
 from controller.jobshell.watched import job_kinds
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
-from controller.webhooks import jobs, pods
+from controller.webhooks import jobs, pods, serving
 from controller.webhooks.injection import ServiceTarget
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
 from controller.webhooks.server import WebhookServer
@@ -54,9 +54,11 @@ def webhook_service(
         port=config.webhook.port,
         mutate_job=answer,
         mutate_pod=partial(pods.answer, manage_without_queue_name=config.manage_jobs_without_queue_name),
+        mutate_serving=partial(serving.answer, has_default_queue=has_default_queue),
     )
     release = service.removesuffix(_CONFIGURATION)
-    pods_too = (f"{release}-pod-gate",) if POD in config.integrations.frameworks else ()
+    pods_too = (f"{release}-pod-gate",) if config.integrations.queue_pods else ()
+    serving_too = (f"{release}-serving-queue",) if config.integrations.serving_kinds else ()
     return WebhookService(
         client,
         server,
@@ -67,5 +69,5 @@ def webhook_service(
         clock=clock,
         backoff=Backoff(random=random.random),
         may_take_over=may_take_over,
-        configurations=(f"{release}-job-suspend", *pods_too),
+        configurations=(f"{release}-job-suspend", *pods_too, *serving_too),
     )

@@ -33,8 +33,11 @@ class ServingGroup(Struct, frozen=True, kw_only=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-class ServingKind(ABC):
-    """``parent`` is the value of ``pod-suspending-parent`` on its pods, ``templates`` where its pod templates lie."""
+class StampedKind(ABC):
+    """A kind whose pod templates are stamped when its objects are created or changed, as no field holds these back.
+
+    ``parent`` is the value of ``pod-suspending-parent`` on its pods, ``templates`` where its pod templates lie.
+    """
 
     framework: ClassVar[str]
     group: ClassVar[str]
@@ -42,10 +45,6 @@ class ServingKind(ABC):
     kind: ClassVar[str]
     plural: ClassVar[str]
     templates: ClassVar[tuple[tuple[str, ...], ...]]
-    pod_marks: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Annotations that every pod gets with its group."""
-    running_pods_follow_queue: ClassVar[bool] = False
-    """Whether the queue's label of a pod that runs follows that of the object."""
 
     @property
     def parent(self) -> str:
@@ -55,7 +54,37 @@ class ServingKind(ABC):
     def api_version(self) -> str:
         return api_version(self)  # type: ignore[arg-type]  # it reads group and version alone
 
-    # -- what a kind declares ----------------------------------------------------------------------------------------
+    @abstractmethod
+    def stamp(self, owner: Json, path: Path) -> tuple[dict[str, str], dict[str, str]]:
+        """Labels and annotations that the pod template at ``path`` carries while the object is queued."""
+
+    def is_anothers(self, owner: Json) -> bool:
+        """Another kind has stamped its templates: it makes the Workload."""
+        stamps = (strings(owner, *path, "metadata", "annotations").get(SUSPENDING_PARENT) for path in self.templates)
+        return any(stamp not in (None, self.parent) for stamp in stamps)
+
+    def stamped(self, owner: Json) -> Json:
+        """The object with its pod templates as they are to be; the very object where another kind has stamped them."""
+        if self.is_anothers(owner):
+            return owner
+        for path in self.templates:
+            if at(owner, *path) is None:
+                continue
+            labels, annotations = self.stamp(owner, path)
+            for key, more in (("labels", labels), ("annotations", annotations)):
+                if more:
+                    where = (*path, "metadata", key)
+                    owner = replaced(owner, where, {**strings(owner, *where), **more})
+        return owner
+
+
+class ServingKind(StampedKind):
+    """A kind whose groups of pods have a Workload each, which is made of the object."""
+
+    pod_marks: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Annotations that every pod gets with its group."""
+    running_pods_follow_queue: ClassVar[bool] = False
+    """Whether the queue's label of a pod that runs follows that of the object."""
 
     @abstractmethod
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:
@@ -76,31 +105,6 @@ class ServingKind(ABC):
     @abstractmethod
     def keeps_workload(self, owner: Json) -> bool:
         """Whether it has no pods for now and is to queue again under the same Workload later."""
-
-    @abstractmethod
-    def stamp(self, owner: Json, path: Path) -> tuple[dict[str, str], dict[str, str]]:
-        """Labels and annotations that the pod template at ``path`` carries while the object is queued."""
-
-    # -- what follows from it ----------------------------------------------------------------------------------------
-
-    def is_anothers(self, owner: Json) -> bool:
-        """Another kind has stamped its templates: it makes the Workload."""
-        stamps = (strings(owner, *path, "metadata", "annotations").get(SUSPENDING_PARENT) for path in self.templates)
-        return any(stamp not in (None, self.parent) for stamp in stamps)
-
-    def stamped(self, owner: Json) -> Json:
-        """The object with its pod templates as they are to be; the very object where another kind has stamped them."""
-        if self.is_anothers(owner):
-            return owner
-        for path in self.templates:
-            if at(owner, *path) is None:
-                continue
-            labels, annotations = self.stamp(owner, path)
-            for key, more in (("labels", labels), ("annotations", annotations)):
-                if more:
-                    where = (*path, "metadata", key)
-                    owner = replaced(owner, where, {**strings(owner, *where), **more})
-        return owner
 
     def workload_name(self, owner: Json, group: str) -> str:
         return names.workload_name(self.kind, self.group, group, text(owner, "metadata", "uid"))

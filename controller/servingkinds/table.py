@@ -2,8 +2,12 @@
 
 from typing import Final
 
-from controller.servingkinds.kind import ServingKind
+from controller.servingkinds.deployment import Deployment
+from controller.servingkinds.kind import ServingKind, StampedKind
 from controller.servingkinds.leaderworkerset import LeaderWorkerSet
 from controller.servingkinds.statefulset import StatefulSet
 
 SERVING_KINDS: Final[tuple[ServingKind, ...]] = (StatefulSet(), LeaderWorkerSet())
+
+STAMPED_KINDS: Final[tuple[StampedKind, ...]] = (Deployment(),)
+"""Kinds whose pod templates the API server stamps, and which a configuration may name."""

@@ -65,7 +65,7 @@ def patch(
     operations: list[Json] = []
     if not text(labels or {}, QUEUE_LABEL, ".request.object.metadata.labels"):
         if has_default_queue():
-            operations.append(_labelled(labels))
+            operations.append(labelled(labels))
         elif not manage_without_queue_name:
             return []
     return [*operations, *_suspended(job, suspend_path)]
@@ -87,7 +87,8 @@ def _suspended(job: Json, path: tuple[str, ...]) -> list[Json]:
     return [] if at.get(last) is True else [{"op": "add", "path": "/" + "/".join(path), "value": True}]
 
 
-def _labelled(labels: Json | None) -> Json:
+def labelled(labels: Json | None) -> Json:
+    """The operation that puts an object with these labels into the queue ``default``."""
     if labels is None:
         return {"op": "add", "path": "/metadata/labels", "value": {QUEUE_LABEL: DEFAULT_QUEUE}}
     return {"op": "add", "path": f"/metadata/labels/{escaped(QUEUE_LABEL)}", "value": DEFAULT_QUEUE}

@@ -1,14 +1,16 @@
 """The mutating webhook for pods, for API servers without MutatingAdmissionPolicy. Pure: an AdmissionReview in, one out.
 
 It does what the chart's policy does: a pod with a queue is created with the scheduling gate, with the label by which
-the controller watches it, and with the finalizer by which the controller misses no end. The webhook's configuration
-selects the pods.
+the controller watches it, and with the finalizer by which the controller misses no end. Pods of serving kinds get no
+finalizer: their owners make each anew under Kubernetes' own rules, which must not wait for the controller. The
+webhook's configuration selects the pods.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from controller.conversion.tree import ConversionError, Json, child, kind_of, text
+from controller.jobframework.podview import SUSPENDING_PARENT
 from controller.webhooks.review import answered, escaped
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
@@ -49,7 +51,8 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
         operations.append(_add("/metadata/labels", {MANAGED: "true"}))
     elif labels.get(MANAGED) != "true":
         operations.append(_add(f"/metadata/labels/{escaped(MANAGED)}", "true"))
-    operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda key: key == MANAGED)
+    if SUSPENDING_PARENT not in (child(metadata, "annotations", _META) or {}):
+        operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda key: key == MANAGED)
     gate = {"name": GATE}
     return operations + _listed(
         spec,

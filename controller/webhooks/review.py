@@ -13,18 +13,23 @@ REVIEW: Final = "admission.k8s.io/v1"
 _MAX_MESSAGE: Final = 500
 
 
-def answered(body: bytes, patch: Callable[[Json, str], list[Json]]) -> bytes:
-    """The review of the same uid: allowed, with the JSON patch (RFC 6902) that ``patch`` makes.
+Patch = Callable[[Json, str], list[Json]]
+"""The JSON patch (RFC 6902) for an object of a namespace. May raise ConversionError."""
 
-    ``patch`` is asked for each created object with its namespace, and may raise ConversionError: then, and for a body
-    that is no review, the answer is a refusal.
+
+def answered(body: bytes, created: Patch, changed: Patch | None = None) -> bytes:
+    """The review of the same uid: allowed, with what ``created`` makes of a new object and ``changed`` of one that is
+    updated.
+
+    Where they raise ConversionError, and for a body that is no review, the answer is a refusal.
     """
     uid = ""
     try:
         request = _request(body)
         uid = text(request, "uid", ".request")
         made, namespace = child(request, "object", ".request"), text(request, "namespace", ".request")
-        operations = [] if made is None or request.get("operation") != "CREATE" else patch(made, namespace)
+        patch = {"CREATE": created, "UPDATE": changed}.get(str(request.get("operation")))
+        operations = [] if made is None or patch is None else patch(made, namespace)
         response: Json = {"uid": uid, "allowed": True}
         if operations:
             encoded = b64encode(msgspec.json.encode(operations)).decode()

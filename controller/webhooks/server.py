@@ -1,4 +1,4 @@
-"""The HTTPS server: /convert, /mutate-job and /mutate-pod for the API server, /healthz and /readyz for the kubelet.
+"""The HTTPS server: /convert and /mutate-... for the API server, /healthz and /readyz for the kubelet.
 
 The certificate can be exchanged while it serves: new connections get the new one, open ones go on.
 """
@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from controller import conversion
-from controller.webhooks import jobs, pods
+from controller.webhooks import jobs, pods, serving
 from controller.webhooks.certificates import CertificateError
 from controller.webhooks.keeper import Served
 
@@ -36,12 +36,13 @@ class WebhookServer:
         port: int = 9443,
         mutate_job: Answer = jobs.answer,
         mutate_pod: Answer = pods.answer,
+        mutate_serving: Answer = serving.answer,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._host = host
         self._port = port
         self._ready = ready
-        self._mutate = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod}
+        self._mutate = {"/mutate-job": mutate_job, "/mutate-pod": mutate_pod, "/mutate-serving": mutate_serving}
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._large = asyncio.Lock()

@@ -15,9 +15,14 @@ from controller.jobframework.templated import Path as At
 from controller.jobframework.templated import TemplatedKind, located, replaced
 from controller.jobframework.topologyrequest import GROUP_NAME, REQUIRED
 from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
+from controller.servingkinds.kind import StampedKind
+from controller.servingkinds.table import STAMPED_KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted((DOCS / "kinds").glob("*.md"))
+ALL_PAGES = sorted((DOCS / "kinds").glob("*.md"))
+SERVING = DOCS / "kinds" / "serving.md"
+"""Of kinds that have no Workload of their own."""
+PAGES = [page for page in ALL_PAGES if page != SERVING]
 RUNTIME: Json = {
     "spec": {
         "mlPolicy": {"numNodes": 1},
@@ -209,4 +214,13 @@ def overview() -> str:
 
 
 def test_every_page_of_a_kind_is_on_the_overview() -> None:
-    assert {f"kinds/{page.name}" for page in PAGES} == set(re.findall(r"\]\((kinds/[\w-]+\.md)", overview()))
+    assert {f"kinds/{page.name}" for page in ALL_PAGES} == set(re.findall(r"\]\((kinds/[\w-]+\.md)", overview()))
+
+
+@pytest.mark.parametrize("kind", STAMPED_KINDS, ids=lambda kind: kind.kind)
+def test_each_serving_kind_is_on_the_overview_and_has_an_example_on_its_page(kind: StampedKind) -> None:
+    assert f"[{kind.kind}](kinds/serving.md) `{kind.group}/{kind.version}` | `{kind.framework}`" in overview()
+    examples = [yaml.safe_load(text) for text in blocks(SERVING, "yaml")]
+    (shown,) = (each for each in examples if each["kind"] == kind.kind)
+    assert shown["apiVersion"] == f"{kind.group}/{kind.version}"
+    assert names.QUEUE_NAME in shown["metadata"]["labels"]

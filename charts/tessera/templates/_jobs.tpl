@@ -59,6 +59,9 @@ object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- range include "tessera.jobKinds" . | fromYamlArray }}
 - {{ .framework }}
 {{- end }}
+{{- range include "tessera.servingKinds" . | fromYamlArray }}
+- {{ .framework }}
+{{- end }}
 {{- if .Values.controller.pods.enabled }}
 - pod
 {{- end }}
@@ -70,6 +73,17 @@ leaves to other controllers. */ -}}
 {{- $others := dig "integrations" "externalFrameworks" list .Values.controller.config -}}
 {{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
 {{- range include "tessera.jobKinds" . | fromYamlArray }}
+{{- if and (or (not $listed) (has .framework $listed)) (not (has (printf "%s.%s.%s" .kind .version .group) $others)) }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* The rows of the table of serving kinds that are queued, likewise. */ -}}
+{{- define "tessera.queuedServingKinds" -}}
+{{- $others := dig "integrations" "externalFrameworks" list .Values.controller.config -}}
+{{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
+{{- range include "tessera.servingKinds" . | fromYamlArray }}
 {{- if and (or (not $listed) (has .framework $listed)) (not (has (printf "%s.%s.%s" .kind .version .group) $others)) }}
 - {{ toJson . }}
 {{- end }}
@@ -148,4 +162,21 @@ request.userInfo.username.startsWith('system:serviceaccount:') &&
 object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) &&
 (o.apiVersion.split('/')[0] + '/' + o.kind in {{ include "tessera.owners" . }} ||
 o.apiVersion.split('/')[0] in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}))
+{{- end -}}
+
+{{- /* CEL: the operations that stamp one pod template of an object with a queue; a dict of the template's `path` and the
+`framework` of its kind. As controller/webhooks/serving.py. */ -}}
+{{- define "tessera.stamp" -}}
+{{- $metadata := printf "/%s/metadata" (join "/" .path) -}}
+{{- $found := printf "object.%s.?metadata" (join "." .path) -}}
+({{ $found }}.?labels.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}/labels', value: {}}]) +
+[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1managed', value: 'true'},
+JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1queue-name',
+value: object.metadata.labels['kueue.x-k8s.io/queue-name']}] +
+(object.metadata.?labels[?'kueue.x-k8s.io/priority-class'].orValue('') == '' ? [] :
+[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1priority-class',
+value: object.metadata.labels['kueue.x-k8s.io/priority-class']}]) +
+({{ $found }}.?annotations.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}/annotations', value: {}}]) +
+[JSONPatch{op: 'add', path: '{{ $metadata }}/annotations/kueue.x-k8s.io~1pod-suspending-parent',
+value: '{{ .framework }}'}]
 {{- end -}}

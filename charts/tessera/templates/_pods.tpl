@@ -1,7 +1,13 @@
 {{- /* "true" where plain pods are queued: by the configuration's own list of frameworks, else by the value. */ -}}
-{{- define "tessera.podsQueued" -}}
+{{- define "tessera.plainPodsQueued" -}}
 {{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
 {{- and .Values.controller.enabled (ternary (has "pod" $listed) .Values.controller.pods.enabled (gt (len $listed) 0)) -}}
+{{- end -}}
+
+{{- /* "true" where pods are queued: plain ones, or those of serving kinds alone. */ -}}
+{{- define "tessera.podsQueued" -}}
+{{- $serving := include "tessera.queuedServingKinds" . | fromYamlArray -}}
+{{- and .Values.controller.enabled (or (eq (include "tessera.plainPodsQueued" .) "true") (gt (len $serving) 0)) -}}
 {{- end -}}
 
 {{- /* Match conditions: pods that go to a queue when they are created. Pods of a queued Job that was started have their
@@ -14,6 +20,10 @@ all Jobs do. */ -}}
     {{- if .Values.controller.jobs.manageWithoutQueueName }} ||
     !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
     {{- end }}
+{{- if ne (include "tessera.plainPodsQueued" .) "true" }}
+- name: of-a-serving-kind
+  expression: object.metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].hasValue()
+{{- end }}
 - name: of-no-queued-job
   expression: >-
     !(object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&

@@ -158,8 +158,9 @@ def _lost_nodes(given: Mapping[str, Any]) -> bool:
 
 
 def _owner_is_missing(given: Mapping[str, Any]) -> bool:
-    metadata = (given.get("obj") or {}).get("metadata") or {}
-    there = {(one.get("object", one)["metadata"] or {}).get("uid") for one in given.get("apiObjects") or ()}
+    metadata = (given.get("obj") or given.get("job") or {}).get("metadata") or {}
+    listed = (*(given.get("apiObjects") or ()), *(given.get("ancestors") or ()))
+    there = {(one.get("object", one)["metadata"] or {}).get("uid") for one in listed}
     return any(one["uid"] not in there for one in metadata.get("ownerReferences") or ())
 
 
@@ -224,7 +225,15 @@ def _serving_pods_without_quota(given: Mapping[str, Any]) -> bool:
     return is_gone or any(one.get("currentRevision") != one.get("updateRevision") for one in revisions)
 
 
+def _needs_more(given: Mapping[str, Any]) -> bool:
+    """A kind is named without another that it needs, which is known."""
+    needs = given.get("integrationsDependencies") or {}
+    needed = {name for enabled in given.get("enabled") or () for name in needs.get(enabled) or ()}
+    return bool(needed.difference(given.get("enabled") or ()))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
     Rule(
         "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "
         "Kueue lets such pods run uncharged",

@@ -21,6 +21,7 @@ from controller.engine.model.config import (
 from controller.engine.model.resources import ResourceName
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.quantity import Quantity
+from controller.servingkinds.table import STAMPED_KINDS
 from yamlfile import ConfigError
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
@@ -234,15 +235,15 @@ def test_ciphers_go_by_openssls_names() -> None:
 
 
 def test_an_empty_list_of_job_kinds_is_the_default() -> None:
-    every = tuple(kind.framework for kind in JOB_KINDS)
+    every = (*(kind.framework for kind in JOB_KINDS), *(kind.framework for kind in STAMPED_KINDS))
     assert v2("integrations: {frameworks: []}").integrations.frameworks == every
     assert v2("").integrations.frameworks == every
     assert "pod" not in every
 
 
 def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
-    config = v2("integrations:\n  frameworks:\n  - batch/job\n  - deployment\n  - batch/job\n")
-    assert config.integrations.frameworks == ("batch/job", "deployment")
+    config = v2("integrations:\n  frameworks:\n  - batch/job\n  - kubeflow.org/mxjob\n  - batch/job\n")
+    assert config.integrations.frameworks == ("batch/job", "kubeflow.org/mxjob")
     assert [(note.where, note.key) for note in config.without_effect] == [("f:6", "integrations.frameworks[1]")]
 
 

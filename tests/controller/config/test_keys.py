@@ -49,7 +49,7 @@ GIVEN: dict[str, Any] = {
     "resources.transformations[].strategy": "Replace",
     "resources.transformations[].multiplyBy": "m",
     "resources.transformations[].outputs.*": {"o": "2"},
-    "integrations.frameworks[]": ["batch/job", "deployment"],
+    "integrations.frameworks[]": ["batch/job", "kubeflow.org/mxjob"],
     "integrations.externalFrameworks[]": ["Job.v1.example.com"],
     "integrations.labelKeysToCopy[]": ["team"],
     "objectRetentionPolicies.workloads.afterFinished": "0s",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.jobframework.podview import SUSPENDING_PARENT
 from controller.webhooks.pods import GATE, MANAGED, QUEUE_LABEL, answer
 from tests.controller.webhooks.test_jobs import review
 
@@ -87,3 +88,8 @@ def test_whatever_comes_it_answers(labels: Any, finalizers: Any, gates: Any) -> 
     body = {"metadata": {"labels": labels, "finalizers": finalizers}, "spec": {"schedulingGates": gates}}
     found = json.loads(answer(review(body), manage_without_queue_name=True))["response"]
     assert found["allowed"] or found["status"]["message"]
+
+
+def test_a_pod_of_a_serving_kind_gets_no_finalizer() -> None:
+    parent = {"annotations": {SUSPENDING_PARENT: "deployment"}}
+    assert marks(patched(pod({QUEUE_LABEL: "q"}, meta=parent))) == ("true", 0, 1)

@@ -26,6 +26,7 @@ from tests.support.e2e.podlab import (
     TEAM,
     Gang,
     PodLab,
+    deployment,
     install_pods,
     is_held,
     node,
@@ -38,6 +39,7 @@ from tests.support.e2e.queuelab import NAMESPACE, as_controller, until
 
 pytestmark = pytest.mark.e2e
 
+PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 GANGS = EXAMPLES / "gangs"
 VOLCANO = "scheduling.volcano.sh_podgroups.yaml"
 FLAGS = ("--no-leader-elect",)
@@ -94,6 +96,29 @@ def test_what_goes_to_a_queue_is_held_and_nobody_but_the_controller_lets_it_go(c
     assert not refused(cluster, *change, json.dumps({"metadata": {"labels": {QUEUE: "other"}}}))
     assert not refused(cluster, *change, '{"metadata":{"annotations":{"note":"x"},"finalizers":null}}')
     cluster.kubectl("delete", "pod", "mine", "-n", TEAM, "--now")
+
+
+def test_the_pod_template_of_a_queued_deployment_is_stamped_whenever_it_is_written(cluster: Cluster) -> None:
+    def stamped(body: dict[str, Any], *command: str) -> dict[str, Any]:
+        found = cluster.kubectl(*command, "-o", "json", "-f", "-", input=json.dumps(body))
+        template: dict[str, Any] = json.loads(found)["spec"]["template"]["metadata"]
+        return template
+
+    body = deployment("stamped", queue="")
+    free = stamped(body, "create", "--dry-run=server")
+    assert (free["labels"], free.get("annotations")) == ({"app": "stamped"}, None)
+    body["metadata"]["labels"] = {QUEUE: "q", "kueue.x-k8s.io/priority-class": "high"}
+    wanted = {"app": "stamped", MANAGED: "true", QUEUE: "q", "kueue.x-k8s.io/priority-class": "high"}
+    made = stamped(body, "create")
+    assert (made["labels"], made["annotations"]) == (wanted, {PARENT: "deployment"})
+    body["metadata"]["labels"][QUEUE] = "other"
+    assert stamped(body, "replace", "--dry-run=server")["labels"] == {**wanted, QUEUE: "other"}
+    cluster.kubectl("delete", "deployment", "stamped", "-n", TEAM, "--cascade=foreground", "--timeout=60s")
+    pod = pod_body("replica", queue="q")
+    pod["metadata"]["annotations"] = {PARENT: "deployment"}
+    found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(pod)))
+    assert is_held(found)
+    assert "finalizers" not in found["metadata"]
 
 
 async def test_a_pod_and_a_group_wait_run_and_end_and_nothing_is_left(

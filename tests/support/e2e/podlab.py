@@ -41,7 +41,9 @@ READY = "waitForPodsReady: {{timeout: {timeout}, requeuingStrategy: {{backoffBas
 def install_pods(cluster: Cluster) -> None:
     """Everything of the chart that plain pods need, in effect."""
     install(cluster)
-    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-gate-policy", "pod-policy"))
+    cluster.kubectl(
+        "apply", "--server-side", "-f", "-", input=rendered("pod-gate-policy", "pod-policy", "serving-policy")
+    )
     cluster.kubectl("create", "namespace", TEAM)
     probe = json.dumps(pod_body("probe", queue="any"))
 
@@ -52,6 +54,13 @@ def install_pods(cluster: Cluster) -> None:
         return False
 
     wait_until(held, "the policies in effect", timeout_s=120, every_s=0.1)
+    served = json.dumps(deployment("probe", queue="any"))
+
+    def stamped() -> bool:
+        found = json.loads(cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=served))
+        return MANAGED in found["spec"]["template"]["metadata"]["labels"]
+
+    wait_until(stamped, "the policies for Deployments in effect", timeout_s=120, every_s=0.1)
     wrong = ("create", "--dry-run=server", "-f", "-")
     bad = json.dumps(pod_body("probe", queue="No_Queue"))
     said = "expected the name of a LocalQueue"
@@ -97,6 +106,22 @@ def pod_body(
         "kind": "Pod",
         "metadata": {"name": name, "namespace": TEAM, "labels": marks, "annotations": notes or {}},
         "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0, **spec},
+    }
+
+
+def deployment(name: str, *, queue: str, replicas: int = 1, **spec: Any) -> Json:
+    """Of pods with one GPU each; ``spec``: more of the Deployment's own."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: "1"}}}
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+    labels = {QUEUE: queue} if queue else {}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, **spec},
     }
 
 

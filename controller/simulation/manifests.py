@@ -27,6 +27,7 @@ from controller.objects.queues import (
     ResourceFlavor,
     WorkloadPriorityClass,
 )
+from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
 from controller.simulation.submissions import (
     DEFAULT_QUEUE,
@@ -96,7 +97,7 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     objects: list[KubernetesObject] = []
     pod_groups: dict[tuple[str, str], Json] = {}
     facts: Facts = {}
-    for document in map(_placed, documents):
+    for document in map(_stored, map(_placed, documents)):
         if _arrives(document):
             jobs.append(document)
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -125,6 +126,12 @@ def _placed(document: Document) -> Document:
     if document.kind in _CLUSTER_SCOPED or data["metadata"].get("namespace"):
         return document
     return Document(document.file, document.number, {**data, "metadata": {**data["metadata"], "namespace": "default"}})
+
+
+def _stored(document: Document) -> Document:
+    """With the defaults of its CRD."""
+    data = with_defaults(document.data)
+    return document if data is document.data else Document(document.file, document.number, data, document.path)
 
 
 def _arrives(document: Document) -> bool:

@@ -1,8 +1,8 @@
 """The names of all fields of the kinds that a simulation reads, as one table: ``controller/simulation/fields.json``.
 
-Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the part of the Kueue
-kinds is written anew from the CRDs made here. ``kinds`` leads from ``apiVersion kind`` to a type, ``types`` from a type
-to its fields, and a field is
+Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the parts of the Kueue
+kinds, from the CRDs made here, and of JAXJob, which is like another, are written anew. ``kinds`` leads from
+``apiVersion kind`` to a type, ``types`` from a type to its fields, and a field is
 
     ""      a scalar, or free: anything may stand below
     "T"     an object of type T, or a list of them
@@ -95,7 +95,20 @@ def rendered() -> str:
     table = Table(*({key: value for key, value in kept[part].items() if not key.startswith(ours)} for part in kept))
     for crd in kueue.crds():
         table.add_crd(crd)
+    _add_jax(table)
     return table.text()
+
+
+def _add_jax(table: Table) -> None:
+    """JAXJob is a PyTorchJob without what is PyTorch's own, by the operator's types (``jax_types.go``, release 1.9)."""
+    like, name = "kubeflow.org/v1 PyTorchJob", "kubeflow.org/v1 JAXJob"
+    kept = table.types[f"{like}.spec"]
+    table.kinds[name] = name
+    table.types[name] = {**table.types[like], "spec": f"{name}.spec"}
+    table.types[f"{name}.spec"] = {
+        "jaxReplicaSpecs": kept["pytorchReplicaSpecs"],
+        "runPolicy": kept["runPolicy"],
+    }
 
 
 def take(folder: Path, crds: Iterable[Path]) -> None:

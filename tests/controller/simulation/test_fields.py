@@ -42,9 +42,7 @@ META = {
         }
     ],
 }
-ANY = ("kubeflow.org/v1", "JAXJob")
-"""A kind whose fields are not in the table."""
-READ = sorted({*KINDS, *KINDS_OF_JOBS, POD, *((OLD, kind) for version, kind in KINDS if version == HUB)} - {ANY})
+READ = sorted({*KINDS, *KINDS_OF_JOBS, POD, *((OLD, kind) for version, kind in KINDS if version == HUB)})
 
 
 def told(text: str) -> list[str]:

@@ -147,6 +147,28 @@ def test_a_job_whose_pods_follow_from_an_object_that_is_not_there_is_refused() -
     assert "TrainJob t: " in refused(train_job("torch"))
 
 
+def ray_job(**spec: Any) -> dict[str, Any]:
+    pod = {"spec": {"containers": [{"name": "ray", "resources": {"requests": {"cpu": "2"}}}]}}
+    groups = [{"groupName": "idle", "template": pod}, {"groupName": "some", "minReplicas": 2, "template": pod}]
+    cluster = {"headGroupSpec": {"template": pod}, "workerGroupSpecs": groups}
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": cluster, **spec}
+    return {**job("r"), "apiVersion": "ray.io/v1", "kind": "RayJob", "spec": spec}
+
+
+@pytest.mark.parametrize(("mode", "submitter"), [({}, [("submitter", 1)]), ({"submissionMode": "HTTPMode"}, [])])
+def test_a_job_is_charged_as_an_api_server_stores_it(mode: dict[str, str], submitter: list[tuple[str, int]]) -> None:
+    given_ = ray_job(**mode)
+    (submission,) = scenario(given(given_), config()).submissions
+    found = [(pod_set.name, pod_set.count) for pod_set in submission.workload.spec.pod_sets]
+    assert found == [("head", 1), ("idle", 0), ("some", 2), *submitter]
+    assert "submissionMode" not in given_["spec"] or mode, "what was read is left as it is"
+
+
+@pytest.mark.parametrize("wrong", [[], {"workerGroupSpecs": 3}, {"workerGroupSpecs": [3]}])
+def test_a_default_in_something_of_another_shape_is_left_out(wrong: Any) -> None:
+    assert "RayJob r: " in refused(ray_job(rayClusterSpec=wrong))
+
+
 def unknown_job() -> dict[str, Any]:
     return {**job("t"), "apiVersion": "kubeflow.org/v1", "kind": "MXJob"}
 

@@ -1,0 +1,64 @@
+"""Defaults that the CRDs of job kinds give, where they bear on what a job is charged: an API server fills them in.
+
+Sources: the schemas in the CRDs of KubeRay 1.7, JobSet 0.13, the MPI operator and the trainer v2; a conformance test
+compares them with the table. Defaults within pod templates are those of pods: decoding gives them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_MAX_INT32: Final = 2**31 - 1
+_WORKER_GROUP: Final = {"replicas": 0, "minReplicas": 0, "maxReplicas": _MAX_INT32, "numOfHosts": 1}
+_RUNTIME: Final = {
+    "spec.mlPolicy.mpi.runLauncherAsNode": False,
+    "spec.mlPolicy.mpi.numProcPerNode": 1,
+    "spec.template.spec.replicatedJobs[].replicas": 1,
+}
+
+
+def _worker_groups(cluster: str) -> dict[str, Any]:
+    return {f"{cluster}.workerGroupSpecs[].{field}": value for field, value in _WORKER_GROUP.items()}
+
+
+DEFAULTS: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): {"spec.replicatedJobs[].replicas": 1},
+    ("kubeflow.org/v2beta1", "MPIJob"): {"spec.runLauncherAsWorker": False},
+    ("ray.io/v1", "RayCluster"): _worker_groups("spec"),
+    ("ray.io/v1", "RayJob"): {"spec.submissionMode": "K8sJobMode", **_worker_groups("spec.rayClusterSpec")},
+    ("ray.io/v1", "RayService"): _worker_groups("spec.rayClusterConfig"),
+    ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"): _RUNTIME,
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): _RUNTIME,
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): {
+        "spec.runtimeRef.apiGroup": "trainer.kubeflow.org",
+        "spec.runtimeRef.kind": "ClusterTrainingRuntime",
+        "spec.managedBy": "trainer.kubeflow.org/trainjob-controller",
+    },
+}
+"""By ``apiVersion`` and ``kind``: path, ``[]`` behind a list, and the value where its parent is there without it."""
+
+
+def with_defaults(data: Json) -> Json:
+    """The object as an API server stores it, as far as the table goes; the very object of a kind without a row."""
+    for path, value in DEFAULTS.get((data["apiVersion"], data["kind"]), {}).items():
+        data = _filled(data, path.split("."), value)
+    return data
+
+
+def _filled(value: Any, path: list[str], default: Any) -> Any:
+    """A ``value`` of another shape than the CRD's is left to whoever reads it."""
+    if not isinstance(value, dict):
+        return value
+    key, rest = path[0], path[1:]
+    if not rest:
+        return value if key in value else {**value, key: default}
+    name = key.removesuffix("[]")
+    inner = value.get(name)
+    if inner is None:
+        return value
+    if key == name:
+        return {**value, name: _filled(inner, rest, default)}
+    if not isinstance(inner, list):
+        return value
+    return {**value, name: [_filled(item, rest, default) for item in inner]}

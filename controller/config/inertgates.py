@@ -43,7 +43,6 @@ IDLE: Final[Mapping[str, str]] = {
     "TASCachingRemainingResources": _SAME,
     "TASValidateWorkloadSliceSize": "a slice larger than its pod set is always refused",
     "TLSOptions": "the section tls always counts",
-    "UnadmittedWorkloadsExplicitStatus": "a workload's conditions are written once it has waited a moment",
     "VectorizedResourceRequests": _SAME,
     "VisibilityOnDemand": "the visibility API is not served: see `tessera queue` and `tessera explain`",
     "WorkloadRequestUseMergePatch": "what is written does not depend on how",

@@ -18,6 +18,8 @@ from controller.jobframework.actions import (
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
+    FinishWorkload,
+    RemoveFinalizer,
     SetReclaimable,
     StartJob,
     StopJob,
@@ -46,6 +48,7 @@ from controller.jobframework.steps import (
 )
 from controller.jobs import elastic
 from controller.objects.meta import Condition, find_condition
+from controller.objects.workload import Workload
 
 _GONE = "The job does not exist any more"
 _ON_HOLD = "OnHold"
@@ -64,6 +67,20 @@ def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) ->
         return tuple(_job(context))
     except JobError as error:
         return (*_hold(context, error), refuse(error))
+
+
+def is_orphan(workload: Workload) -> bool:
+    """Whether its job has left it: a deletion that keeps what it owned takes the owner from it, and not the label."""
+    return not workload.metadata.owner_references and bool(workload.metadata.labels.get(names.JOB_UID))
+
+
+def unowned(workload: SeenWorkload, settings: JobSettings) -> list[FinishWorkload | RemoveFinalizer]:
+    """A Workload without a job: nothing runs by it, so it may go; one that its job has left is finished."""
+    if workload.is_terminating:
+        return [*remove_finalizers([workload])]
+    if is_orphan(workload.typed) and settings.gates.on("FinishOrphanedWorkloads"):
+        return finish_orphans([workload], _GONE)
+    return []
 
 
 def _job(context: Context) -> list[Action]:

@@ -16,7 +16,7 @@ from controller.jobframework.marks import controller_of, prebuilt_workload, queu
 from controller.jobframework.raw import JobError, Json
 from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
-from controller.jobs.reconcile import reconcile
+from controller.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.jobshell.watched import JobKinds, external_kinds, read_resource, seen_workload
 from controller.jobshell.workloadactions import WorkloadActions
@@ -187,7 +187,8 @@ class JobController:
                 self._enqueue_parts(owner.uid)
                 break
         else:
-            if meta.deletion_timestamp is not None and not gone and not self._is_of_pods(workload):
+            waits = meta.deletion_timestamp is not None or is_orphan(workload)
+            if waits and not gone and not self._is_of_pods(workload):
                 self._queue.put(JobKey("", meta.namespace, meta.name))
         for job in self._prebuilt.get(key, ()):
             self._queue.put(job)
@@ -270,10 +271,11 @@ class JobController:
         return bool(found["metadata"].get("uid") != known_uid)
 
     async def _release_unowned(self, key: WorkloadKey) -> None:
-        """A Workload without a job that is being deleted: nothing runs by it, so it may go."""
-        kept = self._ledger.get(key)
-        if kept is not None and names.RESOURCE_IN_USE in kept.workload.metadata.finalizers:
-            await self._workloads.remove_finalizer(key, kept.uid)
+        workload = seen_workload(self._ledger, self._raws, key)
+        if workload is None:
+            return
+        for action in unowned(workload, self._settings):
+            await self._workloads.carry_out(action, workload.typed.metadata.namespace, "", ())
 
     def is_admitted(self, uid: str) -> bool:
         """Whether the workload of the job of that uid is."""

@@ -14,13 +14,14 @@ import msgspec
 
 from controller.engine.conditions import reasons, status
 from controller.engine.conditions.decisions import Event
-from controller.engine.conditions.evictionstatus import deactivation_target, evicted
+from controller.engine.conditions.evictionstatus import deactivation_target, evicted, restarted
 from controller.engine.conditions.reasons import EventType, PendingReason
 from controller.engine.conditions.status import checks_for
 from controller.engine.engine import Engine
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
 from controller.engine.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.engine.state.intake import local_queue_of
+from controller.lifecycle.pendingcause import PendingCause, unreservable
 from controller.objects.meta import Condition, epoch_s, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import AdmissionCheckState, RequeueState, Workload
@@ -39,11 +40,15 @@ _JITTER = 0.0001
 
 
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors."""
+    """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors.
+
+    ``blocked``: why a workload that is not admitted yet may hold no quota.
+    """
 
     cluster_queue_stop: StopPolicy = "None"
     local_queue_stop: StopPolicy = "None"
     checks: tuple[str, ...] = ()
+    blocked: PendingCause | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +63,7 @@ def step(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s:
     """The next step of a workload; None when all is as it should be."""
     if is_true(workload.status.conditions, reasons.FINISHED):
         return None
-    for rule in (_deactivation, _requeue, _checks, _stops, _pods_ready, _execution_time, _admission):
+    for rule in _RULES:
         found = rule(workload, queues, config, now_s)
         if found is not None:
             return found
@@ -87,6 +92,7 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
         cluster_queue_stop="None" if queue is None else queue.policies.stop,
         local_queue_stop="None" if local is None else local.spec.stop_policy or "None",
         checks=checks,
+        blocked=unreservable(engine, workload) if admission is not None else None,
     )
 
 
@@ -184,18 +190,53 @@ def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: f
 
 
 def _stops(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
-    """Hold evicts workloads with a reservation that are not admitted yet; HoldAndDrain evicts admitted ones as well."""
+    """HoldAndDrain evicts admitted workloads."""
     conditions = workload.status.conditions
-    if not _held(workload) or is_true(conditions, reasons.EVICTED):
+    if not is_true(conditions, reasons.ADMITTED) or not _held(workload) or is_true(conditions, reasons.EVICTED):
         return None
-    admitted = is_true(conditions, reasons.ADMITTED)
     for reason, stop, name in (
         (CLUSTER_QUEUE_STOPPED, queues.cluster_queue_stop, "ClusterQueue"),
         (LOCAL_QUEUE_STOPPED, queues.local_queue_stop, "LocalQueue"),
     ):
-        if stop == "HoldAndDrain" or (stop == "Hold" and not admitted):
+        if stop == "HoldAndDrain":
             return _evict(workload, reason, f"The {name} is stopped ({stop})", now_s, hold=True)
     return None
+
+
+def _held_up(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """A gate, or a queue that is stopped, takes the reservation from a workload that is not admitted yet."""
+    stopped = queues.cluster_queue_stop != "None" or queues.local_queue_stop != "None"
+    gated = queues.blocked is not None and queues.blocked.reason is PendingReason.ADMISSION_GATED
+    return _unreserved(workload, queues, config, now_s) if stopped or gated else None
+
+
+def _lost_queue(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """So does a queue that is gone or not active, unless all checks are ready by now."""
+    ready = status.admitted_if_ready(workload, checks=queues.checks, now_s=now_s, gates=config.gates)
+    return None if is_true(ready.status.conditions, reasons.ADMITTED) else _unreserved(workload, queues, config, now_s)
+
+
+def _unreserved(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """The job of such a workload was never started: nothing is evicted."""
+    conditions, cause = workload.status.conditions, queues.blocked
+    if cause is None or not _held(workload) or is_true(conditions, reasons.ADMITTED):
+        return None
+    if is_true(conditions, reasons.EVICTED):
+        return None
+    after = status.unreserved(workload, cause.reason, cause.message, now_s=now_s, gates=config.gates)
+    states = tuple(restarted(state, now_s) for state in after.status.admission_checks)
+    gated = cause.reason is PendingReason.ADMISSION_GATED
+    event = _event(workload, EventType.NORMAL if gated else EventType.WARNING, cause.reason, cause.message)
+    return Step(after=_with(after, admission_checks=states), events=(event,))
+
+
+def _preemption_gates(workload: Workload, _: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """The status has a state for each preemption gate of the spec."""
+    states = workload.status.preemption_gates
+    if not config.gates.on("MultiKueueOrchestratedPreemption"):
+        return None
+    synced = status.synced_preemption_gates(workload, now_s)
+    return Step(after=_with(workload, preemption_gates=synced)) if synced != states else None
 
 
 def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
@@ -236,6 +277,20 @@ def _admission(workload: Workload, queues: QueuePolicies, config: EngineConfig, 
         message = f"Admitted by ClusterQueue {workload.status.admission.cluster_queue}"
         events = (_event(workload, EventType.NORMAL, "Admitted", message),)
     return Step(after=after, events=events)
+
+
+_RULES = (
+    _preemption_gates,
+    _deactivation,
+    _requeue,
+    _checks,
+    _stops,
+    _held_up,
+    _pods_ready,
+    _execution_time,
+    _lost_queue,
+    _admission,
+)
 
 
 # -- what the rules share ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Why a workload is pending: it may not queue, its queues take nothing in, or the last decision on it."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.engine.conditions import reasons
 from controller.engine.conditions.decisions import Pending
@@ -12,7 +12,8 @@ from controller.engine.model.gates import FeatureGates
 from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.engine.state.activity import local_queue_problem
 from controller.engine.state.intake import ADMISSION_GATED_BY, local_queue_of
-from controller.objects.meta import find_condition, is_true
+from controller.objects.meta import SELECTOR_OPERATORS, find_condition, is_true
+from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
 
 
@@ -21,6 +22,16 @@ class PendingCause(NamedTuple):
 
     reason: PendingReason
     message: str
+
+
+_BLOCKED: Final = (
+    PendingReason.MISCONFIGURED,
+    PendingReason.SUSPENDED,
+    PendingReason.ADMISSION_GATED,
+    PendingReason.ON_HOLD,
+    PendingReason.DEACTIVATED,
+)
+"""Reasons for which a workload is not tried."""
 
 
 def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
@@ -48,8 +59,13 @@ def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None
     local = cluster.local_queues.get(key)
     if local is None:
         return PendingCause(PendingReason.MISCONFIGURED, f"There is no LocalQueue {key}")
+    if local.metadata.deletion_timestamp is not None:
+        return PendingCause(PendingReason.MISCONFIGURED, f"LocalQueue {key} is being deleted")
     name = ClusterQueueName(local.spec.cluster_queue)
-    problems = engine.inactive(name) if name in cluster.queues else ()
+    queue = cluster.queues.get(name)
+    problems = engine.inactive(name) if queue is not None else ()
+    if queue is not None and (wrong := _misconfigured(queue.object)) is not None:
+        return PendingCause(PendingReason.MISCONFIGURED, wrong)
     found = local_queue_problem(local, cluster, queue_active=not problems)
     if found is None:
         return None
@@ -58,6 +74,53 @@ def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None
     return PendingCause(
         PendingReason.SUSPENDED, f"{found.message}: {problems[0].message}" if problems else found.message
     )
+
+
+def _misconfigured(queue: ClusterQueue) -> str | None:
+    if queue.metadata.deletion_timestamp is not None:
+        return f"ClusterQueue {queue.metadata.name} is being deleted"
+    selector = queue.spec.namespace_selector
+    for requirement in selector.match_expressions if selector is not None else ():
+        if requirement.operator not in SELECTOR_OPERATORS:
+            return (
+                f"ClusterQueue {queue.metadata.name}: spec.namespaceSelector: expected one of "
+                f"{', '.join(SELECTOR_OPERATORS)} as operator, found {requirement.operator or 'none'}"
+            )
+    return None
+
+
+def unreservable(engine: Engine, workload: Workload) -> PendingCause | None:
+    """Why a workload that holds quota, and was not admitted yet, may not keep it."""
+    if gated := gates_of(workload, engine.state.config.gates):
+        return PendingCause(PendingReason.ADMISSION_GATED, f"Held back by {gated}")
+    return blocked_by_queues(engine, local_queue_of(workload))
+
+
+def before_a_try(engine: Engine, workload: Workload) -> PendingCause | None:
+    """What the condition of a workload is to say before it is tried; None where what it says stays.
+
+    What kept it from being tried may be over. With the gate UnadmittedWorkloadsExplicitStatus a workload that nothing
+    was said of is told that it waits, or what an earlier try found.
+    """
+    found = blocked(engine, workload)
+    if found is not None:
+        return found
+    gates = engine.state.config.gates
+    said = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
+    if said is None:
+        if not gates.on("UnadmittedWorkloadsExplicitStatus"):
+            return None
+        record = engine.stories.last(WorkloadKey(workload.key))
+        if record is not None:
+            return PendingCause(record.reason, sentence(record))
+    elif said.status != "False" or said.reason not in {reason_code(reason, gates) for reason in _BLOCKED}:
+        return None
+    return PendingCause(PendingReason.PENDING_EVALUATION, "It has not been tried yet")
+
+
+def reason_code(reason: PendingReason, gates: FeatureGates) -> str:
+    """The reason as the condition has it."""
+    return reason.value if gates.on("UnadmittedWorkloadsObservability") else reason.coarse
 
 
 def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:

@@ -3,6 +3,7 @@
 Admissions go first: these conditions are written only while few other writes wait, and so many a second.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ from controller.engine.conditions.sentences import sentence
 from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.pendingcause import blocked_by_queues, held_back
+from controller.lifecycle.pendingcause import before_a_try, blocked_by_queues, held_back, reason_code
 from controller.lifecycle.reportschedule import ReportSchedule
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload
@@ -64,8 +65,10 @@ class PendingConditions:
         """
         said = _said(workload)
         since_s = epoch_s(workload.metadata.creation_timestamp)
-        held = held_back(workload, self._engine.state.config.gates)
-        reason = said or "" if held is None else self._code(held.reason)
+        if said is None and self._engine.state.config.gates.on("UnadmittedWorkloadsExplicitStatus"):
+            since_s = -math.inf  # its condition is due at once
+        cause = before_a_try(self._engine, workload)
+        reason = said or "" if cause is None else self._code(cause.reason)
         self._schedule.decided(WorkloadKey(workload.key), reason, since_s=since_s, said=said, now_s=now_s)
 
     def decided(self, pending: Pending, now_s: float) -> None:
@@ -156,8 +159,7 @@ class PendingConditions:
         return _Cause(held.reason, held.message, put)
 
     def _code(self, reason: PendingReason) -> str:
-        observable = self._engine.state.config.gates.on("UnadmittedWorkloadsObservability")
-        return reason.value if observable else reason.coarse
+        return reason_code(reason, self._engine.state.config.gates)
 
 
 class _Cause(NamedTuple):

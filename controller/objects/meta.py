@@ -6,7 +6,7 @@ distinguishes "not set". Fields nobody here reads are skipped, so a newer API se
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -61,8 +61,11 @@ class Condition(Struct, frozen=True, kw_only=True):
     observed_generation: Int64 = 0
 
 
+SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
 class LabelSelectorRequirement(Struct, frozen=True, kw_only=True):
-    """``operator`` is In, NotIn, Exists or DoesNotExist."""
+    """``operator`` is one of SELECTOR_OPERATORS."""
 
     key: str = ""
     operator: str = ""

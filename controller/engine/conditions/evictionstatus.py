@@ -31,7 +31,7 @@ def evicted(
     after = msgspec.structs.replace(
         status,
         conditions=conditions,
-        admission_checks=tuple(_restarted(state, now_s) for state in status.admission_checks),
+        admission_checks=tuple(restarted(state, now_s) for state in status.admission_checks),
         scheduling_stats=_counted(status.scheduling_stats, *cause_of(workload, reason)),
         nominated_cluster_names=(),
         cluster_name=None,
@@ -58,12 +58,12 @@ def _true(of: Workload, type_: str, reason: str, message: str, now_s: float) -> 
     )
 
 
-def _restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
+def restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
     """Asked anew; how often it has been retried is not forgotten."""
     return AdmissionCheckState(
         name=state.name,
         state="Pending",
-        message="Reset after the eviction",
+        message="It starts over with the next reservation",
         last_transition_time=moment(now_s),
         retry_count=state.retry_count,
     )

@@ -38,9 +38,14 @@ class PendingReason(StrEnum):
     @property
     def coarse(self) -> str:
         """The reason with the gate UnadmittedWorkloadsObservability off."""
-        if self is PendingReason.ON_HOLD:
+        if self in _INADMISSIBLE:
+            return "Inadmissible"
+        if self in (PendingReason.ADMISSION_GATED, PendingReason.ON_HOLD):
             return self.value
         return "Waiting" if self is PendingReason.WAITING_FOR_PODS_READY else "Pending"
+
+
+_INADMISSIBLE: Final = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED, PendingReason.DEACTIVATED})
 
 
 class NotAdmittedReason(StrEnum):

@@ -25,6 +25,7 @@ from controller.objects.workload import (
     AdmissionCheckState,
     PodSetAssignment,
     PodSetRequest,
+    PreemptionGateState,
     RequeueState,
     TopologyAssignment,
     Workload,
@@ -246,6 +247,16 @@ def closed_preemption_gates(workload: Workload) -> tuple[str, ...]:
     """Those of ``spec.preemptionGates`` that are not open."""
     opened = {gate.name for gate in workload.status.preemption_gates if gate.position == "Open"}
     return tuple(gate.name for gate in workload.spec.preemption_gates if gate.name not in opened)
+
+
+def synced_preemption_gates(workload: Workload, now_s: float) -> tuple[PreemptionGateState, ...]:
+    """A state for each gate of the spec, in its order; one that has none yet is closed."""
+    known = {state.name: state for state in workload.status.preemption_gates}
+    return tuple(
+        known.get(gate.name)
+        or PreemptionGateState(name=gate.name, position="Closed", last_transition_time=moment(now_s))
+        for gate in workload.spec.preemption_gates
+    )
 
 
 # -- leaving and coming back -------------------------------------------------------------------------------------------

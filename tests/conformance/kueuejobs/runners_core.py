@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from controller.engine.conditions import reasons
 from controller.engine.conditions.status import checks_for, synced_checks
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
 from controller.engine.model.resources import FlavorName
 from controller.jobframework.raw import Json
-from controller.lifecycle.lifecycle import QueuePolicies, due_s, step
+from controller.lifecycle.lifecycle import due_s
 from controller.objects.decode import decode
 from controller.objects.meta import find_condition, to_json
 from controller.objects.queues import ClusterQueue
@@ -19,8 +17,6 @@ from controller.objects.workload import AdmissionCheckState, Workload
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import Case, Difference, first_difference, runner
-
-_STEPS: Final = 2
 
 
 def now_s(case: Case) -> float:
@@ -80,21 +76,11 @@ def not_ready(case: Case) -> Difference | None:
     )
 
 
-def _policies(case: Case, workload: Workload) -> QueuePolicies:
-    def stop(key: str) -> Any:
-        return ((case.input.get(key) or {}).get("spec") or {}).get("stopPolicy") or "None"
-
-    strategy = (((case.input.get("cq") or {}).get("spec") or {}).get("admissionChecksStrategy")) or {}
-    required = tuple(one["name"] for one in strategy.get("admissionChecks") or ())
-    present = tuple(one.name for one in workload.status.admission_checks)
-    return QueuePolicies(cluster_queue_stop=stop("cq"), local_queue_stop=stop("lq"), checks=required or present)
-
-
 def workload_json(raw: Mapping[str, Any], *, requeued: bool) -> Any:
     """No times, no texts; ``requeued``: with the condition Requeued, which an eviction sets at once here."""
     status = dict(raw.get("status") or {})
     conditions = {
-        one["type"]: {"status": one["status"], "reason": one["reason"]}
+        one["type"]: {"status": one["status"], "reason": one.get("reason", "")}
         for one in status.pop("conditions", None) or ()
         if (requeued or one["type"] != reasons.REQUEUED)
         and (one["type"], one["status"]) != (reasons.ADMITTED, "False")  # as good as none
@@ -104,29 +90,3 @@ def workload_json(raw: Mapping[str, Any], *, requeued: bool) -> Any:
     active = (raw.get("spec") or {}).get("active", True)
     kept = {key: value for key, value in status.items() if key != "schedulingStats"}
     return filled({**kept, "conditions": conditions, "checks": checks, "requeueState": state, "inactive": not active})
-
-
-@runner("jobs-core-TestReconcileEviction")
-@runner("jobs-core-TestReconcileRequeue")
-def stepped(case: Case) -> Difference | None:
-    """What the status is after one of our first steps, or that there is nothing to do."""
-    workload = decode(case.input["workload"], Workload)
-    wanted = case.expect.get("wantWorkload")
-    if wanted is None:
-        return None
-    has = any(one["type"] == reasons.REQUEUED for one in (wanted.get("status") or {}).get("conditions") or ())
-    config = EngineConfig(
-        gates=case.gates, wait_for_pods_ready=rules((case.input.get("options") or {}).get("waitForPodsReady"))
-    )
-    expected = workload_json(wanted, requeued=has)
-    last: Difference | None = None
-    for number in range(_STEPS):
-        found = step(workload, _policies(case, workload), config, now_s(case))
-        if found is not None:
-            workload = found.after
-            if found.deactivate:
-                workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, active=False))
-        last = first_difference(expected, workload_json(to_json(workload), requeued=has))
-        if last is None or (number == 0 and found is None):
-            return last
-    return last

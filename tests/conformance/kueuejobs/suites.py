@@ -17,6 +17,7 @@ RUNNER_MODULES: tuple[str, ...] = (
     "runners_small",
     "runners_tas",
     "runners_validation",
+    "runners_workload",
 )
 
 SCOPE: Final = (
@@ -33,8 +34,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-core-TestClusterQueueReconcile",
     "jobs-core-TestCohortReconcilerFilters",
     "jobs-core-TestLocalQueueReconcile",
-    "jobs-core-TestReconcile",
-    "jobs-core-TestReconcileInadmissible",
     "jobs-core-TestResourceFlavorReconcile",
     "jobs-core-TestUpdateCqStatusIfChanged",
     "jobs-core-TestUpdateDropsUnsettleableAfsEntryPenalty",

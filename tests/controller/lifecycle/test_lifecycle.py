@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.engine.conditions.reasons import PendingReason
 from controller.engine.model.config import EngineConfig, WaitForPodsReady
 from controller.engine.model.resources import WorkloadKey
 from controller.lifecycle.lifecycle import QueuePolicies, Step, backoff_s, due_s, step
+from controller.lifecycle.pendingcause import PendingCause
 from controller.objects.meta import Condition, ObjectMeta, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import (
@@ -147,21 +149,11 @@ def test_a_check_that_rejects_deactivates_the_workload() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("stop", "admitted", "goes"),
-    [("None", True, False), ("Hold", True, False), ("Hold", False, True), ("HoldAndDrain", True, True)],
-)
+@pytest.mark.parametrize(("stop", "goes"), [("None", False), ("Hold", False), ("HoldAndDrain", True)])
 @pytest.mark.parametrize("which", ["cluster_queue_stop", "local_queue_stop"])
-def test_hold_takes_back_reservations_and_holdanddrain_what_runs(
-    which: str, stop: StopPolicy, admitted: bool, goes: bool
-) -> None:
-    check = () if admitted else (AdmissionCheckState(name="a", state="Pending"),)
-    given = workload(
-        condition("QuotaReserved"),
-        condition("Admitted", "True" if admitted else "False", "UnsatisfiedAdmissionChecks"),
-        admission_checks=check,
-    )
-    around = QueuePolicies(**{which: stop}, checks=tuple(one.name for one in check))
+def test_holdanddrain_evicts_what_runs(which: str, stop: StopPolicy, goes: bool) -> None:
+    given = workload(condition("QuotaReserved"), condition("Admitted"))
+    around = msgspec.structs.replace(QueuePolicies(), **{which: stop})
     found = step(given, around, EngineConfig(), NOW_S)
     evicted = found is not None and is_true(found.after.status.conditions, "Evicted")
     assert evicted is goes
@@ -171,6 +163,38 @@ def test_hold_takes_back_reservations_and_holdanddrain_what_runs(
         again = step(found.after, QueuePolicies(checks=around.checks), EngineConfig(), NOW_S)
         assert again is not None
         assert reason_of(again.after, "Requeued") == f"True {name}Restarted"
+
+
+@pytest.mark.parametrize(
+    ("cause", "stop"),
+    [
+        (PendingReason.ADMISSION_GATED, "None"),
+        (PendingReason.SUSPENDED, "Hold"),
+        (PendingReason.SUSPENDED, "HoldAndDrain"),
+        (PendingReason.MISCONFIGURED, "None"),
+    ],
+)
+def test_a_reservation_is_taken_back_before_the_admission_and_not_after_it(
+    cause: PendingReason, stop: StopPolicy
+) -> None:
+    states = (AdmissionCheckState(name="a", state="Ready"), AdmissionCheckState(name="b", state="Pending"))
+    given = workload(condition("QuotaReserved"), admission_checks=states)
+    around = QueuePolicies(cluster_queue_stop=stop, checks=("a", "b"), blocked=PendingCause(cause, "why"))
+    after = took(given, around).after
+    assert reason_of(after, "QuotaReserved") == f"False {cause}"
+    assert after.status.admission is None
+    assert [state.state for state in after.status.admission_checks] == ["Pending", "Pending"]
+    assert not is_true(after.status.conditions, "Evicted")
+    running = workload(condition("QuotaReserved"), condition("Admitted"))
+    found = step(running, QueuePolicies(blocked=PendingCause(cause, "why")), EngineConfig(), NOW_S)
+    assert found is None
+
+
+def test_one_whose_checks_are_ready_is_admitted_although_its_queue_is_gone() -> None:
+    given = workload(condition("QuotaReserved"), admission_checks=(AdmissionCheckState(name="a", state="Ready"),))
+    gone = QueuePolicies(checks=("a",), blocked=PendingCause(PendingReason.MISCONFIGURED, "There is no LocalQueue"))
+    after = took(given, gone).after
+    assert is_true(after.status.conditions, "Admitted")
 
 
 def test_pods_that_are_not_ready_in_time_send_it_back_each_time_for_longer() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import EVENTS
 from kube.testing import eventually
-from tests.support.controller.stage import Stage, stage, stamp
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 from tests.support.controller.told import page
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -119,6 +119,31 @@ async def test_a_job_that_is_gone_leaves_no_quota_behind() -> None:
             await eventually(lambda: "finalizers" not in workload_of(scene, "a")["metadata"])
             job(scene, "b")
             await eventually(lambda: seen(scene, "b")["spec"]["suspend"] is False)
+
+
+async def test_a_workload_that_its_job_has_left_is_finished_and_may_go() -> None:
+    """As ``kubectl delete --cascade=orphan`` leaves it: without an owner, with the job's label."""
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        async with scene.controller(core_only=False):
+            scene.workload("left", 1)
+            marks = {"labels": {"kueue.x-k8s.io/job-uid": "gone"}, "finalizers": ["kueue.x-k8s.io/resource-in-use"]}
+            scene.server.merge(WORKLOADS, "left", {"metadata": marks}, namespace="team")
+            await eventually(lambda: scene.condition("left", "Finished") == "True/OwnerNotFound")
+            await eventually(
+                lambda: not scene.server.get(WORKLOADS, "left", namespace="team")["metadata"].get("finalizers")
+            )
+            assert scene.used() == 0
+
+
+async def test_with_the_gate_of_explicit_status_a_workload_says_at_once_that_it_waits() -> None:
+    slow = CONFIG.replace("after: 0s", "after: 1h")
+    text = slow.replace("tessera:", "featureGates: {UnadmittedWorkloadsExplicitStatus: true}\ntessera:")
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        async with scene.controller(config(text)):
+            scene.workload("large", 2)
+            await eventually(lambda: scene.condition("large", "QuotaReserved") == "False/ExceedsMaxQuota")
 
 
 async def test_a_job_that_cannot_be_queued_hears_why_once() -> None:

@@ -73,7 +73,7 @@ def test_giving_quota_back_adds_up_the_time_it_was_admitted_for() -> None:
 
 def test_a_workload_that_was_admitted_is_said_to_be_no_longer_whatever_the_gate() -> None:
     back = status.unreserved(reserved(workload("w", "a")), PendingReason.SUSPENDED, "x", now_s=NOW_S, gates=COARSE)
-    assert (shown(back, "QuotaReserved"), shown(back, "Admitted")) == ("False/Pending", "False/NoReservation")
+    assert (shown(back, "QuotaReserved"), shown(back, "Admitted")) == ("False/Inadmissible", "False/NoReservation")
 
 
 def test_who_waits_says_what_it_asks_for_and_since_when() -> None:

@@ -67,12 +67,15 @@ class SetPodsReady(Struct, frozen=True, kw_only=True):
 
 
 class SetWaitingForPods(Struct, frozen=True, kw_only=True):
-    """Set the workload's condition WaitingForReplacementPods."""
+    """Set the workload's condition WaitingForReplacementPods.
+
+    ``reason``: PodsFailed or that of an eviction while it waits, then PodsReady.
+    """
 
     name: str
     uid: str
     status: Literal["True", "False"]
-    reason: Literal["PodsMissing", "PodsComplete"]
+    reason: str
     message: str
 
 

@@ -6,6 +6,7 @@ Workload names and fields: ``kueue.x-k8s.io/v1beta2``. Bodies are JSON ready for
 from collections.abc import Iterable
 from typing import Any, Final
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
@@ -29,7 +30,11 @@ def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) 
 
 def pod_sets(kind: JobKind, job: Json, settings: JobSettings) -> tuple[JobPodSet, ...]:
     """The pod sets that the workload asks for. Raises JobError."""
-    asked, gates = kind.pod_sets(job), settings.gates
+    return gated(kind.pod_sets(job), settings.gates)
+
+
+def gated(asked: tuple[JobPodSet, ...], gates: FeatureGates) -> tuple[JobPodSet, ...]:
+    """Pod sets without what their feature gates do not allow to ask for."""
     dropped = {} if gates.on("PartialAdmission") else {"min_count": None}
     dropped |= {} if gates.on("TopologyAwareScheduling") else {"topology_request": None}
     return tuple(JobPodSet(**{**_fields(pod_set), **dropped}) for pod_set in asked) if dropped else asked

@@ -14,7 +14,7 @@ from controller.jobframework import names
 from controller.jobframework.raw import JobError, Json, map_patch, mapping, sequence, shown, strings
 from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
-from controller.objects.meta import Condition, Struct, find_condition, is_true, to_json
+from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, Workload
 
@@ -79,6 +79,11 @@ class SeenWorkload(Struct, frozen=True, kw_only=True):
     @property
     def uid(self) -> str:
         return self.typed.metadata.uid
+
+    @property
+    def age_key(self) -> tuple[float, str]:
+        """Orders workloads from the oldest to the newest."""
+        return (epoch_s(self.typed.metadata.creation_timestamp), self.name)
 
     @property
     def is_finished(self) -> bool:

@@ -138,7 +138,19 @@ class SeenPod:
         report on it), the kubelet when all has ended, and a user who forces the deletion.
         """
         forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
-        return self.phase in ("Succeeded", "Failed") or (self.is_terminating and (forced or not self.node_name))
+        nowhere = not self.node_name and self.phase != "Running"
+        return self.phase in ("Succeeded", "Failed") or (self.is_terminating and (forced or nowhere))
+
+    @cached_property
+    def inactive_key(self) -> tuple[bool, str, float]:
+        """Orders pods that have ended: those with the queue's finalizer first, of these the longest inactive.
+
+        Inactive since it was deleted, or since its containers are no longer ready, whichever came first.
+        """
+        unready = (condition(self.raw, type_) for type_ in ("ContainersReady", "Ready"))
+        times = [str(found.get("lastTransitionTime", "")) for found in unready if found.get("status") == "False"]
+        times.append(text(self.raw, "metadata", "deletionTimestamp"))
+        return (not self.has_finalizer, min(filter(None, times), default="~"), self.created_s)
 
     @cached_property
     def has_failed(self) -> bool:

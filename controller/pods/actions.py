@@ -4,10 +4,11 @@ Actions are carried out in order until one fails; then the pods are reconciled a
 """
 
 from controller.jobframework.actions import EmitEvent, Refuse, WorkloadAction
+from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import SeenPod
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobframework.raw import Json
-from controller.jobframework.steps import finish_orphans, release_quota, remove_finalizers
+from controller.jobframework.steps import delete, finish_orphans, release_quota, remove_finalizers
 from controller.objects.meta import Struct
 from controller.pods.start import unfinalized
 
@@ -35,24 +36,46 @@ PodAction = WorkloadAction | EmitEvent | PatchPod | DeletePod | Refuse
 
 
 def is_of_pods(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> bool:
-    """Whether the workload is one of pods, these or earlier ones: no other object controls it."""
-    owners = workload.typed.metadata.owner_references
-    uids = {pod.uid for pod in pods}
-    return not any(owner.controller and owner.uid not in uids for owner in owners)
+    """Whether the workload is one of pods, these or earlier ones: no other object controls it.
+
+    It is marked as a group's, the pods name it as prebuilt, or pods alone own it. A workload that has no more than the
+    name of a group may be anybody's.
+    """
+    meta = workload.typed.metadata
+    owners, uids = meta.owner_references, {pod.uid for pod in pods}
+    marked = meta.annotations.get(IS_GROUP_WORKLOAD) == "true"
+    if any(owner.controller and owner.uid not in uids and not (marked and owner.kind == "Pod") for owner in owners):
+        return False
+    named = any(prebuilt_mark(pod.raw)[1] == workload.name for pod in pods)
+    return marked or named or (bool(owners) and all(owner.kind == "Pod" for owner in owners))
 
 
-def orphaned(workload: SeenWorkload | None) -> list[PodAction]:
-    """The pods are gone."""
-    if workload is None or any(owner.kind != "Pod" for owner in workload.typed.metadata.owner_references):
+def orphaned(workload: SeenWorkload | None, *, finishing: bool) -> list[PodAction]:
+    """The pods are gone. ``finishing``: the gate FinishOrphanedWorkloads."""
+    owners = () if workload is None else workload.typed.metadata.owner_references
+    if workload is None or not owners or any(owner.kind != "Pod" for owner in owners):
         return []
+    if not finishing:
+        return [*remove_finalizers([workload])]
     return [*finish_orphans([workload], "The pods do not exist any more")]
 
 
+def dropped(workload: SeenWorkload) -> list[PodAction]:
+    """A workload that says something else than its pods goes at once: one that is seen being deleted ends its pods."""
+    return [*remove_finalizers([workload]), delete(workload)]
+
+
 def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction]:
-    """The workload is finished or being deleted: pods end, then nothing of it holds anything."""
+    """The workload is finished or being deleted: pods end, then nothing of it holds anything.
+
+    A user who deletes a workload deletes its pods, those that wait and those that have ended among them; of a serving
+    object, whose workloads come and go with its size, those that run.
+    """
     actions: list[PodAction] = []
     if workload.is_terminating and not workload.is_finished:
-        actions += deletions(pods, "WorkloadDeleted", f"Workload {workload.name} was deleted")
+        why = f"Workload {workload.name} was deleted"
+        leaving = [pod for pod in pods if pod.may_run or not pod.has_parent]
+        actions += [_deleted(pod, "WorkloadDeleted", why) for pod in leaving if not pod.is_terminating]
         if any(pod.may_run for pod in pods):
             return actions
     actions += finalizers_removed(pods)
@@ -66,17 +89,22 @@ def evicted(workload: SeenWorkload, pods: tuple[SeenPod, ...], *, fast: bool) ->
         return []
     reason = condition.reason
     actions = deletions(pods, f"WorkloadEvictedDueTo{reason}", condition.message or f"Evicted: {reason}")
-    busy = any(pod.may_run and not (fast and pod.is_terminating) for pod in pods)
+    busy = any(holds_quota(pod, fast=fast) for pod in pods)
     return actions if busy or not workload.is_reserved else [*actions, release_quota(workload, condition)]
+
+
+def holds_quota(pod: SeenPod, *, fast: bool) -> bool:
+    """Whether the pod keeps the quota of an evicted workload. ``fast``: the gate FastQuotaReleaseInPodIntegration."""
+    return pod.may_run and not (fast and pod.is_terminating)
 
 
 def deletions(pods: tuple[SeenPod, ...], reason: str, message: str) -> list[PodAction]:
     """Of those that may run."""
-    return [
-        DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message)
-        for pod in pods
-        if pod.may_run and not pod.is_terminating
-    ]
+    return [_deleted(pod, reason, message) for pod in pods if pod.may_run and not pod.is_terminating]
+
+
+def _deleted(pod: SeenPod, reason: str, message: str) -> DeletePod:
+    return DeletePod(name=pod.name, uid=pod.uid, reason=reason, message=message)
 
 
 def finalizers_removed(pods: tuple[SeenPod, ...]) -> list[PodAction]:

@@ -7,13 +7,17 @@ which controls it: it goes when the last of them has gone.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import compose, marks, names
+from controller.jobframework.context import controls
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
-from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
-from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, OWN_GATES, SeenPod
+from controller.jobframework.raw import Json, PriorityClassMissingError, sequence, shown, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
-from controller.pods.group import Group
+from controller.objects.core import PodTemplateSpec
+from controller.pods.group import Group, copied_labels
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
@@ -21,6 +25,24 @@ def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
         return group.name
     full = names.workload_name("Pod", "", pod.name, pod.uid)
     return names.shortened(full) if gates.on("ShortWorkloadNames") else full
+
+
+def own_workload(
+    group: str, pods: Sequence[SeenPod], workloads: Sequence[SeenWorkload], gates: FeatureGates
+) -> SeenWorkload | None:
+    """Of ``workloads`` that of these pods: of the prebuilt one's name, else of ``group`` (empty for a pod on its own).
+
+    A pod on its own has the one of its name, else the oldest that it controls: what it got under other gates, or from
+    another version, goes on. None where there is no pod.
+    """
+    if not pods:
+        return None
+    oldest = min(pods, key=lambda member: member.age_key)
+    if name := marks.prebuilt_mark(oldest.raw)[1] or group:
+        return next((workload for workload in workloads if workload.name == name), None)
+    named = workload_name(Group(name="", total=1, minimum=1), oldest, gates)
+    controlled = [each for each in workloads if each.name == named or controls(oldest.raw, each)]
+    return min(controlled, key=lambda each: (each.name != named, not each.is_live, each.age_key), default=None)
 
 
 def workload_body(
@@ -33,7 +55,7 @@ def workload_body(
         "namespace": text(oldest.raw, "metadata", "namespace"),
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": owners(group, pods),
-        "labels": _labels(group, oldest, settings),
+        "labels": _labels(group, pods, settings),
         "annotations": _annotations(group, oldest, settings),
     }
     return compose.document(metadata, sets, priority(oldest, pods, settings, cluster), oldest.raw)
@@ -78,12 +100,16 @@ def spec_patch(oldest: SeenPod, sets: Sequence[JobPodSet], workload: SeenWorkloa
     ``sets`` is empty where it is not known yet what is asked for. Raises JobError.
     """
     patch = compose.mark_patch(oldest.raw, workload, cluster)
-    if sets and not workload.is_reserved and not _asks_for(sets, workload):
+    if sets and not workload.is_reserved and not asks_for(sets, workload):
         patch["podSets"] = [pod_set.as_json() for pod_set in sets]
     return patch
 
 
-def _asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
+def asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
+    """Whether the workload asks for these pod sets; of one that holds quota the names and counts alone are compared.
+
+    A pod that started has what its start put in: its template says nothing.
+    """
     given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
     if {pod_set.name for pod_set in sets} != given.keys():
         return False
@@ -92,18 +118,27 @@ def _asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
         if (pod_set.count, pod_set.min_count) != (there.count, there.min_count):
             return False
         # The name of a role says what its pods ask for; that of a pod on its own does not.
-        if len(sets) == 1 and not same_shape(typed_template(pod_set.template, "pod"), there.template):
+        if len(sets) > 1 or workload.is_reserved:
+            continue
+        if not same_shape(_ungated(typed_template(pod_set.template, "pod")), _ungated(there.template)):
             return False
     return True
 
 
+def _ungated(template: PodTemplateSpec) -> PodTemplateSpec:
+    """Without the queue's gates, which come and go."""
+    gates = tuple(gate for gate in template.spec.scheduling_gates if gate.name not in OWN_GATES)
+    return msgspec.structs.replace(template, spec=msgspec.structs.replace(template.spec, scheduling_gates=gates))
+
+
 def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload, settings: JobSettings) -> Json:
-    """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload."""
+    """Merge patch of ``metadata``; empty where nothing is missing. ``pods``: those that hold the workload.
+
+    Owners are added and never taken off: the API server's garbage collector passes over those that are gone.
+    """
     oldest, meta = min(pods, key=lambda member: member.age_key), workload.typed.metadata
-    patch: dict[str, Any] = {}
-    if {owner_reference.uid for owner_reference in meta.owner_references} != {member.uid for member in pods}:
-        patch["ownerReferences"] = owners(group, pods)
-    wanted = {"labels": _labels(group, oldest, settings), "annotations": _annotations(group, oldest, settings)}
+    patch = owners_patch(group, pods, workload)
+    wanted = {"labels": copied_labels(pods, settings.label_keys_to_copy), "annotations": marks.passed_on(oldest.raw)}
     have = {"labels": meta.labels, "annotations": meta.annotations}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {key: value for key, value in values.items() if key not in have[part]}
@@ -115,9 +150,23 @@ def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload
     return patch
 
 
-def _labels(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:
-    copied = {key: oldest.labels[key] for key in settings.label_keys_to_copy if key in oldest.labels}
-    return copied if group.name else {**copied, names.JOB_UID: oldest.uid}
+def owners_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload) -> Json:
+    """Merge patch of ``metadata`` with the pods that do not own the workload yet."""
+    there = {owner.uid for owner in workload.typed.metadata.owner_references}
+    missing = [owner for owner in owners(group, pods) if owner["uid"] not in there]
+    if not missing:
+        return {}
+    patch: dict[str, Any] = {
+        "ownerReferences": [*sequence(workload.raw, "metadata", "ownerReferences"), *missing],
+    }
+    if not group.name:
+        patch["labels"] = {names.JOB_UID: missing[0]["uid"]}
+    return patch
+
+
+def _labels(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
+    copied = copied_labels(pods, settings.label_keys_to_copy)
+    return copied if group.name else {**copied, names.JOB_UID: pods[0].uid}
 
 
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:

@@ -23,11 +23,8 @@ from controller.jobframework.podview import (
     GROUP_NAME,
     GROUP_TOTAL,
     INDEX_OFFSET,
-    MANAGED,
-    OWN_GATES,
     POD_INDEX,
     POD_INDEX_LABEL,
-    RETRIABLE,
     ROLE_HASH,
     SERVING,
     SUSPENDING_PARENT,
@@ -42,6 +39,7 @@ from controller.jobframework.topologyrequest import (
     SLICE_CONSTRAINTS,
     SLICE_SIZE,
     SLICE_TOPOLOGY,
+    ranked,
     topology_request,
 )
 from inventory.api.names import DEVICES, PREFIX
@@ -55,15 +53,15 @@ _SHAPE: Final = (
     "nodeSelector",
     "overhead",
     "priority",
-    "priorityClassName",
     "resourceClaims",
-    "resources",
     "runtimeClassName",
-    "schedulerName",
     "tolerations",
     "topologySpreadConstraints",
 )
-_CONTAINER_SHAPE: Final = ("ports", "resources", "restartPolicy")
+"""What Kueue's roles are told apart by, beside containers; a pod's own ``resources`` where it has some."""
+_MAPS: Final = ("nodeSelector", "overhead")
+_MORE: Final = ("priorityClassName", "schedulerName")
+_DEFAULTS: Final = {"schedulerName": "default-scheduler"}
 _PLACED_BY: Final = (
     REQUIRED,
     PREFERRED,
@@ -75,26 +73,14 @@ _PLACED_BY: Final = (
     POD_INDEX_LABEL,
     INDEX_OFFSET,
 )
-_NOT_IN_TEMPLATE: Final = (
-    MANAGED,
-    GROUP_NAME,
-    GROUP_TOTAL,
-    FAST_ADMISSION,
-    SERVING,
-    RETRIABLE,
-    POD_INDEX,
-    names.QUEUE_NAME,
-    names.PRIORITY_CLASS,
-    names.MAX_EXEC_TIME,
-    *VOLCANO_GROUPS,
-    DEVICES,
-)
 
 
 def role(pod: SeenPod) -> str:
     """8 hexadecimal digits; of an ungated pod those of its start, as its spec has changed since.
 
-    Raises JobError.
+    The digits are Kueue's (its function GenerateRoleHash), so that groups which Kueue started go on. What Kueue does
+    not tell pods apart by and decides on their places here is added where a pod has it. Fields stand in the order in
+    which the API server writes them. Raises JobError.
     """
     if of_serving_object(pod):
         return pod.annotations.get(ROLE_HASH, MAIN)
@@ -103,15 +89,13 @@ def role(pod: SeenPod) -> str:
         if known:
             return known
     spec = mapping(pod.raw, "spec")
-    shape: Json = {key: spec[key] for key in _SHAPE if spec.get(key)}
+    shape: Json = {key: spec.get(key) or None for key in _SHAPE}
+    shape |= {key: dict(sorted(shape[key].items())) for key in _MAPS if isinstance(shape[key], dict)}
     for key in ("initContainers", "containers"):
-        shape[key] = [_container(item) for item in sequence(pod.raw, "spec", key)]
-    placed = {
-        key: value
-        for key, value in pod.annotations.items()
-        if (key in _PLACED_BY or key.startswith(PREFIX)) and key != DEVICES
-    }
-    text_ = msgspec.json.encode([shape, placed], order="deterministic")
+        shape[key] = [_container(item) for item in sequence(pod.raw, "spec", key)] or None
+    if own := spec.get("resources"):
+        shape["resources"] = own
+    text_ = msgspec.json.encode({**_beyond(pod), "spec": dict(sorted(shape.items()))})
     return hashlib.sha256(text_).hexdigest()[:_HASH_LENGTH]
 
 
@@ -123,26 +107,36 @@ def of_serving_object(pod: SeenPod) -> bool:
 def _container(container: Any) -> Json:
     if not isinstance(container, dict):
         raise JobError(f"spec.containers: expected objects, found {type(container).__name__}")
-    return {key: container[key] for key in _CONTAINER_SHAPE if container.get(key)}
+    asked = {**mapping(container, "resources", "limits"), **mapping(container, "resources", "requests")}
+    return {"ports": container.get("ports") or None, "resources": {"requests": dict(sorted(asked.items())) or None}}
+
+
+def _beyond(pod: SeenPod) -> Json:
+    """What tells pods apart besides; empty for most."""
+    spec = mapping(pod.raw, "spec")
+    found: Json = {key: spec[key] for key in _MORE if spec.get(key) and spec[key] != _DEFAULTS.get(key)}
+    sidecars = [item.get("restartPolicy") for item in sequence(pod.raw, "spec", "initContainers")]
+    if any(sidecars):
+        found["sidecars"] = sidecars
+    placed = {
+        key: value
+        for key, value in sorted(pod.annotations.items())
+        if (key in _PLACED_BY or key.startswith(PREFIX)) and key != DEVICES
+    }
+    if placed:
+        found["placed"] = placed
+    return {"more": found} if found else {}
 
 
 def template(pod: SeenPod) -> Json:
-    """The pod as a template: without what says which pod it is, where it runs, and how it is queued."""
-    metadata = {
-        key: kept
-        for key, found in (("labels", pod.labels), ("annotations", pod.annotations))
-        if (kept := {name: value for name, value in found.items() if name not in _NOT_IN_TEMPLATE})
-    }
+    """The pod as a template: without what says which pod it is, where it runs, and how it is queued.
+
+    Of its annotations it keeps those that say what is asked of its devices; labels say nothing about that. Its gates
+    stay, as in Kueue's workloads: one that waits since Kueue is the same.
+    """
+    kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key != DEVICES}
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
-    gates = [
-        gate
-        for gate in sequence(pod.raw, "spec", "schedulingGates")
-        if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
-    ]
-    spec.pop("schedulingGates", None)
-    if gates:
-        spec["schedulingGates"] = gates
-    return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
+    return {"metadata": {"annotations": kept}, "spec": spec} if kept else {"spec": spec}
 
 
 def pod_set(pod: SeenPod, name: str, count: int, *, minimum: int | None = None) -> JobPodSet:
@@ -150,15 +144,15 @@ def pod_set(pod: SeenPod, name: str, count: int, *, minimum: int | None = None) 
     body = template(pod)
     check_requests(body, "")
     offset(pod)
-    request = topology_request(
-        pod.annotations, path="metadata.annotations", count=count, pod_index_label=index_label(pod)
+    request = ranked(
+        topology_request(pod.annotations, path="metadata.annotations", count=count), index_label(pod), None, None
     )
     return JobPodSet(name=name, count=count, template=body, min_count=minimum, topology_request=request)
 
 
-def index_label(pod: SeenPod) -> str | None:
-    """The label with the pod's number in its role; None where the pods have none."""
-    return pod.annotations.get(POD_INDEX_LABEL) or (POD_INDEX if POD_INDEX in pod.labels else None)
+def index_label(pod: SeenPod) -> str:
+    """The label with the pod's number in its role; pods without it are placed in any order."""
+    return pod.annotations.get(POD_INDEX_LABEL) or POD_INDEX
 
 
 def offset(pod: SeenPod) -> int:
@@ -233,6 +227,7 @@ def group_of(pods: Sequence[SeenPod], pod_group: Json | None) -> Group:
     if kueue:
         _agree(pods, GROUP_TOTAL, lambda pod: str(pod.total()))
         total = minimum = oldest.total()
+        _check_indexes(pods, total)
     else:
         _agree(pods, GROUP_TOTAL, lambda pod: pod.annotations.get(GROUP_TOTAL, ""))
         minimum = min_member(name, pod_group)
@@ -256,6 +251,25 @@ def min_member(name: str, pod_group: Json | None) -> int:
     found = integer(pod_group, "spec", "minMember", default=1)
     if not 1 <= found < 2**31:
         raise JobError(f"PodGroup {name}: spec.minMember: expected at least 1, found {found}")
+    return found
+
+
+def _check_indexes(pods: Sequence[SeenPod], total: int) -> None:
+    for pod in pods:
+        found, where = pod.labels.get(POD_INDEX), f"metadata.labels[{POD_INDEX}]"
+        if found is not None and not 0 <= parsed_integer(found, where) < total:
+            raise JobError(f"{where}: expected at least 0 and below the total {total}, found {shown(found)}")
+
+
+def copied_labels(pods: Sequence[SeenPod], keys: Sequence[str]) -> dict[str, str]:
+    """Labels that the workload gets from its pods, those of all of them. Raises JobError where two disagree."""
+    found: dict[str, str] = {}
+    for pod in pods:
+        for key in keys:
+            value = pod.labels.get(key)
+            if value is not None and found.setdefault(key, value) != value:
+                where = f"metadata.labels[{key}]"
+                raise JobError(f"{where}: the pods of a group must agree, found {shown(value)} on {pod.name}")
     return found
 
 
@@ -286,7 +300,13 @@ def pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
         return (pod_set(_model(own), name, group.total, minimum=minimum),)
     if missing > 0:
         return ()
-    return tuple(pod_set(_model(own), name, len(own)) for name, own in roles.items())
+    return tuple(pod_set(_model(own), name, len(own)) for name, own in sorted(roles.items()))
+
+
+def all_ready(pods: Sequence[SeenPod], needed: int) -> bool:
+    """Whether as many as are needed have started, and all that did are ready or have succeeded."""
+    here = [pod for pod in pods if not pod.is_gated]
+    return len(here) >= needed and all(pod.is_ready for pod in here)
 
 
 def _model(pods: Sequence[SeenPod]) -> SeenPod:
@@ -298,7 +318,8 @@ def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | No
     """Those of ``pods`` (of those that count) that are too many, the first to go first.
 
     ``counts``: pods by role that the workload has, where it can no longer change; a pod of another role is too many.
-    Gated pods go before pods that run, newer pods before older ones; a pod that has succeeded is counted and kept.
+    Pods without the queue's finalizer go first, then gated pods before pods that run, newer pods before older ones; a
+    pod that has succeeded is counted and kept.
     """
     roles = {"": list(pods)} if counts is None else by_role(pods)
     allowed = {"": group.total} if counts is None else counts
@@ -306,6 +327,6 @@ def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | No
     for name, own in roles.items():
         spare = len(own) - allowed.get(name, 0)
         leaving = sorted((pod for pod in own if pod.stays), key=lambda pod: pod.age_key, reverse=True)
-        leaving.sort(key=lambda pod: not pod.is_gated)
+        leaving.sort(key=lambda pod: (pod.has_finalizer, not pod.is_gated))
         found += leaving[: max(spare, 0)]
     return found

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import msgspec
-
 from controller.engine.model.encoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import compose, names
@@ -24,18 +22,17 @@ from controller.jobframework.actions import (
     FinishReason,
     Refuse,
     SetReclaimable,
-    SetWaitingForPods,
 )
 from controller.jobframework.deviceplan import DeviceDealer
-from controller.jobframework.marks import queue_name
+from controller.jobframework.marks import prebuilt_workload, queue_name
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
 from controller.jobframework.podsets import FlavorMissingError, JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import JobError, shown
+from controller.jobframework.raw import JobError
 from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import ClusterObjects, JobSettings
-from controller.jobframework.steps import delete, event, finish, flavor_missing, not_startable, refuse, update
-from controller.objects.meta import find_condition, is_true
+from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
+from controller.objects.meta import is_true
 from controller.placing.ungating import PodPlace
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
@@ -45,13 +42,15 @@ from controller.pods.actions import (
     PodAction,
     closing,
     deletions,
+    dropped,
     evicted,
     finalizer_removed,
     finalizers_removed,
     is_of_pods,
     orphaned,
 )
-from controller.pods.group import Group, SeenPods
+from controller.pods.group import MAIN, Group, SeenPods
+from controller.pods.replacing import spare_finalizers, waiting
 from controller.pods.start import infos_by_set, places, released, role_in, start_patch
 from inventory.api.names import DEVICES
 
@@ -63,7 +62,7 @@ def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObject
     except JobError as error:
         return (refuse(error),)
     if not pods:
-        return tuple(orphaned(seen.workload))
+        return tuple(orphaned(seen.workload, finishing=settings.gates.on("FinishOrphanedWorkloads")))
     if not settings.managed_jobs_namespace_selector.matches(seen.namespace_labels):
         return tuple(PatchPod(name=pod.name, body=released(pod)) for pod in pods)
     try:
@@ -84,7 +83,7 @@ def _held_back(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
             return evicted(workload, pods, fast=False)
         if workload.is_reserved or any(pod.may_run for pod in pods):
             return []
-        return [delete(workload)]
+        return dropped(workload)
     except JobError:
         return []
 
@@ -120,6 +119,11 @@ class _Reconciliation:
         return not self.group.name
 
     @cached_property
+    def prebuilt(self) -> str:
+        """The name of the workload that was created for the pods beforehand; empty where they get one of their own."""
+        return "" if self.group.of_object else prebuilt_workload(self.pods[0].raw)
+
+    @cached_property
     def counted(self) -> list[SeenPod]:
         """The pods that fill the group: they stay, or have succeeded and need no replacement.
 
@@ -148,12 +152,16 @@ class _Reconciliation:
 
     def next(self) -> list[PodAction]:
         workload = self.seen.workload
-        if workload is not None and not self.single and not is_of_pods(workload, self.pods):
-            raise JobError(f"group {shown(self.group.name)}: workload {workload.name} belongs to a job")
+        if workload is not None and not is_of_pods(workload, self.pods):
+            sentence = f"workload {workload.name} is there already, and is none of these pods: expected a free name"
+            return [*finalizers_removed(self.pods), Refuse(reason="WorkloadNameConflict", sentence=sentence)]
         if workload is not None and (workload.is_finished or workload.is_terminating):
             return [*closing(workload, self.pods), *self._refused_late(workload)]
         if self.group.of_object and workload is None:
             return []  # it is made of the object
+        mismatch = None if workload is None else self._mismatch(workload)
+        if mismatch is not None:
+            return mismatch
         outcome = self._outcome()
         if outcome is not None:
             finished = [] if workload is None else [finish(workload, *outcome)]
@@ -164,7 +172,7 @@ class _Reconciliation:
             fast = self.settings.gates.on("FastQuotaReleaseInPodIntegration")
             stopping = evicted(workload, self.pods, fast=fast)
             if stopping or workload.is_reserved or any(pod.may_run for pod in self.pods):
-                return [*stopping, *self._spare_finalizers()]
+                return [*self._waiting(workload), *stopping, *self._spare_finalizers(workload)]
         return self._with_workload(workload)
 
     def _refused_late(self, workload: SeenWorkload) -> list[PodAction]:
@@ -201,6 +209,9 @@ class _Reconciliation:
     # -- without a workload
 
     def _without_workload(self) -> list[PodAction]:
+        if self.prebuilt:
+            why = f"Workload {self.prebuilt} does not exist yet"
+            return [*deletions(self.pods, "NoMatchingWorkload", why), event("ErrWorkloadCompose", why, warning=True)]
         excess = self._excess(None)
         if excess:
             return excess
@@ -219,10 +230,7 @@ class _Reconciliation:
         return [*over, CreateWorkload(body=body), event("CreatedWorkload", f"Created workload {name}")]
 
     def _sets(self) -> tuple[JobPodSet, ...]:
-        sets = podgroup.pod_sets(self.group, self.counted)
-        if self.settings.gates.on("PartialAdmission"):
-            return sets
-        return tuple(msgspec.structs.replace(pod_set, min_count=None) for pod_set in sets)
+        return compose.gated(podgroup.pod_sets(self.group, self.counted), self.settings.gates)
 
     # -- with one
 
@@ -238,22 +246,44 @@ class _Reconciliation:
         actions = self._synchronized(workload)
         if any(isinstance(action, DeleteWorkload) for action in actions):
             return actions
-        actions += self._spare_finalizers() + self._reclaimed(workload) + self._waiting(workload)
-        here = [pod for pod in self.counted if not pod.is_gated]
-
-        def all_ready() -> bool:
-            return len(here) >= self._needed(workload) and all(pod.is_ready for pod in here)
-
-        ready = pods_ready(workload, self.settings, all_ready)
+        actions += self._spare_finalizers(workload) + self._reclaimed(workload) + self._waiting(workload)
+        ready = pods_ready(workload, self.settings, lambda: podgroup.all_ready(self.counted, self._needed(workload)))
         actions += [] if ready is None else [ready]
         return actions + self._started(workload)
+
+    def _mismatch(self, workload: SeenWorkload) -> list[PodAction] | None:
+        """What is done where the workload is not one for these pods; None where it is, or follows them.
+
+        A prebuilt one follows no pods, nor does one that holds quota. Roles that it has and no pod are awaited.
+        """
+        if self.group.of_object:
+            return None
+        counts = compose.counts_of(workload.typed.spec.pod_sets)
+        if self.prebuilt:
+            sets = self._sets()
+            if not sets or podcompose.asks_for(sets, workload):
+                return None
+        elif not workload.is_reserved or self._is_served_by(counts):
+            return None
+        why = f"Workload {workload.name} is not one for these pods"
+        stopping = deletions(self.pods, "NoMatchingWorkload", why)
+        if self.prebuilt:
+            return [*stopping, finish(workload, "OutOfSync", f"{why}: they ask for something else")]
+        if stopping or any(pod.may_run for pod in self.pods):
+            return stopping
+        return [*dropped(workload), event("DeletedWorkload", f"Deleted workload {workload.name}")]
+
+    def _is_served_by(self, counts: Mapping[str, int]) -> bool:
+        if self.single:
+            return counts == {MAIN: 1}
+        return any(role_in(pod, single=False) in counts for pod in self.pods)
 
     def _needed(self, workload: SeenWorkload) -> int:
         """Pods that the workload runs with: those that were admitted; before admission, the minimum."""
         admission = workload.typed.status.admission
         given = () if admission is None else admission.pod_set_assignments
         counts = compose.counts_of(workload.typed.spec.pod_sets)
-        admitted = sum(counts.get(pod.name, 0) if pod.count is None else pod.count for pod in given)
+        admitted = sum(counts[pod.name] if pod.count is None else pod.count for pod in given if pod.name in counts)
         return admitted or self.group.minimum
 
     def _excess(self, workload: SeenWorkload | None) -> list[PodAction]:
@@ -267,9 +297,12 @@ class _Reconciliation:
     def _synchronized(self, workload: SeenWorkload) -> list[PodAction]:
         if self.group.of_object:
             return []
+        if self.prebuilt:
+            patch = podcompose.owners_patch(self.group, self.pods, workload)
+            return [update(workload, {"metadata": patch})] if patch else []
         moved = queue_name(self.pods[0].raw) != workload.typed.spec.queue_name
         if moved and workload.is_reserved and not any(pod.may_run for pod in self.pods):
-            return [delete(workload)]
+            return dropped(workload)
         # An ungated pod has what its start put in: only gated pods tell what is asked for, else the workload does.
         asks = not workload.is_reserved and any(pod.is_gated for pod in self.counted)
         sets = self._sets() if asks else ()
@@ -280,13 +313,8 @@ class _Reconciliation:
             return []
         return [update(workload, {"metadata": metadata, **({"spec": spec} if spec else {})})]
 
-    def _spare_finalizers(self) -> list[PodAction]:
-        """Remove the finalizers of failed pods, except the last finalizer that keeps the group's workload."""
-        if self.single:
-            return []
-        spare = [pod for pod in self.failed if pod.has_finalizer and pod.is_retriable]
-        others = [pod for pod in self.pods if pod not in spare and pod.has_finalizer]
-        return [finalizer_removed(pod) for pod in (spare if others else spare[:-1])]
+    def _spare_finalizers(self, workload: SeenWorkload) -> list[PodAction]:
+        return [] if self.single else spare_finalizers(workload, self.pods, self.failed, self.counted)
 
     def _reclaimed(self, workload: SeenWorkload) -> list[PodAction]:
         on = self.settings.gates.on("ReclaimablePods")
@@ -305,18 +333,8 @@ class _Reconciliation:
     def _waiting(self, workload: SeenWorkload) -> list[PodAction]:
         if self.single:
             return []
-        needed = self._needed(workload)
-        missing = max(needed - len(self.counted), 0)
-        waits = missing > 0 and (bool(self.failed) or not self.group.fast)
-        now = find_condition(workload.typed.status.conditions, "WaitingForReplacementPods")
-        if waits == (now is not None and now.status == "True"):
-            return []
-        name, uid = workload.name, workload.uid
-        if waits:
-            why = f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
-            return [SetWaitingForPods(name=name, uid=uid, status="True", reason="PodsMissing", message=why)]
-        why = f"All {needed} pods exist"
-        return [SetWaitingForPods(name=name, uid=uid, status="False", reason="PodsComplete", message=why)]
+        failing = bool(self.failed) or not self.group.fast
+        return waiting(workload, needed=self._needed(workload), there=len(self.counted), failing=failing)
 
     def _started(self, workload: SeenWorkload) -> list[PodAction]:
         status = workload.typed.status

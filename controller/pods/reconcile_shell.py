@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
-from controller.jobframework.marks import controller_of
+from controller.jobframework.marks import controller_of, prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
 from controller.jobframework.raw import JobError, Json
@@ -24,7 +24,7 @@ from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.pods.actions import PodAction
 from controller.pods.actions_shell import PodActions
-from controller.pods.compose import workload_name
+from controller.pods.compose import own_workload, workload_name
 from controller.pods.group import Group, SeenPods
 from controller.pods.reconcile import reconcile_pods
 from controller.pods.volcanogroups_shell import PodGroups
@@ -121,6 +121,8 @@ class PodController:
         self._children: dict[str, set[ObjectKey]] = {}
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
+        self._prebuilt: dict[WorkloadKey, GroupKey] = {}
+        """Workloads that pods which are there name as prebuilt. Only ``_workload_of`` adds, ``_leave`` takes away."""
 
     async def run(self) -> None:
         await self._queue.run()
@@ -155,6 +157,10 @@ class PodController:
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))
             return
+        if key in self._prebuilt:
+            self._queue.put(self._prebuilt[key])
+        elif _is_orphaned(workload, set()) and _controlling_pod(workload) is None:
+            self._queue.put(GroupKey(meta.namespace, meta.name, ""))
         pod = _controlling_pod(workload)
         if pod is not None:
             group = GroupKey(meta.namespace, "", pod.name)
@@ -190,6 +196,8 @@ class PodController:
         self._groups[group].discard(key)
         if not self._groups[group]:
             del self._groups[group]
+            for named in [key for key, whose in self._prebuilt.items() if whose == group]:
+                del self._prebuilt[named]
         if pod.owner in self._children:
             self._children[pod.owner].discard(key)
             if not self._children[pod.owner]:
@@ -243,17 +251,22 @@ class PodController:
         meta = None if namespace is None else namespace.object.metadata
         return SeenPods(
             pods=pods,
-            workload=seen_workload(self._ledger, self._raws, self._key_of(group, pods)),
+            workload=self._workload_of(group, pods),
             pod_group=pod_group,
             namespace_labels={} if meta is None else meta.labels,
             namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
         )
 
-    def _key_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> WorkloadKey:
-        name = group.group
-        if not name:
-            name = workload_name(Group(name="", total=1, minimum=1), pods[0], self._settings.gates)
-        return WorkloadKey(f"{group.namespace}/{name}")
+    def _workload_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenWorkload | None:
+        names = {group.group, workload_name(Group(name=group.group, total=1, minimum=1), pods[0], self._settings.gates)}
+        keys = set(self._owned.get(group, ()))
+        for pod in pods:
+            if name := prebuilt_mark(pod.raw)[1]:
+                names.add(name)
+                self._prebuilt[WorkloadKey(f"{group.namespace}/{name}")] = group
+        keys |= {WorkloadKey(f"{group.namespace}/{name}") for name in names if name}
+        found = (seen_workload(self._ledger, self._raws, key) for key in keys)
+        return own_workload(group.group, pods, [each for each in found if each is not None], self._settings.gates)
 
     async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
         def still() -> bool:
@@ -273,7 +286,7 @@ class PodController:
             keys = set(self._owned.get(group, ()))
         for key in keys:
             workload = seen_workload(self._ledger, self._raws, key)
-            if workload is None or not _is_orphaned(workload, uids):
+            if workload is None or not _is_orphaned(workload.typed, uids):
                 continue
             seen = SeenPods(pods=(), workload=workload)
             actions = reconcile_pods(seen, self._settings, self._cluster)
@@ -321,9 +334,9 @@ def _controlling_pod(workload: Workload) -> OwnerReference | None:
     return next(found, None)
 
 
-def _is_orphaned(workload: SeenWorkload, uids: set[str]) -> bool:
+def _is_orphaned(workload: Workload, uids: set[str]) -> bool:
     """Whether none of the pods ``uids`` owns it, and pods alone did."""
-    owners = workload.typed.metadata.owner_references
+    owners = workload.metadata.owner_references
     return bool(owners) and all(owner.kind == "Pod" and owner.uid not in uids for owner in owners)
 
 

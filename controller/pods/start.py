@@ -68,8 +68,8 @@ def _placed(pod: SeenPod, name: str) -> PlacedPod:
 
 def _ranked(places: PodSetPlaces, oldest: SeenPod | None, pods: Sequence[SeenPod]) -> PodSetPlaces:
     """Ranks by the pods' own label. None where two share one: of two gated pods the second would wait for ever."""
-    if places.ranks is None and oldest is not None and (label := index_label(oldest)):
-        places = msgspec.structs.replace(places, ranks=Ranks(index_label=label, offset=offset(oldest)))
+    if places.ranks is None and oldest is not None:
+        places = msgspec.structs.replace(places, ranks=Ranks(index_label=index_label(oldest), offset=offset(oldest)))
     if places.ranks is None:
         return places
     said = [pod.labels.get(places.ranks.index_label) for pod in pods if pod.stays or pod.has_succeeded]

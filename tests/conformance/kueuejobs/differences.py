@@ -3,13 +3,15 @@
 A rule never sees which case it is, so it cannot name one: what it lets pass it lets pass in every corpus.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from controller.jobframework import names
 from controller.jobframework.podview import GROUP_NAME
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
+from tests.conformance.kueuejobs.inputs import annotations, workloads
+from tests.conformance.kueuejobs.poddifferences import POD_RULES
 from tests.conformance.replay import Rule
 
 # What stands on our objects besides, and is left out where a case is compared.
@@ -21,25 +23,13 @@ ADDED_TO_TEMPLATES: Final = (names.WORKLOAD,)
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 
-def _annotations(value: Any) -> Iterator[Mapping[str, str]]:
-    """All annotations anywhere in a case's input."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("annotations"), Mapping):
-            yield value["annotations"]
-        for item in value.values():
-            yield from _annotations(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _annotations(item)
-
-
 def _labels_of_a_job(given: Mapping[str, Any]) -> bool:
     return JOB_NAME in (given.get("labels") or {})
 
 
 def _slices_of_no_size(given: Mapping[str, Any]) -> bool:
     """Annotations of slices that webhooks refuse: one without the other, or beside a group."""
-    for found in _annotations(given):
+    for found in annotations(given):
         sliced = SLICE_TOPOLOGY in found or SLICE_SIZE in found
         if sliced and (SLICE_TOPOLOGY in found) != (SLICE_SIZE in found) and SLICE_CONSTRAINTS not in found:
             return True
@@ -57,11 +47,7 @@ def _workload_of_before(given: Mapping[str, Any]) -> bool:
 def _group_annotation_without_its_gate(given: Mapping[str, Any]) -> bool:
     gates = given.get("featureGatesNonDefault") or {}
     off = gates.get("WorkloadIdentifierAnnotations") is False
-    return off and any(GROUP_NAME in found for found in _annotations(given))
-
-
-def _workloads(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(given.get("workloads") or ())
+    return off and any(GROUP_NAME in found for found in annotations(given))
 
 
 def _is_true(workload: Mapping[str, Any], type_: str) -> bool:
@@ -75,7 +61,7 @@ def _assignments(workload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _fewer_pods_than_asked(given: Mapping[str, Any]) -> bool:
     """An assignment of fewer pods to a pod set that has no minimum."""
-    for workload in _workloads(given):
+    for workload in workloads(given):
         asked = {one.get("name"): one for one in workload["spec"].get("podSets") or ()}
         for one in _assignments(workload):
             pod_set = asked.get(one["name"], {})
@@ -97,7 +83,7 @@ def _ready_while_suspended(given: Mapping[str, Any]) -> bool:
 def _evicted_with_pods(given: Mapping[str, Any]) -> bool:
     """A batch Job that was evicted and whose pods are still there."""
     status = (given.get("job") or {}).get("status") or {}
-    return bool(status.get("active")) and any(_is_true(one, "Evicted") for one in _workloads(given))
+    return bool(status.get("active")) and any(_is_true(one, "Evicted") for one in workloads(given))
 
 
 def _template_of_another_job(given: Mapping[str, Any]) -> bool:
@@ -109,7 +95,7 @@ def _template_of_another_job(given: Mapping[str, Any]) -> bool:
         return False
     return any(
         _is_true(workload, "Admitted") and not any(_selector_of(one) for one in workload["spec"].get("podSets") or ())
-        for workload in _workloads(given)
+        for workload in workloads(given)
     )
 
 
@@ -165,7 +151,7 @@ def _owner_is_missing(given: Mapping[str, Any]) -> bool:
 
 
 def _elastic_in_other_letters(given: Mapping[str, Any]) -> bool:
-    values = (found.get(names.ELASTIC_JOB, "") for found in _annotations(given))
+    values = (found.get(names.ELASTIC_JOB, "") for found in annotations(given))
     return any(value != "true" and value.lower() == "true" for value in values)
 
 
@@ -215,7 +201,7 @@ def _serving_pods_without_quota(given: Mapping[str, Any]) -> bool:
     if not {"leaderWorkerSet", "statefulSet", "statefulSets"} & given.keys():
         return False
     pods = [*(given.get("pods") or ()), *([given["pod"]] if given.get("pod") else ())]
-    if not any(map(_gated, pods)) or any(_is_true(one, "Admitted") for one in _workloads(given)):
+    if not any(map(_gated, pods)) or any(_is_true(one, "Admitted") for one in workloads(given)):
         return False
     if given.get("force"):
         return True
@@ -234,6 +220,7 @@ def _needs_more(given: Mapping[str, Any]) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
+    *POD_RULES,
     Rule(
         "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "
         "Kueue lets such pods run uncharged",

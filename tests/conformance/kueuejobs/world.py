@@ -109,14 +109,15 @@ class World:
                 pass
             case _:
                 raw = self.workloads[action.name]
-                after = self._actions()._after(decode(raw, Workload), action)
-                raw["status"] = to_json(after.status)
+                raw["status"] = to_json(self.after(decode(raw, Workload), action).status)
 
-    def _actions(self) -> WorkloadActions:
+    def after(self, workload: Workload, action: Any) -> Workload:
+        """The workload as an action about its status leaves it."""
         none: Any = None
         engine = Engine(EngineConfig(gates=self.gates))
         clock = cast("Clock", At(self.now_s))
-        return WorkloadActions(engine, none, none, none, clock, created=lambda _kind, _age: None)
+        actions = WorkloadActions(engine, none, none, none, clock, created=lambda _kind, _age: None)
+        return actions._after(workload, action)
 
     def _delete(self, name: str) -> None:
         metadata = self.workloads[name]["metadata"]
@@ -128,7 +129,7 @@ class World:
 
 def world(case: Case, kind: JobKind, job: Json | None, workloads: Sequence[Json], others: Sequence[Json] = ()) -> World:
     """``others``: objects besides, of any kind."""
-    listed = [*_api_objects(case), *others, *({"kind": kind.kind, **job} for _ in [0] if job is not None)]
+    listed = [*api_objects(case), *others, *({"kind": kind.kind, **job} for _ in [0] if job is not None)]
     owned = [_controlled(kind, job, raw) for raw in workloads]
     known = {raw["metadata"]["name"]: raw for raw in owned}
     for raw in listed:
@@ -156,7 +157,7 @@ def world(case: Case, kind: JobKind, job: Json | None, workloads: Sequence[Json]
     )
 
 
-def _api_objects(case: Case) -> list[Json]:
+def api_objects(case: Case) -> list[Json]:
     found = [one.get("object", one) for one in case.input.get("apiObjects") or ()]
     for key in ("priorityClasses", "otherJobs", "initObjects", "objs"):
         found += [{"kind": "WorkloadPriorityClass", **one} for one in case.input.get(key) or ()]

@@ -23,8 +23,8 @@ def test_labels_and_annotations_that_were_taken_from_the_workload_come_back(*, o
     meta["labels"], meta["annotations"] = {"other": "stays"}, {"other": "stays"}
     world.settle()
     after = world.workload["metadata"]
-    assert after["labels"] == {**before["labels"], "other": "stays"}
-    assert after["annotations"] == {**before["annotations"], "other": "stays"}
+    assert after["labels"] == {**labels, "other": "stays"}
+    assert after["annotations"] == {**notes, "other": "stays"}
 
 
 def test_the_gate_leaves_the_workload_when_it_has_left_the_pod() -> None:

@@ -1,11 +1,14 @@
 """Pod groups: what happens to their pods, as claims."""
 
+from typing import Any
+
 import pytest
 
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.actions import Refuse
-from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, RETRIABLE, SERVING, SeenPod
+from controller.jobframework.podview import FAST_ADMISSION, GROUP_TOTAL, MANAGED, POD_INDEX, RETRIABLE, SERVING, SeenPod
+from controller.jobframework.raw import Json
 from controller.jobframework.settings import JobSettings
 from controller.pods.group import Group, excess
 from tests.support.controller.jobmodel import cluster_objects
@@ -124,12 +127,13 @@ class TestGroup:
         assert world.has("WaitingForReplacementPods")
         assert not world.has("PodsReady")
         assert world.outcome() == ""
-        assert world.pods["p1"]["metadata"]["finalizers"] == []
+        assert world.pods["p1"]["metadata"]["finalizers"] == [MANAGED]
         world.create(member("again", 3))
         world.settle()
+        assert world.pods["p1"]["metadata"]["finalizers"] == []
         assert world.running() == {"p0", "p2", "again"}
         assert world.has("PodsReady")
-        assert {one["name"] for one in world.workload["metadata"]["ownerReferences"]} == {"p0", "p2", "again"}
+        assert {one["name"] for one in world.workload["metadata"]["ownerReferences"]} == {"p0", "p1", "p2", "again"}
 
     def test_finishes_when_all_have_succeeded_and_gives_back_what_ended_before(self) -> None:
         world = running_group(2)
@@ -315,4 +319,78 @@ class TestGroup:
         world.workloads["g"] = raw
         (refused,) = world.next_actions()
         assert isinstance(refused, Refuse)
-        assert refused.sentence == "group 'g': workload g belongs to a job"
+        assert refused.sentence == "workload g is there already, and is none of these pods: expected a free name"
+
+
+def prebuilt(**spec: Any) -> Json:
+    sets = [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]
+    return {
+        "metadata": {"name": "made", "namespace": "default", "uid": "w", "resourceVersion": "1"},
+        "spec": {"queueName": "q", "podSets": sets, **spec},
+    }
+
+
+NAMED = {names.PREBUILT_WORKLOAD: "made"}
+
+
+class TestPrebuilt:
+    def test_group_waits_for_the_workload_that_it_names_and_all_its_pods_own_it(self) -> None:
+        world = PodWorld(*(member(name, 2, notes=NAMED) for name in "ab"))
+        world.settle()
+        assert world.workloads == {}
+        assert world.events[-1] == ("ErrWorkloadCompose", "Workload made does not exist yet")
+        model = PodWorld(*(member(name, 2) for name in "ab"))
+        model.settle()
+        world.workloads["made"] = prebuilt(podSets=model.workload["spec"]["podSets"])
+        world.settle()
+        assert [one["name"] for one in world.workload["metadata"]["ownerReferences"]] == ["a", "b"]
+        world.admit()
+        world.settle()
+        assert world.running() == {"a", "b"}
+
+    def test_workload_that_asks_for_something_else_is_finished_and_the_pods_end(self) -> None:
+        world = PodWorld(*(member(name, 2, notes=NAMED) for name in "ab"))
+        world.workloads["made"] = prebuilt()
+        world.settle()
+        assert world.outcome() == "OutOfSync"
+
+
+def test_pods_of_a_group_that_copy_different_labels_are_refused_and_else_all_of_them_are_copied() -> None:
+    settings = JobSettings(label_keys_to_copy=("team", "site"))
+    agreed = PodWorld(
+        member("a", 2, labels={"team": "x"}), member("b", 2, labels={"team": "x", "site": "s"}), settings=settings
+    )
+    agreed.settle()
+    assert agreed.workload["metadata"]["labels"] == {"team": "x", "site": "s"}
+    at_odds = PodWorld(member("a", 2, labels={"team": "x"}), member("b", 2, labels={"team": "y"}), settings=settings)
+    at_odds.settle()
+    assert at_odds.workloads == {}
+    assert at_odds.refusals[-1] == "metadata.labels[team]: the pods of a group must agree, found 'y' on b"
+
+
+@pytest.mark.parametrize("index", ["2", "-1", "x"])
+def test_an_index_that_is_none_of_the_groups_is_refused(index: str) -> None:
+    world = PodWorld(*(member(name, 2, labels={POD_INDEX: index}) for name in "ab"))
+    world.settle()
+    assert world.workloads == {}
+    assert world.refusals[-1].startswith(f"metadata.labels[{POD_INDEX}]: expected ")
+
+
+def test_a_group_whose_workload_a_user_deletes_is_deleted_with_all_its_pods() -> None:
+    world = running_group(2)
+    world.end("p0", "Succeeded")
+    world.settle()
+    world.delete_workload("g")
+    world.settle()
+    assert (world.pods, world.workloads) == ({}, {})
+
+
+def test_a_workload_that_has_none_of_the_pods_roles_makes_room_for_one_that_has() -> None:
+    world = PodWorld(member("a", 1))
+    world.settle()
+    world.admit()
+    world.workload["spec"]["podSets"][0]["name"] = "other"
+    world.settle()
+    (one,) = world.workload["spec"]["podSets"]
+    assert one["name"] != "other"
+    assert list(world.pods) == ["a"]

@@ -22,7 +22,7 @@ class TestPodOnItsOwn:
         (one,) = spec["podSets"]
         assert (one["name"], one["count"]) == ("main", 1)
         assert one["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "3"}
-        assert "schedulingGates" not in one["template"]["spec"]
+        assert one["template"]["spec"]["schedulingGates"] == [{"name": ADMISSION_GATE}]
         assert world.free() == set()
 
     def test_is_let_go_with_its_flavor_and_its_queue_in_one_patch(self) -> None:

@@ -143,11 +143,11 @@ async def test_a_group_goes_when_all_are_there_by_rank_and_a_replacement_to_its_
             runs(scene, "p0", "p1", "p2")
             await eventually(lambda: says(scene, "PodsReady") == "True/Started")
             runs(scene, "p1", phase="Failed")
-            await eventually(lambda: says(scene, "WaitingForReplacementPods") == "True/PodsMissing")
+            await eventually(lambda: says(scene, "WaitingForReplacementPods") == "True/PodsFailed")
             member(scene, "again", 3, rank=1, notes=PLACED)
             await eventually(lambda: free(scene, "again"))
             assert seen(scene, "again")["spec"]["nodeSelector"][HOST] == at[1]
-            await eventually(lambda: says(scene, "WaitingForReplacementPods") == "False/PodsComplete")
+            await eventually(lambda: says(scene, "WaitingForReplacementPods") == "False/PodsReady")
 
 
 async def test_one_too_many_is_told_why_and_deleted() -> None:

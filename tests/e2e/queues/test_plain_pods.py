@@ -166,7 +166,7 @@ async def test_a_lost_pod_is_replaced_at_its_own_place_and_one_too_many_goes(
             await scene.delete("ranked-1")
             controller.start()
             waiting = "WaitingForReplacementPods"
-            await scene.until(lambda: scene.condition("ranked", waiting) == "True/PodsMissing", "one is missing")
+            await scene.until(lambda: scene.condition("ranked", waiting) == "True/PodsFailed", "one is missing")
             await scene.create(gang.member(1, "-again"))
             await scene.until(lambda: scene.runs("ranked-1-again"), "the replacement runs")
             assert node(scene.pod("ranked-1-again")) == at[1]

@@ -1,0 +1,64 @@
+"""Pods of a group that have failed: the condition that says that others are awaited, and how long they are kept.
+
+Source: Kueue's KEP 976, "Retrying Failed Pods".
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controller.jobframework import compose
+from controller.jobframework.actions import SetWaitingForPods
+from controller.jobframework.podsets import SeenWorkload
+from controller.jobframework.podview import SeenPod
+from controller.objects.meta import find_condition
+from controller.pods.actions import PodAction, finalizer_removed
+from controller.pods.group import role
+
+_WAITING: Final = "WaitingForReplacementPods"
+
+
+def waiting(workload: SeenWorkload, *, needed: int, there: int, failing: bool) -> list[PodAction]:
+    """The condition WaitingForReplacementPods, where it is to change.
+
+    ``there``: pods of ``needed`` that stay or have succeeded. ``failing``: what is missing was there before. An
+    eviction gives its own reason, another one a new reason; once admitted again, the reason stays until all are there.
+    """
+    now, evicted = find_condition(workload.typed.status.conditions, _WAITING), workload.eviction
+    waits = now is not None and now.status == "True"
+    name, uid, missing = workload.name, workload.uid, needed - there
+    if missing <= 0:
+        why = f"All {needed} pods exist"
+        done = SetWaitingForPods(name=name, uid=uid, status="False", reason="PodsReady", message=why)
+        return [done] if waits else []
+    if evicted is None and (waits or not failing):
+        return []
+    reason = "PodsFailed" if evicted is None else evicted.reason
+    if waits and now is not None and now.reason == reason:
+        return []
+    why = f"{missing} of {needed} pods have failed or were deleted, and are not replaced yet"
+    return [SetWaitingForPods(name=name, uid=uid, status="True", reason=reason, message=why)]
+
+
+def spare_finalizers(
+    workload: SeenWorkload, pods: Sequence[SeenPod], failed: Sequence[SeenPod], filling: Sequence[SeenPod]
+) -> list[PodAction]:
+    """Failed pods that are kept no longer. ``filling``: those that stay, or have succeeded.
+
+    Of each role as many as were replaced, the longest inactive first; and those that are being deleted, for whose end
+    the owner of the pods may wait before it makes another. The finalizer of one owner of the workload stays: the API
+    server deletes what has no owner left, and a workload that is deleted takes the pods that wait with it.
+    """
+    held = sorted((pod for pod in failed if pod.has_finalizer and pod.is_retriable), key=lambda pod: pod.inactive_key)
+    counts = compose.counts_of(workload.typed.spec.pod_sets)
+    left = {name: -count for name, count in counts.items()}
+    for pod in (*filling, *failed):
+        left[role(pod)] = left.get(role(pod), 0) + 1
+    spare = []
+    for pod in held:
+        if left.get(role(pod), 0) > 0 or pod.is_terminating:
+            left[role(pod)] -= 1
+            spare.append(pod)
+    owners = {owner.uid for owner in workload.typed.metadata.owner_references}
+    if not any(pod.has_finalizer and pod.uid in owners for pod in pods if pod not in spare):
+        spare = spare[:-1]
+    return [finalizer_removed(pod) for pod in spare]

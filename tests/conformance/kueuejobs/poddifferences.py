@@ -1,0 +1,99 @@
+"""Where pods and groups of pods differ from Kueue on purpose, see ``differences``."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from controller.jobframework import names
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, RETRIABLE, SERVING
+from tests.conformance.kueuejobs.inputs import annotations, workloads
+from tests.conformance.replay import Rule
+
+
+def _pods(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    listed = list(given.get("pods") or ())
+    for one in (given.get("fields"), given.get("pod")):
+        if isinstance(one, Mapping):
+            listed += [one["pod"]] if isinstance(one.get("pod"), Mapping) else []
+            listed += (one.get("list") or {}).get("items") or []
+    return listed
+
+
+def _phase(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("phase") or "")
+
+
+def _deleted_without_a_node(given: Mapping[str, Any]) -> bool:
+    return any(
+        pod["metadata"].get("deletionTimestamp") and not pod["spec"].get("nodeName") and _phase(pod) in ("", "Pending")
+        for pod in _pods(given)
+    )
+
+
+def _all_pods_leave(given: Mapping[str, Any]) -> bool:
+    pods = _pods(given)
+    return bool(pods) and all(pod["metadata"].get("deletionTimestamp") for pod in pods)
+
+
+def _silent_pod(given: Mapping[str, Any]) -> bool:
+    """A pod that has not begun, or whose time to end is over."""
+    for pod in _pods(given) if "enableFastQuotaRelease" in given else ():
+        deleted, grace_s = pod["metadata"].get("deletionTimestamp"), pod["metadata"].get("deletionGracePeriodSeconds")
+        if _phase(pod) in ("", "Pending"):
+            return True
+        if deleted and _seconds(deleted) + (grace_s or 0) <= _seconds(given["now"]):
+            return True
+    return False
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def _adopts_by_name(given: Mapping[str, Any]) -> bool:
+    return (given.get("featureGatesNonDefault") or {}).get("PodIntegrationValidateGroupOwner") is False
+
+
+def _failed_and_not_retriable(given: Mapping[str, Any]) -> bool:
+    return any(found.get(RETRIABLE) == "false" for found in annotations(given)) and any(
+        _phase(pod) == "Failed" for pod in _pods(given)
+    )
+
+
+def _orphan_without_a_mark(given: Mapping[str, Any]) -> bool:
+    """A workload of pods that are gone, not marked as a group's."""
+    marked = any(IS_GROUP_WORKLOAD in (one["metadata"].get("annotations") or {}) for one in workloads(given))
+    return bool(given.get("reconcileKey")) and not given.get("pods") and not marked
+
+
+def _labels_for_metrics(given: Mapping[str, Any]) -> bool:
+    return bool((given.get("featureGatesNonDefault") or {}).get("CustomMetricLabels"))
+
+
+def _serving_group_moves(given: Mapping[str, Any]) -> bool:
+    queues = {one["spec"].get("queueName") for one in workloads(given)}
+    return any(
+        found.get(SERVING) == "true" and (pod["metadata"].get("labels") or {}).get(names.QUEUE_NAME) not in queues
+        for pod in _pods(given)
+        for found in annotations(pod)
+    )
+
+
+POD_RULES: tuple[Rule, ...] = (
+    Rule(
+        "a pod that was deleted before it got a node has ended, and its group with its last pod: nothing will ever "
+        "report on it; Kueue goes on counting it",
+        _deleted_without_a_node,
+    ),
+    Rule("pods that are being deleted ask for nothing: no workload is made for them", _all_pods_leave),
+    Rule(
+        "a pod that may run keeps its quota until it has ended: also one that is on its way to its node, and one whose "
+        "node says nothing any more",
+        _silent_pod,
+    ),
+    Rule("a group never takes another job's workload for its own, with no gate", _adopts_by_name),
+    Rule("a group that ended with failed pods has failed; Kueue says that it succeeded", _failed_and_not_retriable),
+    Rule("a prebuilt workload whose pods are gone is finished: its quota is free at once", _orphan_without_a_mark),
+    Rule("series carry no labels of objects: no annotation is copied for them", _labels_for_metrics),
+    Rule("a serving group that waits follows its pods to another queue", _serving_group_moves),
+)

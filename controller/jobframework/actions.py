@@ -102,7 +102,11 @@ class HoldWorkload(Struct, frozen=True, kw_only=True):
 
 
 class StartJob(Struct, frozen=True, kw_only=True):
+    """``name`` and ``uid``: the workload by which it starts. It fails where the API server drops a part of a patch."""
+
     patches: tuple[Patch, ...]
+    name: str
+    uid: str
 
 
 class StopJob(Struct, frozen=True, kw_only=True):

@@ -72,9 +72,10 @@ def hold(workload: SeenWorkload, message: str, *, on: bool) -> HoldWorkload:
     return HoldWorkload(name=workload.name, uid=workload.uid, on=on, message=message)
 
 
-def not_startable(workload: SeenWorkload, sentence: str) -> list[FinishWorkload | EmitEvent]:
-    """No start of it can ever succeed."""
-    return [finish(workload, "FailedToStart", sentence), event("FailedToStart", sentence, warning=True)]
+def not_startable(name: str, uid: str, sentence: str) -> list[FinishWorkload | EmitEvent]:
+    """No start by this workload can ever succeed."""
+    finished = FinishWorkload(name=name, uid=uid, reason="FailedToStart", message=sentence)
+    return [finished, event("FailedToStart", sentence, warning=True)]
 
 
 def flavor_missing(what: str, missing: FlavorMissingError) -> EmitEvent:

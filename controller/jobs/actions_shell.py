@@ -6,11 +6,14 @@ from typing import Any
 from controller.jobframework import names
 from controller.jobframework.actions import Action, EmitEvent, Refuse, StartJob, StopJob, UngatePods
 from controller.jobframework.kind import JobKind, Patch, api_version
-from controller.jobframework.raw import Json, labels, sequence
+from controller.jobframework.raw import Json, labels, sequence, text
+from controller.jobframework.steps import not_startable
+from controller.jobs.dropped import dropped
 from controller.jobshell.watched import resource_of
 from controller.jobshell.workloadactions import WorkloadActions, written
 from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
+from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
@@ -52,7 +55,9 @@ class JobActions:
 
     async def carry_out(self, kind: JobKind, job: Json, action: Action) -> None:
         match action:
-            case StartJob(patches=patches) | StopJob(patches=patches):
+            case StartJob():
+                await self._start(kind, job, action)
+            case StopJob(patches=patches):
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
             case EmitEvent(type=type_, reason=reason, message=note):
@@ -64,7 +69,19 @@ class JobActions:
             case _:
                 await self._workloads.carry_out(action, job["metadata"].get("namespace", ""), kind.kind, [job])
 
-    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> None:
+    async def _start(self, kind: JobKind, job: Json, start: StartJob) -> None:
+        """The answer shows what was stored: a job that is not told where to run must neither run nor hold quota."""
+        for patch in start.patches:
+            stored = await self._patch_job(kind, job, patch)
+            field = dropped(stored, patch.body) if stored is not None and not patch.subresource else ""
+            if field:
+                sentence = f"The job cannot start: the API server does not keep {field}: expected a CRD with this field"
+                for action in not_startable(start.name, start.uid, sentence):
+                    await self.carry_out(kind, job, action)
+                raise ActionFailedError(sentence)
+
+    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> Json | None:
+        """The job as it is stored now."""
         meta = job["metadata"]
         write = Write(
             verb=Verb.MERGE_PATCH,
@@ -73,12 +90,13 @@ class JobActions:
             name=meta["name"],
             subresource=patch.subresource or None,
             body=patch.body,
-            kind=Stamped,
+            kind=dict[str, Any],
         )
         answer = await written(self._writer, write)
         if answer is not None:
-            key = ObjectKey(meta["namespace"], meta["name"])
-            self._versions(kind).wrote(key, meta.get("uid", ""), answer.metadata.resource_version)
+            key, version = ObjectKey(meta["namespace"], meta["name"]), text(answer, "metadata", "resourceVersion")
+            self._versions(kind).wrote(key, meta.get("uid", ""), version)
+        return answer
 
     # -- pods of an elastic job --------------------------------------------------------------------------------------
 

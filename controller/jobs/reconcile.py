@@ -365,7 +365,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
         given = infos(workload.typed, context.cluster.flavor, elastic=context.elastic)
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
-        return [*not_startable(workload, f"The job cannot start: {conflict}")]
+        return [*not_startable(workload.name, workload.uid, f"The job cannot start: {conflict}")]
     except FlavorMissingError as missing:
         return [flavor_missing("The job", missing)]
     if not patches:
@@ -374,7 +374,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     queue = "" if admission is None else admission.cluster_queue
     started = any(not patch.subresource for patch in patches)
     events = [event("Started", f"Admitted by cluster queue {queue}")] if started else []
-    return [StartJob(patches=patches), *events]
+    return [StartJob(patches=patches, name=workload.name, uid=workload.uid), *events]
 
 
 def _stopping(context: Context, workload: SeenWorkload | None, why: str) -> list[Action]:

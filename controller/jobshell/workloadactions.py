@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from kube.clock import Clock
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
 
+T = TypeVar("T")
 _WAIT_S: Final = 0.01
 _WAITING: Final = "WaitingForReplacementPods"
 
@@ -191,7 +192,7 @@ class WorkloadActions:
             raise ActionFailedError(why)
 
 
-async def written(writer: Writer, write: Write[Stamped]) -> Stamped | None:
+async def written(writer: Writer, write: Write[T]) -> T | None:
     """The answer to a write that must go in. Raises ActionFailedError where it does not."""
     outcome = await writer.put(write)
     if not isinstance(outcome, Written):

@@ -352,7 +352,7 @@ class _Reconciliation:
             )
             patches = [self._ungated(held[place.uid], given, place, devices) for place in found]
         except StartConflictError as conflict:
-            return [*not_startable(workload, f"The pods cannot start: {conflict}")]
+            return [*not_startable(workload.name, workload.uid, f"The pods cannot start: {conflict}")]
         except FlavorMissingError as missing:
             return [flavor_missing("The pods", missing)]
         except TopologyEncodingError as error:

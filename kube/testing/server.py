@@ -50,6 +50,8 @@ class FakeApiServer:
         """``apiVersion`` of kinds that discovery names though they have no object."""
         self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
         """Given method and path: True serves the call and cuts the connection before its answer."""
+        self.pruned: dict[str, tuple[str, ...]] = {}
+        """By plural the path of a field that its CRD does not know: a merge patch loses it."""
         self.hold: asyncio.Event | None = None
         """If set, calls other than watches wait for it before they are served."""
         self.token: str | None = None
@@ -213,7 +215,7 @@ class FakeApiServer:
             case "PATCH", "application/json-patch+json":
                 return self.store.json_patch(key, body, manager)
             case "PATCH", "application/merge-patch+json":
-                return self.store.merge_patch(key, body, manager)
+                return self.store.merge_patch(key, _without(body, self.pruned.get(_plural(key[0]), ())), manager)
         raise KubeError("unsupported", status=415)
 
     async def _watch(self, request: web.Request, collection: str, namespace: str) -> web.StreamResponse:
@@ -285,6 +287,13 @@ def parse_subresource(path: str) -> str:
 
 def _plural(collection: str) -> str:
     return collection.rsplit("/", 1)[1]
+
+
+def _without(body: Any, path: tuple[str, ...]) -> Any:
+    if not path or path[0] not in body:
+        return body
+    rest = {key: value for key, value in body.items() if key != path[0]}
+    return rest if len(path) == 1 else {**rest, path[0]: _without(body[path[0]], path[1:])}
 
 
 def _key(resource: Resource, name: str, namespace: str) -> Key:

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 from controller.jobframework.actions import StartJob
 from controller.jobframework.kind import Patch
+from controller.jobframework.raw import Json
 from controller.jobkinds.batchjob import BatchJob
 from controller.jobs.actions_shell import JobActions
-from controller.writing.workloadwrites import Stamped, Version
 from kube.reading.reflector import ObjectKey
 from kube.writing.writes import Write, Written
 from tests.controller.jobs.test_reconcile_shell import OtherKind
@@ -20,17 +20,18 @@ class Answering:
 
     def __init__(self) -> None:
         self.version = 6
+        self.stored: Json = {"spec": {"suspend": False}}
 
-    async def put(self, _: Write[Any]) -> Written[Stamped]:
+    async def put(self, _: Write[Any]) -> Written[Json]:
         self.version += 1
-        return Written(Stamped(metadata=Version(resource_version=str(self.version))))
+        return Written({**self.stored, "metadata": {"resourceVersion": str(self.version)}})
 
 
 async def started(times: int = 1) -> JobActions:
     unused = cast("Any", None)
     actions = JobActions(unused, cast("Any", Answering()), unused, unused)
     patches = tuple(Patch(body={"spec": {"suspend": False}}) for _ in range(times))
-    await actions.carry_out(BatchJob(), JOB, StartJob(patches=patches))
+    await actions.carry_out(BatchJob(), JOB, StartJob(patches=patches, name="w", uid="u2"))
     return actions
 
 

@@ -178,7 +178,8 @@ TRAIN_JOBS, RUNTIMES = resource_of(TrainJob()), read_resource(CLUSTER_RUNTIMES)
 
 
 def runtime(scene: Stage, name: str, pods: int) -> None:
-    child = {"parallelism": pods, "template": {"spec": {"containers": [{"name": "node"}]}}}
+    container = {"name": "node", "resources": {"requests": {"cpu": "1"}}}
+    child = {"parallelism": pods, "template": {"spec": {"containers": [container]}}}
     template = {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": child}}]}}
     body = {"apiVersion": RUNTIMES.api_version, "kind": RUNTIMES.kind, "metadata": {}, "spec": {"template": template}}
     scene.server.create(RUNTIMES, name, body)
@@ -188,14 +189,17 @@ def counts(scene: Stage) -> list[int]:
     return [each["count"] for found in scene.server.list_all(WORKLOADS) for each in found["spec"]["podSets"]]
 
 
+def train_job(scene: Stage) -> None:
+    metadata = {"labels": {"kueue.x-k8s.io/queue-name": "lq-cq"}, "creationTimestamp": stamp()}
+    spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
+    made = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "metadata": metadata, "spec": spec}
+    scene.server.create(TRAIN_JOBS, "t", made, namespace="team")
+
+
 async def test_a_job_is_reconciled_when_what_its_pods_follow_from_comes() -> None:
     async with stage() as scene:
         scene.queue(cpus=1)
-        labels = {"kueue.x-k8s.io/queue-name": "lq"}
-        metadata = {"labels": labels, "creationTimestamp": stamp()}
-        spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
-        made = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind, "metadata": metadata, "spec": spec}
-        scene.server.create(TRAIN_JOBS, "t", made, namespace="team")
+        train_job(scene)
         async with scene.controller(core_only=False):
             refused = "there is no ClusterTrainingRuntime 'torch'"
             await eventually(lambda: any(refused in event["note"] for event in scene.server.list_all(EVENTS)))
@@ -237,3 +241,21 @@ async def test_a_job_is_looked_at_when_what_was_made_for_it_changes() -> None:
             assert condition(scene, "RayJob", "Finished") == ""
             scene.server.delete(RAY_CLUSTERS, "j-x", namespace="team")
             await eventually(lambda: condition(scene, "RayJob", "Finished") == "True/Succeeded")
+
+
+async def test_a_start_that_the_api_server_drops_is_told_once_and_gives_its_quota_back() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=1)
+        scene.server.pruned["trainjobs"] = ("spec", "runtimePatches")
+        runtime(scene, "torch", 1)
+        train_job(scene)
+        async with scene.controller(core_only=False):
+            await eventually(lambda: condition(scene, "TrainJob", "Finished") == "True/FailedToStart")
+            job(scene, "next")
+            await eventually(lambda: not suspended(scene, JOBS, "next"), what="the quota is free")
+            assert suspended(scene, TRAIN_JOBS, "t")
+            told = [each for each in scene.server.list_all(EVENTS) if each["regarding"]["kind"] == "TrainJob"]
+            assert [each["note"] for each in told if each["reason"] == "FailedToStart"] == [
+                "The job cannot start: the API server does not keep spec.runtimePatches: expected a CRD with this field"
+            ]
+            assert "Started" not in {each["reason"] for each in told}

@@ -41,7 +41,7 @@ POD_INDEX: Final = "kueue.x-k8s.io/pod-group-pod-index"
 POD_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index-label"
 INDEX_OFFSET: Final = "kueue.x-k8s.io/pod-index-offset"
 SUSPENDING_PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
-"""The kind whose pods wait in its place, by the name that the kind's module gives."""
+"""Annotation of a serving kind's pods: the kind, by its name as a job kind."""
 ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
 IS_GROUP_WORKLOAD: Final = "kueue.x-k8s.io/is-group-workload"
 VOLCANO_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -110,7 +110,7 @@ class SeenPod:
 
     @cached_property
     def has_parent(self) -> bool:
-        """It is of a serving kind: it is queued by itself and has no finalizer."""
+        """It is of a serving kind, and has no finalizer."""
         return SUSPENDING_PARENT in self.annotations
 
     @cached_property

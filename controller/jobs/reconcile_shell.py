@@ -18,7 +18,7 @@ from controller.jobframework.settings import Observed
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import JobKinds, external_kinds, read_resource, seen_workload
+from controller.jobshell.watched import JobKinds, external_kinds, read_resource, seen_workload, serving_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
@@ -83,6 +83,9 @@ class JobController:
         self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
         self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals)
         self._has_pods = config.integrations.queue_pods
+        self._grouped = {
+            (kind.api_version, kind.kind) for kind in serving_kinds(config.integrations.frameworks).values()
+        }
         self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
@@ -197,8 +200,11 @@ class JobController:
         return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in self._externals)
 
     def _is_of_pods(self, workload: Workload) -> bool:
-        """Whether it is to stay until its plain pods have ended."""
-        return self._has_pods and any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
+        """Whether it is to stay until its pods have ended, which were not made by a job."""
+        owners = workload.metadata.owner_references
+        if any((owner.api_version, owner.kind) in self._grouped for owner in owners):
+            return True
+        return self._has_pods and any(owner.kind == "Pod" for owner in owners)
 
     # -- the work ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from controller.jobframework.kind import JobKind, ObjectKind
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
 from controller.jobkinds.table import JOB_KINDS
+from controller.servingkinds.kind import ServingKind
+from controller.servingkinds.table import SERVING_KINDS
 from controller.watching.kinds import RawWorkloads
 from controller.watching.ledger import Ledger
 from kube.resources import Resource
@@ -25,6 +27,19 @@ def resource_of(kind: JobKind) -> Resource:
 def job_kinds(frameworks: Collection[str]) -> JobKinds:
     """Those of the table that the configuration names."""
     return {resource_of(kind): kind for kind in JOB_KINDS if kind.framework in frameworks}
+
+
+ServingKinds = Mapping[Resource, ServingKind]
+"""Serving kinds with a Workload for each group of pods, by the resource of their objects."""
+
+
+def serving_kinds(frameworks: Collection[str]) -> ServingKinds:
+    """Those of the table that the configuration names."""
+    return {
+        Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True): kind
+        for kind in SERVING_KINDS
+        if kind.framework in frameworks
+    }
 
 
 def read_resource(kind: ObjectKind) -> Resource:

@@ -15,8 +15,8 @@ import msgspec
 from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.marks import controller_of, prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod, key_of
-from controller.jobframework.raw import JobError, Json
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, SUSPENDING_PARENT, SeenPod, key_of
+from controller.jobframework.raw import JobError, Json, annotations
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobshell.watched import seen_workload
 from controller.objects.decode import KUEUE
@@ -63,12 +63,13 @@ class GroupKey(NamedTuple):
 
 class QueuedPod(msgspec.Struct, frozen=True):
     """A pod as it is kept: as JSON text, which takes a quarter of what objects do. ``owner``: the uid of what
-    controls it, empty for nothing; ``group`` is empty for a pod on its own.
+    controls it, empty for nothing; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind.
     """
 
     raw: bytes
     group: str
     owner: str
+    parent: str = ""
 
     def seen(self) -> SeenPod:
         return SeenPod(msgspec.json.decode(self.raw))
@@ -81,7 +82,9 @@ def read_pod(raw: bytes) -> QueuedPod:
     if isinstance(status := pod.get("status"), dict):
         pod["status"] = {key: status[key] for key in ("phase", "conditions") if key in status}
     owner = controller_of(pod)
-    return QueuedPod(msgspec.json.encode(pod), _group_name(pod), "" if owner is None else owner.uid)
+    return QueuedPod(
+        msgspec.json.encode(pod), _group_name(pod), "" if owner is None else owner.uid, _suspending_parent(pod)
+    )
 
 
 class PodController:
@@ -317,6 +320,13 @@ def _decided_by(workload: Workload) -> tuple[object, ...]:
 def _group_name(pod: Json) -> str:
     try:
         return key_of(SeenPod(pod))[1]
+    except JobError:
+        return ""
+
+
+def _suspending_parent(pod: Json) -> str:
+    try:
+        return annotations(pod).get(SUSPENDING_PARENT, "")
     except JobError:
         return ""
 

@@ -21,7 +21,7 @@ from controller.jobframework.deviceplan import DevicePlan
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile_shell import JobController
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import external_kinds, job_kinds
+from controller.jobshell.watched import external_kinds, job_kinds, serving_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
@@ -30,10 +30,19 @@ from controller.placing.planresults_shell import PlanResultReporter
 from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
+from controller.serving.reconcile_shell import ServingController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
 from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PODS, QUEUED_PODS, RawWorkloads
+from controller.watching.kinds import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    JOINING_PODS,
+    LOCAL_QUEUES,
+    PODS,
+    QUEUED_PODS,
+    RawWorkloads,
+)
 from controller.writing.events import EventPublisher
 from kube.client import Client, Selection
 from kube.clock import Clock
@@ -84,6 +93,8 @@ class TermControllers:
         )
         kinds = job_kinds(self._config.integrations.frameworks)
         self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
+        grouped = serving_kinds(self._config.integrations.frameworks)
+        self._grouped = {resource: kind for resource, kind in grouped.items() if resource in self._feeds}
         externals = external_kinds(self._config.integrations.external_frameworks)
         self._externals = tuple(resource for resource in externals if resource in self._feeds)
         self._of_workloads: list[Callable[[Workload, bool], None]] = [self._forget_raw]
@@ -110,6 +121,8 @@ class TermControllers:
                 yield from self._ungater()
         if QUEUED_PODS in self._feeds:
             yield from self._pod_controller(jobs)
+        if self._grouped and QUEUED_PODS in self._feeds:
+            yield "serving", self._serving(jobs)
         if all(map(self._config.engine.gates.on, FEATURES)):
             yield "lost-nodes", self._lost_nodes().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
@@ -220,6 +233,31 @@ class TermControllers:
 
         yield "pods", run()
         yield "pod-groups", controller.pod_groups.run()
+
+    def _serving(self, jobs: JobController | None) -> Coroutine[Any, Any, None]:
+        """Objects with groups of pods. None is judged before all of their pods are known."""
+        is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
+        controller = ServingController(
+            self._client,
+            self._grouped,
+            self._feeds,
+            self._core.ledger,
+            self._raws,
+            PodActions(self._writer, self._workloads, self._events.publish, self._clock),
+            job_settings(self._config, self._own_namespace),
+            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan, self._externals),
+        )
+        self._of_workloads.append(controller.workload)
+        self._of_others.append(controller.hear)
+
+        async def run() -> None:
+            await self._core.loaded.wait()
+            for feed in (QUEUED_PODS, JOINING_PODS):
+                seen = Selection(label_selector=feed.selector)
+                await catch_up(self._client, self._feeds[feed], self._clock, PODS, seen)
+            await controller.run()
+
+        return run()
 
 
 def _drop_series(counting: Counting, observed: ObjectChange) -> None:

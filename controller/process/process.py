@@ -14,7 +14,7 @@ from controller.config.settings import MANAGED_FRAMEWORKS, ControllerConfig
 from controller.core import Core
 from controller.engine.model.resources import ClusterQueueName
 from controller.explain import Explanations
-from controller.jobshell.watched import external_kinds, job_kinds, read_job, read_kinds, read_owner
+from controller.jobshell.watched import external_kinds, job_kinds, read_job, read_kinds, read_owner, serving_kinds
 from controller.metrics.exposition import Acting, Exposition, exposition
 from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
@@ -24,7 +24,16 @@ from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import IF_SERVED, QUEUED_PODS, TYPES, WORKLOADS, RawWorkloads, is_custom, reader
+from controller.watching.kinds import (
+    IF_SERVED,
+    JOINING_PODS,
+    QUEUED_PODS,
+    TYPES,
+    WORKLOADS,
+    RawWorkloads,
+    is_custom,
+    reader,
+)
 from kube.client import Client, Decode
 from kube.clock import Clock, SystemClock
 from kube.config import SERVICE_ACCOUNT_DIR, ClusterConfig
@@ -148,6 +157,9 @@ class Process:
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), read_job)
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
+            if grouped := serving_kinds(self._config.integrations.frameworks):
+                readers |= dict.fromkeys(grouped, read_job)
+                readers[JOINING_PODS] = read_pod
         return readers
 
     def _new_term(self, client: Client) -> Term:

@@ -54,7 +54,11 @@ def webhook_service(
         port=config.webhook.port,
         mutate_job=answer,
         mutate_pod=partial(pods.answer, manage_without_queue_name=config.manage_jobs_without_queue_name),
-        mutate_serving=partial(serving.answer, has_default_queue=has_default_queue),
+        mutate_serving=partial(
+            serving.answer,
+            has_default_queue=has_default_queue,
+            manage_without_queue_name=config.manage_jobs_without_queue_name,
+        ),
     )
     release = service.removesuffix(_CONFIGURATION)
     pods_too = (f"{release}-pod-gate",) if config.integrations.queue_pods else ()

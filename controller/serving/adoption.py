@@ -13,6 +13,7 @@ from controller.jobframework.raw import JobError, Json, shown
 from controller.objects.core import PodSpec, ResourceRequirements
 from controller.pods.start import tied
 from controller.servingkinds.kind import ServingGroup, ServingKind, copied_marks
+from inventory.api.names import JOINING
 
 
 def adoption(
@@ -21,11 +22,13 @@ def adoption(
     """The merge patch that makes ``pod`` one of the group's. Raises JobError for a pod that asks for something else."""
     role = kind.role(owner, pod.raw)
     check_shape(group, role, pod)
-    labels = {MANAGED: "true", **copied_marks(owner)}
-    annotations = {GROUP_TOTAL: str(group.total), ROLE_HASH: role, **kind.pod_marks}
+    labels: dict[str, str | None] = {MANAGED: "true", **copied_marks(owner)}
+    annotations: dict[str, str | None] = {GROUP_TOTAL: str(group.total), ROLE_HASH: role, **kind.pod_marks}
     # A Workload's name may be longer than a label's value.
     named = annotations if gates.on("WorkloadIdentifierAnnotations") else labels
     named |= {GROUP_NAME: workload, names.PREBUILT_WORKLOAD: workload}
+    if JOINING in pod.labels:
+        labels[JOINING] = None
     return {"metadata": {**tied(pod), "labels": labels, "annotations": annotations}}
 
 

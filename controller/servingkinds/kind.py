@@ -1,24 +1,94 @@
-"""What a serving kind declares. Its controller makes pods at once, behind a gate, and each of its groups of pods has a
-Workload that is made of the object, not of the pods: all pods of a group are admitted together.
+"""What a serving kind declares. No field of such a kind holds it back: its pods are held.
 
-Source: Kueue's pkg/controller/jobs/{statefulset,leaderworkerset}, and KEP 976, "Serving Workload".
+A stamp on its pod templates, written when the object is created or changed, puts the pods that are made of them behind
+the gate. The pods of some kinds are then queued one by one; a grouped kind has a Workload for each of its groups of
+pods, made of the object and not of the pods: all pods of a group are admitted together.
+
+Source: Kueue's pkg/controller/jobs/{deployment,statefulset,leaderworkerset}, and KEP 976, "Serving Workload".
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from controller.jobframework import names
-from controller.jobframework.kind import api_version
 from controller.jobframework.marks import priority_class, queue_name
 from controller.jobframework.podsets import JobPodSet, check_requests
-from controller.jobframework.podview import SUSPENDING_PARENT
-from controller.jobframework.raw import Json, at, mapping, strings, text
-from controller.jobframework.templated import Path, dotted, replaced
+from controller.jobframework.podview import INDEX_OFFSET, SUSPENDING_PARENT
+from controller.jobframework.raw import Json, at, labels, mapping, strings, text
+from controller.jobframework.templated import dotted, replaced
+from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import ranked, topology_request
 from controller.objects.meta import Struct
 from inventory.api.names import PREFIX
+
+Path = tuple[str, ...]
+MARKS: Final = (names.QUEUE_NAME, names.PRIORITY_CLASS)
+"""Labels of an object that its pods carry too."""
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """What the pod template at ``path`` carries while the object is queued, besides ``pod-suspending-parent``.
+
+    ``copied`` are labels of the object. ``offset_beside``: where there is a template at this path too, whose pod is
+    number 0, and the ranks of both are not counted through, those here begin with 1.
+    """
+
+    path: Path
+    labels: Mapping[str, str] = MappingProxyType({})
+    copied: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = MappingProxyType({})
+    offset_beside: Path = ()
+
+
+class StampedKind:
+    """``framework`` is its name in ``integrations.frameworks`` and in the mark of its pods.
+
+    ``waits_unnamed``: with ``manageJobsWithoutQueueName`` objects without a queue wait too.
+    """
+
+    framework: ClassVar[str]
+    group: ClassVar[str]
+    version: ClassVar[str]
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+    stamps: ClassVar[tuple[Stamp, ...]]
+    waits_unnamed: ClassVar[bool] = False
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    def is_anothers(self, owner: Json) -> bool:
+        """Another kind has stamped its templates: it makes the Workload."""
+        found = (strings(owner, *each.path, "metadata", "annotations").get(SUSPENDING_PARENT) for each in self.stamps)
+        return any(parent not in (None, self.framework) for parent in found)
+
+    def stamped(self, owner: Json) -> Json:
+        """The object with its pod templates as they are to be; the very object where nothing is to change."""
+        if self.is_anothers(owner):
+            return owner
+        for stamp in self.stamps:
+            if at(owner, *stamp.path) is None:
+                continue
+            for key, more in (("labels", self._labels(owner, stamp)), ("annotations", self._annotations(owner, stamp))):
+                where = (*stamp.path, "metadata", key)
+                had = strings(owner, *where)
+                if not more.items() <= had.items():
+                    owner = replaced(owner, where, {**had, **more})
+        return owner
+
+    def _labels(self, owner: Json, stamp: Stamp) -> dict[str, str]:
+        own = labels(owner)
+        return {**stamp.labels, **{key: own[key] for key in stamp.copied if own.get(key)}}
+
+    def _annotations(self, owner: Json, stamp: Stamp) -> dict[str, str]:
+        found = {SUSPENDING_PARENT: self.framework, **stamp.annotations}
+        counted_through = PODSET_GROUP in strings(owner, *stamp.path, "metadata", "annotations")
+        if stamp.offset_beside and at(owner, *stamp.offset_beside) is not None and not counted_through:
+            found[INDEX_OFFSET] = "1"
+        return found
 
 
 class ServingGroup(Struct, frozen=True, kw_only=True):
@@ -33,58 +103,14 @@ class ServingGroup(Struct, frozen=True, kw_only=True):
         return sum(pod_set.count for pod_set in self.pod_sets)
 
 
-class StampedKind(ABC):
-    """A kind whose pod templates are stamped when its objects are created or changed, as no field holds these back.
-
-    ``parent`` is the value of ``pod-suspending-parent`` on its pods, ``templates`` where its pod templates lie.
+class ServingKind(StampedKind, ABC):
+    """``pod_marks`` are annotations that every pod gets with its group. ``running_pods_follow_queue``: whether the
+    queue's label of a pod that runs follows that of the object.
     """
 
-    framework: ClassVar[str]
-    group: ClassVar[str]
-    version: ClassVar[str]
-    kind: ClassVar[str]
-    plural: ClassVar[str]
-    templates: ClassVar[tuple[tuple[str, ...], ...]]
-
-    @property
-    def parent(self) -> str:
-        return self.framework
-
-    @property
-    def api_version(self) -> str:
-        return api_version(self)  # type: ignore[arg-type]  # it reads group and version alone
-
-    @abstractmethod
-    def stamp(self, owner: Json, path: Path) -> tuple[dict[str, str], dict[str, str]]:
-        """Labels and annotations that the pod template at ``path`` carries while the object is queued."""
-
-    def is_anothers(self, owner: Json) -> bool:
-        """Another kind has stamped its templates: it makes the Workload."""
-        stamps = (strings(owner, *path, "metadata", "annotations").get(SUSPENDING_PARENT) for path in self.templates)
-        return any(stamp not in (None, self.parent) for stamp in stamps)
-
-    def stamped(self, owner: Json) -> Json:
-        """The object with its pod templates as they are to be; the very object where another kind has stamped them."""
-        if self.is_anothers(owner):
-            return owner
-        for path in self.templates:
-            if at(owner, *path) is None:
-                continue
-            labels, annotations = self.stamp(owner, path)
-            for key, more in (("labels", labels), ("annotations", annotations)):
-                if more:
-                    where = (*path, "metadata", key)
-                    owner = replaced(owner, where, {**strings(owner, *where), **more})
-        return owner
-
-
-class ServingKind(StampedKind):
-    """A kind whose groups of pods have a Workload each, which is made of the object."""
-
+    waits_unnamed = True
     pod_marks: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Annotations that every pod gets with its group."""
     running_pods_follow_queue: ClassVar[bool] = False
-    """Whether the queue's label of a pod that runs follows that of the object."""
 
     @abstractmethod
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:

@@ -11,13 +11,12 @@ Facts (the controller of LeaderWorkerSets):
   under the same number.
 """
 
+from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobframework.podview import INDEX_OFFSET, SERVING, SUSPENDING_PARENT
+from controller.jobframework.podview import SERVING
 from controller.jobframework.raw import Json, annotations, at, integer, labels, strings, text
-from controller.jobframework.templated import Path
-from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
-from controller.servingkinds.kind import ServingGroup, ServingKind, copied_marks, pod_set
+from controller.servingkinds.kind import MARKS, ServingGroup, ServingKind, Stamp, pod_set
 
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
 NAME: Final = f"{_PREFIX}name"
@@ -28,6 +27,7 @@ LEADER_NAME: Final = f"{_PREFIX}leader-name"
 _BASE: Final = ("spec", "leaderWorkerTemplate")
 _LEADER: Final = (*_BASE, "leaderTemplate")
 _WORKER: Final = (*_BASE, "workerTemplate")
+_SERVING: Final = MappingProxyType({SERVING: "true"})
 
 
 class LeaderWorkerSet(ServingKind):
@@ -38,7 +38,10 @@ class LeaderWorkerSet(ServingKind):
     version = "v1"
     kind = "LeaderWorkerSet"
     plural = "leaderworkersets"
-    templates = (_LEADER, _WORKER)
+    stamps = (
+        Stamp(path=_LEADER, copied=MARKS, annotations=_SERVING),
+        Stamp(path=_WORKER, copied=MARKS, annotations=_SERVING, offset_beside=_LEADER),
+    )
 
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:
         name = text(owner, "metadata", "name")
@@ -60,14 +63,6 @@ class LeaderWorkerSet(ServingKind):
 
     def keeps_workload(self, _owner: Json) -> bool:
         return False
-
-    def stamp(self, owner: Json, path: Path) -> tuple[dict[str, str], dict[str, str]]:
-        marks = {SUSPENDING_PARENT: self.parent, SERVING: "true"}
-        # A group of pod sets has its ranks counted through; else the leader is number 0 and no worker.
-        grouped = PODSET_GROUP in strings(owner, *_WORKER, "metadata", "annotations")
-        if path == _WORKER and at(owner, *_LEADER) is not None and not grouped:
-            marks[INDEX_OFFSET] = "1"
-        return copied_marks(owner), marks
 
 
 def _group_count(owner: Json) -> int:

@@ -10,10 +10,9 @@ Facts (the StatefulSet controller):
 from types import MappingProxyType
 
 from controller.jobframework.marks import controller_of
-from controller.jobframework.podview import FAST_ADMISSION, POD_INDEX_LABEL, SERVING, SUSPENDING_PARENT
+from controller.jobframework.podview import FAST_ADMISSION, POD_INDEX_LABEL, SERVING
 from controller.jobframework.raw import Json, integer, text
-from controller.jobframework.templated import Path
-from controller.servingkinds.kind import ServingGroup, ServingKind, own_annotations, pod_set
+from controller.servingkinds.kind import ServingGroup, ServingKind, Stamp, own_annotations, pod_set
 
 _TEMPLATE = ("spec", "template")
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
@@ -28,7 +27,7 @@ class StatefulSet(ServingKind):
     version = "v1"
     kind = "StatefulSet"
     plural = "statefulsets"
-    templates = (_TEMPLATE,)
+    stamps = (Stamp(path=_TEMPLATE),)
     pod_marks = MappingProxyType({FAST_ADMISSION: "true", SERVING: "true", POD_INDEX_LABEL: _INDEX_LABEL})
     running_pods_follow_queue = True
 
@@ -63,6 +62,3 @@ class StatefulSet(ServingKind):
 
     def keeps_workload(self, owner: Json) -> bool:
         return integer(owner, "spec", "replicas", default=1) == 0
-
-    def stamp(self, _owner: Json, _path: Path) -> tuple[dict[str, str], dict[str, str]]:
-        return {}, {SUSPENDING_PARENT: self.parent}

@@ -9,5 +9,7 @@ from controller.servingkinds.statefulset import StatefulSet
 
 SERVING_KINDS: Final[tuple[ServingKind, ...]] = (StatefulSet(), LeaderWorkerSet())
 
-STAMPED_KINDS: Final[tuple[StampedKind, ...]] = (Deployment(),)
-"""Kinds whose pod templates the API server stamps, and which a configuration may name."""
+STAMPED_KINDS: Final[tuple[StampedKind, ...]] = (Deployment(), *SERVING_KINDS)
+
+SERVING_PARENTS: Final = frozenset(kind.framework for kind in SERVING_KINDS)
+"""What the mark of pods says that wait for a group."""

@@ -268,7 +268,7 @@ class Feeds:
         for resource, reflector in self._reflectors.items():
             lag_s = reflector.lag_s
             if lag_s is not None:
-                yield f"queued {resource.plural}" if isinstance(resource, Labelled) else resource.plural, lag_s
+                yield f"{resource.word} {resource.plural}" if isinstance(resource, Labelled) else resource.plural, lag_s
 
     def entry(self, resource: Resource, key: ObjectKey) -> CachedObject[Any] | None:
         return self._reflectors[resource].get(key)

@@ -25,7 +25,7 @@ from controller.objects.queues import (
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
-from inventory.api.names import GROUP, VERSION
+from inventory.api.names import GROUP, JOINING, VERSION
 from kube.resources import Resource
 
 _GROUP: Final = "kueue.x-k8s.io"
@@ -52,13 +52,16 @@ JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
 
 class Labelled(Resource, frozen=True):
-    """Those objects of a kind that have a label, followed beside the others."""
+    """Those objects of a kind that have a label, followed beside the others. ``word`` goes before them in texts."""
 
     selector: str = ""
+    word: str = "queued"
 
 
 QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector="kueue.x-k8s.io/managed=true")
 """Pods that are or were queued, on their own or in groups. Read as JSON: see ``controller.pods.reconcile_shell``."""
+JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
+"""Pods of serving objects that are in no group yet: see ``controller.serving``."""
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {

@@ -2,8 +2,8 @@
 
 It does what the chart's policy does: a pod with a queue is created with the scheduling gate, with the label by which
 the controller watches it, and with the finalizer by which the controller misses no end. Pods of serving kinds get no
-finalizer: their owners make each anew under Kubernetes' own rules, which must not wait for the controller. The
-webhook's configuration selects the pods.
+finalizer: their owners make each anew under Kubernetes' own rules, which must not wait for the controller. Those that
+wait for a group have another label until they are in one. The webhook's configuration selects the pods.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from controller.conversion.tree import ConversionError, Json, child, kind_of, text
 from controller.jobframework.podview import SUSPENDING_PARENT
+from controller.servingkinds.table import SERVING_PARENTS
 from controller.webhooks.review import answered, escaped
+from inventory.api.names import JOINING
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 GATE: Final = "kueue.x-k8s.io/admission"
@@ -37,7 +39,9 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
     """
     metadata = child(pod, "metadata", ".request.object") or {}
     labels = child(metadata, "labels", _META)
-    if not text(labels or {}, QUEUE_LABEL, f"{_META}.labels"):
+    parent = (child(metadata, "annotations", _META) or {}).get(SUSPENDING_PARENT)
+    joins = parent in SERVING_PARENTS
+    if not joins and not text(labels or {}, QUEUE_LABEL, f"{_META}.labels"):
         owners = _items(metadata, "ownerReferences", _META)
         if not manage_without_queue_name or any(
             isinstance(owner, dict) and owner.get("controller") for owner in owners
@@ -47,11 +51,12 @@ def patch(pod: Json, *, manage_without_queue_name: bool) -> list[Json]:
     if spec is None:
         return []  # no pod: the API server refuses it
     operations: list[Json] = []
+    mark = JOINING if joins else MANAGED
     if labels is None:
-        operations.append(_add("/metadata/labels", {MANAGED: "true"}))
-    elif labels.get(MANAGED) != "true":
-        operations.append(_add(f"/metadata/labels/{escaped(MANAGED)}", "true"))
-    if SUSPENDING_PARENT not in (child(metadata, "annotations", _META) or {}):
+        operations.append(_add("/metadata/labels", {mark: "true"}))
+    elif labels.get(mark) != "true":
+        operations.append(_add(f"/metadata/labels/{escaped(mark)}", "true"))
+    if parent is None:
         operations += _listed(metadata, "finalizers", "/metadata", MANAGED, _META, is_there=lambda key: key == MANAGED)
     gate = {"name": GATE}
     return operations + _listed(

@@ -1,4 +1,7 @@
-"""The chart's tables of job kinds, from ``controller/jobkinds``: policies and rights are made of them."""
+"""The chart's tables of job kinds, from ``controller/jobkinds`` and ``controller/servingkinds``.
+
+Policies and rights are made of them.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,8 +11,8 @@ import yaml
 
 from controller.jobframework.kind import JobKind
 from controller.jobkinds.table import JOB_KINDS
-from controller.servingkinds.kind import StampedKind
-from controller.servingkinds.table import STAMPED_KINDS
+from controller.servingkinds.kind import Stamp, StampedKind
+from controller.servingkinds.table import SERVING_PARENTS, STAMPED_KINDS
 
 SOURCE: Final = "the tables of controller/jobkinds and controller/servingkinds"
 TEMPLATE: Final = Path(__file__).parents[2] / "charts" / "tessera" / "templates" / "_jobkinds.tpl"
@@ -28,15 +31,27 @@ def _table(name: str, rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _serving_row(kind: StampedKind) -> dict[str, Any]:
-    """``templates``: paths of its pod templates."""
+    """``grouped``: its pods wait for a group; ``stamps``: what its pod templates carry while it is queued."""
     return {
         "framework": kind.framework,
         "group": kind.group,
         "version": kind.version,
         "kind": kind.kind,
         "plural": kind.plural,
-        "templates": [list(path) for path in kind.templates],
+        "grouped": kind.framework in SERVING_PARENTS,
+        "waitsUnnamed": kind.waits_unnamed,
+        "stamps": [_stamp(stamp) for stamp in kind.stamps],
     }
+
+
+def _stamp(stamp: Stamp) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "path": list(stamp.path),
+        "labels": dict(stamp.labels),
+        "copied": list(stamp.copied),
+        "annotations": dict(stamp.annotations),
+    }
+    return {**row, "offsetBeside": list(stamp.offset_beside)} if stamp.offset_beside else row
 
 
 def _row(kind: JobKind) -> dict[str, Any]:

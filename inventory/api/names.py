@@ -29,6 +29,8 @@ RUNTIME: Final = "tessera.dev/runtime"
 """How long the job runs, a duration as Go writes it: backfill, forecasts and simulations go by it."""
 ARRIVAL: Final = "tessera.dev/arrival"
 """When the job arrives in a simulation, a duration from its start."""
+JOINING: Final = "tessera.dev/joining"
+"""A label of pods that were created behind the gate for an object with groups of pods, and are in no group yet."""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """The parallelism that a partially admitted Job had, kept to restore it."""
 

@@ -17,5 +17,7 @@
 {{- end -}}
 
 {{- define "tessera.servingKinds" -}}
-- {framework: deployment, group: apps, version: v1, kind: Deployment, plural: deployments, templates: [[spec, template]]}
+- {framework: deployment, group: apps, version: v1, kind: Deployment, plural: deployments, grouped: false, waitsUnnamed: false, stamps: [{path: [spec, template], labels: {kueue.x-k8s.io/managed: 'true'}, copied: [kueue.x-k8s.io/queue-name, kueue.x-k8s.io/priority-class], annotations: {}}]}
+- {framework: statefulset, group: apps, version: v1, kind: StatefulSet, plural: statefulsets, grouped: true, waitsUnnamed: true, stamps: [{path: [spec, template], labels: {}, copied: [], annotations: {}}]}
+- {framework: leaderworkerset.x-k8s.io/leaderworkerset, group: leaderworkerset.x-k8s.io, version: v1, kind: LeaderWorkerSet, plural: leaderworkersets, grouped: true, waitsUnnamed: true, stamps: [{path: [spec, leaderWorkerTemplate, leaderTemplate], labels: {}, copied: [kueue.x-k8s.io/queue-name, kueue.x-k8s.io/priority-class], annotations: {kueue.x-k8s.io/pod-group-serving: 'true'}}, {path: [spec, leaderWorkerTemplate, workerTemplate], labels: {}, copied: [kueue.x-k8s.io/queue-name, kueue.x-k8s.io/priority-class], annotations: {kueue.x-k8s.io/pod-group-serving: 'true'}, offsetBeside: [spec, leaderWorkerTemplate, leaderTemplate]}]}
 {{- end -}}

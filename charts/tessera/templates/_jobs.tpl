@@ -164,19 +164,53 @@ object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(fal
 o.apiVersion.split('/')[0] in {{ .Values.controller.jobs.ownerGroups | toJson | replace "\"" "'" }}))
 {{- end -}}
 
-{{- /* CEL: the operations that stamp one pod template of an object with a queue; a dict of the template's `path` and the
-`framework` of its kind. As controller/webhooks/serving.py. */ -}}
+{{- /* CEL's list of what the mark of pods says that wait for a group. */ -}}
+{{- define "tessera.groupedParents" -}}
+{{- $found := list -}}
+{{- range include "tessera.queuedServingKinds" . | fromYamlArray -}}
+{{- if .grouped }}{{ $found = append $found .framework }}{{ end -}}
+{{- end -}}
+{{- $found | toJson | replace "\"" "'" -}}
+{{- end -}}
+
+{{- /* CEL: the operations that stamp one pod template of an object with a queue, if it is there; a dict of the `stamp` and
+the `framework` of its kind. As controller/servingkinds/kind.py. */ -}}
 {{- define "tessera.stamp" -}}
-{{- $metadata := printf "/%s/metadata" (join "/" .path) -}}
-{{- $found := printf "object.%s.?metadata" (join "." .path) -}}
-({{ $found }}.?labels.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}/labels', value: {}}]) +
-[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1managed', value: 'true'},
-JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1queue-name',
-value: object.metadata.labels['kueue.x-k8s.io/queue-name']}] +
-(object.metadata.?labels[?'kueue.x-k8s.io/priority-class'].orValue('') == '' ? [] :
-[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/kueue.x-k8s.io~1priority-class',
-value: object.metadata.labels['kueue.x-k8s.io/priority-class']}]) +
-({{ $found }}.?annotations.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}/annotations', value: {}}]) +
-[JSONPatch{op: 'add', path: '{{ $metadata }}/annotations/kueue.x-k8s.io~1pod-suspending-parent',
-value: '{{ .framework }}'}]
+{{- $template := printf "object.spec.?%s" (rest .stamp.path | join ".?") -}}
+{{- $metadata := printf "/%s/metadata" (join "/" .stamp.path) -}}
+{{- $annotations := merge (dict "kueue.x-k8s.io/pod-suspending-parent" .framework) .stamp.annotations -}}
+!{{ $template }}.hasValue() ? [] :
+({{ $template }}.?metadata.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}', value: {}}]) +
+{{- if or .stamp.labels .stamp.copied }}
+({{ $template }}.?metadata.?labels.hasValue() ? [] : [JSONPatch{op: 'add', path: '{{ $metadata }}/labels', value: {}}]) +
+{{- end }}
+{{- range $key, $value := .stamp.labels }}
+[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/{{ replace "/" "~1" $key }}', value: '{{ $value }}'}] +
+{{- end }}
+{{- range .stamp.copied }}
+(object.metadata.?labels[?'{{ . }}'].orValue('') == '' ? [] :
+[JSONPatch{op: 'add', path: '{{ $metadata }}/labels/{{ replace "/" "~1" . }}', value: object.metadata.labels['{{ . }}']}]) +
+{{- end }}
+({{ $template }}.?metadata.?annotations.hasValue() ? [] :
+[JSONPatch{op: 'add', path: '{{ $metadata }}/annotations', value: {}}]) +
+{{- with .stamp.offsetBeside }}
+(object.spec.?{{ rest . | join ".?" }}.hasValue() &&
+!{{ $template }}.?metadata.?annotations[?'kueue.x-k8s.io/podset-group-name'].hasValue() ?
+[JSONPatch{op: 'add', path: '{{ $metadata }}/annotations/kueue.x-k8s.io~1pod-index-offset', value: '1'}] : []) +
+{{- end }}
+{{- $parts := list }}
+{{- range $key, $value := $annotations }}
+{{- $parts = append $parts (printf "JSONPatch{op: 'add', path: '%s/annotations/%s', value: '%s'}" $metadata (replace "/" "~1" $key) $value) }}
+{{- end }}
+[{{ join ",\n" $parts }}]
+{{- end -}}
+
+{{- /* CEL: no pod template of an object is stamped by another kind; the argument is the row of its own. */ -}}
+{{- define "tessera.ownStamp" -}}
+{{- $kind := . -}}
+{{- $parts := list -}}
+{{- range .stamps -}}
+{{- $parts = append $parts (printf "object.spec.?%s.?metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].orValue('%s') == '%s'" (rest .path | join ".?") $kind.framework $kind.framework) -}}
+{{- end -}}
+{{ join " && " $parts }}
 {{- end -}}

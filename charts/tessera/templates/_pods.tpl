@@ -4,10 +4,20 @@
 {{- and .Values.controller.enabled (ternary (has "pod" $listed) .Values.controller.pods.enabled (gt (len $listed) 0)) -}}
 {{- end -}}
 
+{{- /* "true" where a pod that names no queue may have to wait: its group's object names it, or all pods wait. */ -}}
+{{- define "tessera.unnamedPodsQueued" -}}
+{{- or .Values.controller.jobs.manageWithoutQueueName (ne (include "tessera.groupedParents" .) "[]") -}}
+{{- end -}}
+
 {{- /* "true" where pods are queued: plain ones, or those of serving kinds alone. */ -}}
 {{- define "tessera.podsQueued" -}}
 {{- $serving := include "tessera.queuedServingKinds" . | fromYamlArray -}}
 {{- and .Values.controller.enabled (or (eq (include "tessera.plainPodsQueued" .) "true") (gt (len $serving) 0)) -}}
+{{- end -}}
+
+{{- /* CEL: whether a pod is created for an object whose pods wait for their group. */ -}}
+{{- define "tessera.joins" -}}
+object.metadata.?annotations[?'kueue.x-k8s.io/pod-suspending-parent'].orValue('') in {{ include "tessera.groupedParents" . }}
 {{- end -}}
 
 {{- /* Match conditions: pods that go to a queue when they are created. Pods of a queued Job that was started have their
@@ -16,7 +26,7 @@ all Jobs do. */ -}}
 {{- define "tessera.queuedPods" -}}
 - name: queued
   expression: >-
-    {{ include "tessera.queueName" . }} != ''
+    {{ include "tessera.queueName" . }} != '' || {{ include "tessera.joins" . }}
     {{- if .Values.controller.jobs.manageWithoutQueueName }} ||
     !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))
     {{- end }}
@@ -26,6 +36,7 @@ all Jobs do. */ -}}
 {{- end }}
 - name: of-no-queued-job
   expression: >-
+    {{ include "tessera.joins" . }} ||
     !(object.metadata.?labels[?'kueue.x-k8s.io/podset'].hasValue() &&
     (request.userInfo.username in ['system:serviceaccount:kube-system:job-controller', 'system:kube-controller-manager'] ||
     ({{ include "tessera.child" . | replace "\n" " " }})))

@@ -1,7 +1,7 @@
 """Runners of the suites about kinds that serve, and about kinds that need others."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from controller.config.settings import KNOWN_FRAMEWORKS, implied
 from controller.jobframework.owners import NestingTooDeepError, managed_ancestor
@@ -11,18 +11,29 @@ from controller.objects.meta import OwnerReference
 from controller.servingkinds.table import STAMPED_KINDS
 from controller.webhooks import serving
 from tests.conformance.kueuejobs.runners_defaults import applied
+from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.world import KINDS
 from tests.conformance.replay import Case, Difference, first_difference, runner
 from tests.support.controller.jobmodel import cluster_objects
 
+_GIVEN: Final = ("deployment", "statefulset", "lws")
 
-@runner("jobs-deployment-TestDefault")
+
 def defaulted(case: Case) -> Difference | None:
     """As our webhook leaves it, or the policies that do the same."""
-    job, has_queue = case.input["deployment"], bool(case.input.get("defaultLqExist"))
+    job = next(case.input[key] for key in _GIVEN if case.input.get(key) is not None)
     kind = next(kind for kind in STAMPED_KINDS if kind.kind == job["kind"])
-    found = applied(job, serving.patch(kind, job, has_default_queue=lambda: has_queue))
-    return first_difference(case.expect["want"], found)
+    operations = serving.patch(
+        kind,
+        job,
+        has_default_queue=lambda: bool(case.input.get("defaultLqExist")),
+        manage_without_queue_name=bool(case.input.get("manageJobsWithoutQueueName")),
+    )
+    return first_difference(filled(case.expect["want"]), filled(applied(job, operations)))
+
+
+for _name in ("deployment", "statefulset", "leaderworkerset"):
+    runner(f"jobs-{_name}-TestDefault")(defaulted)
 
 
 @runner("jobs-jobframework-TestImplicitlyEnabledIntegrations")

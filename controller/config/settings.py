@@ -12,6 +12,7 @@ from msgspec import Struct
 from controller.engine.model.config import EngineConfig
 from controller.jobkinds.table import JOB_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
+from controller.servingkinds.deployment import Deployment
 from controller.servingkinds.kind import StampedKind
 from controller.servingkinds.table import STAMPED_KINDS
 
@@ -237,6 +238,11 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     hold_evictions_s: float = 0.5
     """How long preemptions are held back while many decisions are written; 0 not at all."""
     without_effect: tuple[WithoutEffect, ...] = ()
+
+    @property
+    def counts_replicas(self) -> bool:
+        """Whether replicas of a Deployment are known as such: its minimum is kept, and rollouts keep their quota."""
+        return self.policy is Policy.TESSERA and Deployment.framework in self.integrations.frameworks
 
     @property
     def local_queue_metrics(self) -> bool:

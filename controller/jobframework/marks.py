@@ -14,9 +14,11 @@ from controller.jobframework.raw import (
     shown,
 )
 from controller.objects.meta import OwnerReference
-from inventory.api.names import FULL_PARALLELISM
+from inventory.api.names import ABOVE_MIN_REPLICAS, FULL_PARALLELISM, MIN_REPLICAS
 
 _MAX_INT32 = 2**31 - 1
+_MAX_DIGITS = 9
+_NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM)
 
 
 def queue_name(job: Json) -> str:
@@ -62,13 +64,24 @@ def max_exec_time_s(job: Json) -> int | None:
     return seconds
 
 
+def min_replicas(job: Json) -> int | None:
+    """Replicas of what serves that are not the first to be reclaimed; None where it does not say."""
+    found = annotations(job).get(MIN_REPLICAS)
+    if found is None:
+        return None
+    where = f"metadata.annotations[{MIN_REPLICAS}]"
+    if not (found.isascii() and found.isdecimal() and len(found) <= _MAX_DIGITS):
+        raise JobError(f"{where}: expected a number of replicas of at least 0, found {shown(found)}")
+    return int(found)
+
+
 def passed_on(job: Json) -> dict[str, str]:
     """The annotations that go to the workload as they are."""
     keys = (names.ADMISSION_GATED_BY,)
     return {
         key: value
         for key, value in annotations(job).items()
-        if (key in keys or key.startswith(names.PASSED_ON)) and key != FULL_PARALLELISM
+        if (key in keys or key.startswith(names.PASSED_ON)) and key not in _NOT_PASSED_ON
     }
 
 

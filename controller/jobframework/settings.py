@@ -14,6 +14,10 @@ from controller.objects.meta import LabelSelector, OwnerReference
 from controller.objects.queues import ResourceFlavor
 
 
+def is_never_spare(_pod: Json) -> bool:
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
     """The keys of the configuration of the same names; ``wait_for_pods_ready``: the condition PodsReady is kept."""
@@ -42,6 +46,8 @@ class ClusterObjects:
     """Whether apiVersion and kind are those of jobs that are queued, here or by another controller."""
     is_admitted: Callable[[str], bool]
     """Whether the workload of the job of that uid is admitted."""
+    may_be_spare: Callable[[Json], bool] = is_never_spare
+    """Whether a new pod of what serves may be above its minimum of replicas: it is until it is known not to be."""
     device_plan: DevicePlan = no_plan
     look: Look = no_objects
     """Objects that kinds of jobs read, see ``JobKind.reads``."""

@@ -9,11 +9,24 @@ from typing import Final
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import Refusal
+from controller.jobframework.marks import min_replicas
 from controller.jobframework.podview import SUSPENDING_PARENT
-from controller.jobframework.raw import Json, at, condition, integer, labels, mapping, strings
+from controller.jobframework.raw import (
+    JobError,
+    Json,
+    annotations,
+    at,
+    condition,
+    integer,
+    labels,
+    mapping,
+    shown,
+    strings,
+)
 from controller.jobframework.topologyrequest import AskingPodSet, topology_refusals
 from controller.jobrules import marks, podspec
-from controller.jobrules.marks import forbidden, invalid, label_path
+from controller.jobrules.marks import annotation_path, forbidden, invalid, label_path
+from inventory.api.names import MIN_REPLICAS
 
 STATEFULSET_PARENT: Final = "statefulset"
 
@@ -27,11 +40,26 @@ def deployment_created(deployment: Json, gates: FeatureGates) -> list[Refusal]:
         *marks.queue_name(deployment),
         *marks.elastic(deployment, "Deployment", gates),
         *marks.admission_gates(deployment, gates),
+        *_minimum(deployment),
     ]
 
 
 def deployment_updated(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
-    return [*marks.queue_name(new), *_changed_marks(old, new, gates)]
+    return [*marks.queue_name(new), *_changed_marks(old, new, gates), *_minimum(new)]
+
+
+def _minimum(job: Json) -> list[Refusal]:
+    try:
+        min_replicas(job)
+    except JobError as error:
+        return [invalid(annotation_path(MIN_REPLICAS), str(error).partition(": ")[2])]
+    return []
+
+
+def _no_minimum(sts: Json) -> list[Refusal]:
+    found = annotations(sts).get(MIN_REPLICAS)
+    sentence = f"a StatefulSet has all of its replicas or none; found {shown(found)}, expected no minimum"
+    return [] if found is None else [forbidden(annotation_path(MIN_REPLICAS), sentence)]
 
 
 def _changed_marks(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
@@ -52,7 +80,9 @@ def _changed_marks(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
 
 
 def statefulset_created(sts: Json, gates: FeatureGates) -> list[Refusal]:
-    return [] if _is_anothers(sts) else [*marks.created(sts, "StatefulSet", gates), *_statefulset_topology(sts, gates)]
+    if _is_anothers(sts):
+        return []
+    return [*marks.created(sts, "StatefulSet", gates), *_statefulset_topology(sts, gates), *_no_minimum(sts)]
 
 
 def statefulset_updated(
@@ -62,6 +92,7 @@ def statefulset_updated(
     if _is_anothers(new):
         return []
     found = [*marks.queue_name(new), *_changed_marks(old, new, gates), *_statefulset_topology(new, gates)]
+    found += _no_minimum(new)
     if labels(new).get(names.QUEUE_NAME) and not is_owned:
         path = ("spec", "template", "spec")
         found += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
@@ -102,11 +133,12 @@ def _rescaled(old: Json, new: Json, workload: Json | None) -> list[Refusal]:
 
 
 def leaderworkerset_created(lws: Json, gates: FeatureGates) -> list[Refusal]:
-    return [*marks.created(lws, "LeaderWorkerSet", gates), *_sized(lws), *_group_topology(lws, gates)]
+    return [*marks.created(lws, "LeaderWorkerSet", gates), *_sized(lws), *_group_topology(lws, gates), *_minimum(lws)]
 
 
 def leaderworkerset_updated(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
     found = [*marks.queue_name(new), *_changed_marks(old, new, gates), *_sized(new), *_group_topology(new, gates)]
+    found += _minimum(new)
     if not labels(new).get(names.QUEUE_NAME):
         return found
     for key in ("leaderTemplate", "workerTemplate"):

@@ -7,7 +7,7 @@ from controller.config.settings import ControllerConfig
 from controller.jobframework.deviceplan import DevicePlan, no_plan
 from controller.jobframework.kind import ObjectKind
 from controller.jobframework.raw import Json
-from controller.jobframework.settings import ClusterObjects, JobSettings
+from controller.jobframework.settings import ClusterObjects, JobSettings, is_never_spare
 from controller.jobshell.watched import JobKinds, read_kinds
 from controller.objects.meta import OwnerReference
 from controller.watching.feeds import Feeds
@@ -32,6 +32,7 @@ def cluster_objects(
     is_admitted: Callable[[str], bool],
     device_plan: DevicePlan = no_plan,
     externals: Collection[Resource] = (),
+    may_be_spare: Callable[[Json], bool] = is_never_spare,
 ) -> ClusterObjects:
     """``kinds``: those that are queued here, ``externals``: by others. ``is_admitted``: see ``ClusterObjects``."""
     resources = {(one.api_version, one.kind): one for one in (*kinds, *externals)}
@@ -65,6 +66,7 @@ def cluster_objects(
         owner=owner,
         is_job_kind=lambda version, kind: (version, kind) in resources,
         is_admitted=is_admitted,
+        may_be_spare=may_be_spare,
         device_plan=device_plan,
         look=look,
     )

@@ -3,13 +3,14 @@
 Actions are carried out in order until one fails; then the pods are reconciled again.
 """
 
+from controller.engine.conditions.reasons import WORKLOAD_SLICE_REPLACED
 from controller.jobframework.actions import EmitEvent, Refuse, WorkloadAction
 from controller.jobframework.marks import prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SeenPod
 from controller.jobframework.raw import Json
 from controller.jobframework.steps import delete, finish_orphans, release_quota, remove_finalizers
-from controller.objects.meta import Struct
+from controller.objects.meta import Struct, find_condition
 from controller.pods.start import unfinalized
 
 
@@ -71,6 +72,9 @@ def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction
     A user who deletes a workload deletes its pods, those that wait and those that have ended among them; of a serving
     object, whose workloads come and go with its size, those that run.
     """
+    finished = find_condition(workload.typed.status.conditions, "Finished")
+    if finished is not None and finished.reason == WORKLOAD_SLICE_REPLACED:
+        return _replaced(workload, pods, finished.message)
     actions: list[PodAction] = []
     if workload.is_terminating and not workload.is_finished:
         why = f"Workload {workload.name} was deleted"
@@ -78,6 +82,23 @@ def closing(workload: SeenWorkload, pods: tuple[SeenPod, ...]) -> list[PodAction
         actions += [_deleted(pod, "WorkloadDeleted", why) for pod in leaving if not pod.is_terminating]
         if any(pod.may_run for pod in pods):
             return actions
+    actions += finalizers_removed(pods)
+    return [*actions, *remove_finalizers([workload])] if workload.is_terminating else actions
+
+
+def _replaced(workload: SeenWorkload, pods: tuple[SeenPod, ...], message: str) -> list[PodAction]:
+    """Another pod has the quota: these are deleted, those behind their gate too, as they would wait for ever.
+
+    The workload stays until they have ended: the other pod knows by it whom it waits for.
+    """
+    left = [pod for pod in pods if not pod.is_over]
+    actions: list[PodAction] = [
+        DeletePod(name=pod.name, uid=pod.uid, reason="QuotaTakenOver", message=message)
+        for pod in left
+        if not pod.is_terminating
+    ]
+    if any(pod.may_run for pod in left):
+        return actions
     actions += finalizers_removed(pods)
     return [*actions, *remove_finalizers([workload])] if workload.is_terminating else actions
 

@@ -18,6 +18,7 @@ from controller.jobframework.raw import Json, PriorityClassMissingError, sequenc
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
 from controller.pods.group import Group, copied_labels
+from inventory.api.names import ABOVE_MIN_REPLICAS
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
@@ -56,7 +57,7 @@ def workload_body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": owners(group, pods),
         "labels": _labels(group, pods, settings),
-        "annotations": _annotations(group, oldest, settings),
+        "annotations": _annotations(group, oldest, settings) | _spare(oldest, cluster),
     }
     return compose.document(metadata, sets, priority(oldest, pods, settings, cluster), oldest.raw)
 
@@ -167,6 +168,11 @@ def owners_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload) 
 def _labels(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
     copied = copied_labels(pods, settings.label_keys_to_copy)
     return copied if group.name else {**copied, names.JOB_UID: pods[0].uid}
+
+
+def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
+    """Of a new workload alone: whoever counts the replicas takes it off again."""
+    return {ABOVE_MIN_REPLICAS: "true"} if oldest.has_parent and cluster.may_be_spare(oldest.raw) else {}
 
 
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:

@@ -183,6 +183,7 @@ class SeenPods:
 
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: Volcano's
     object of the group's name. ``namespace_terminating``: the namespace is being deleted: no pods follow these.
+    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node.
     """
 
     pods: tuple[SeenPod, ...]
@@ -190,6 +191,7 @@ class SeenPods:
     pod_group: Json | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_terminating: bool = False
+    predecessor_runs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,8 @@ from controller.jobframework.raw import JobError
 from controller.jobframework.readiness import pods_ready
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.jobframework.steps import event, finish, flavor_missing, not_startable, refuse, update
-from controller.objects.meta import is_true
+from controller.objects.meta import find_condition, is_true
+from controller.objects.workload import WorkloadStatus
 from controller.placing.ungating import PodPlace
 from controller.pods import compose as podcompose
 from controller.pods import group as podgroup
@@ -340,7 +341,9 @@ class _Reconciliation:
         status = workload.typed.status
         held = {pod.uid: pod for pod in self.counted if pod.is_gated}
         if not held or status.admission is None or not is_true(status.conditions, "Admitted"):
-            return []
+            return self._told(status)
+        if self.seen.predecessor_runs:
+            return [event("WaitsForPredecessor", "The pod whose quota it takes over has not ended yet")]
         # A pod that is being deleted keeps its place until it has ended: no place is for two.
         leaving = [pod for pod in self.pods if pod.is_terminating and pod.may_run]
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
@@ -359,6 +362,14 @@ class _Reconciliation:
             return [event("TopologyUnreadable", f"The pods cannot start: {error}", warning=True)]
         queue = status.admission.cluster_queue
         return [*patches, event("Started", f"Admitted by cluster queue {queue}")] if patches else []
+
+    def _told(self, status: WorkloadStatus) -> list[PodAction]:
+        """Why a pod of what serves waits: who looks at a Deployment sees its pods, and not their Workloads."""
+        waits = find_condition(status.conditions, "QuotaReserved")
+        gated = self.single and any(pod.is_gated and pod.has_parent for pod in self.counted)
+        if not gated or status.admission is not None or waits is None or waits.status != "False" or not waits.message:
+            return []
+        return [event("WaitsForQuota", waits.message)]
 
     def _devices(self, workload: SeenWorkload) -> DeviceDealer:
         live = [pod for pod in self.pods if pod.may_run]

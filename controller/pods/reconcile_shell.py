@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from controller.engine.model.resources import WorkloadKey
+from controller.jobframework import names
 from controller.jobframework.marks import controller_of, prebuilt_mark
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, SUSPENDING_PARENT, SeenPod, key_of
@@ -122,6 +123,8 @@ class PodController:
         self._of: dict[ObjectKey, GroupKey] = {}
         self._soon: set[GroupKey] = set()
         self._children: dict[str, set[ObjectKey]] = {}
+        self._after: dict[GroupKey, set[GroupKey]] = {}
+        """Pods that start once another has ended, by that other. Each entry goes when the other changes."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name comes again with another uid."""
         self._prebuilt: dict[WorkloadKey, GroupKey] = {}
@@ -209,6 +212,8 @@ class PodController:
 
     def _touch(self, group: GroupKey) -> None:
         """Reconcile it at once, or where it is large a moment later: its pods are created and change one by one."""
+        for waiting in self._after.pop(group, ()):
+            self._queue.put(waiting)
         pods = len(self._groups.get(group, ()))
         if pods < _LARGE:
             self._queue.put(group)
@@ -252,24 +257,37 @@ class PodController:
             pod_group = self.pod_groups.get(ObjectKey(group.namespace, group.group))
         namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
         meta = None if namespace is None else namespace.object.metadata
+        workload = self._workload_of(group, pods)
         return SeenPods(
             pods=pods,
-            workload=self._workload_of(group, pods),
+            workload=workload,
+            predecessor_runs=not group.group and workload is not None and self._predecessor_runs(group, workload),
             pod_group=pod_group,
             namespace_labels={} if meta is None else meta.labels,
             namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
         )
 
     def _workload_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenWorkload | None:
-        names = {group.group, workload_name(Group(name=group.group, total=1, minimum=1), pods[0], self._settings.gates)}
+        named = {group.group, workload_name(Group(name=group.group, total=1, minimum=1), pods[0], self._settings.gates)}
         keys = set(self._owned.get(group, ()))
         for pod in pods:
             if name := prebuilt_mark(pod.raw)[1]:
-                names.add(name)
+                named.add(name)
                 self._prebuilt[WorkloadKey(f"{group.namespace}/{name}")] = group
-        keys |= {WorkloadKey(f"{group.namespace}/{name}") for name in names if name}
+        keys |= {WorkloadKey(f"{group.namespace}/{name}") for name in named if name}
         found = (seen_workload(self._ledger, self._raws, key) for key in keys)
         return own_workload(group.group, pods, [each for each in found if each is not None], self._settings.gates)
+
+    def _predecessor_runs(self, group: GroupKey, workload: SeenWorkload) -> bool:
+        """Whether the pod whose quota it takes over may run. That pod's Workload is there for as long as it may."""
+        named = workload.typed.metadata.annotations.get(names.REPLACEMENT_FOR)
+        kept = None if named is None else self._ledger.get(WorkloadKey(named))
+        pod = None if kept is None else _controlling_pod(kept.workload)
+        entry = None if pod is None else self._feeds[QUEUED_PODS].get(ObjectKey(group.namespace, pod.name))
+        if pod is None or entry is None or entry.uid != pod.uid or not entry.object.seen().may_run:
+            return False
+        self._after.setdefault(GroupKey(group.namespace, "", pod.name), set()).add(group)
+        return True
 
     async def _carry_out(self, group: GroupKey, seen: SeenPods, actions: tuple[PodAction, ...]) -> None:
         def still() -> bool:

@@ -18,6 +18,7 @@ from controller.failures.gpufailures_shell import GpuFailureController
 from controller.failures.nodefailures_shell import FEATURES, NodeFailureController
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
+from controller.jobframework.settings import ClusterObjects, is_never_spare
 from controller.jobs.actions_shell import JobActions
 from controller.jobs.reconcile_shell import JobController
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
@@ -30,6 +31,7 @@ from controller.placing.planresults_shell import PlanResultReporter
 from controller.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.pods.actions_shell import PodActions
 from controller.pods.reconcile_shell import PodController
+from controller.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.serving.reconcile_shell import ServingController
 from controller.watching.catchup import catch_up
 from controller.watching.feeds import Feeds
@@ -37,6 +39,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import (
     CLUSTER_QUEUES,
     COHORTS,
+    DEPLOYMENTS,
     JOINING_PODS,
     LOCAL_QUEUES,
     PODS,
@@ -218,7 +221,7 @@ class TermControllers:
             self._raws,
             PodActions(self._writer, self._workloads, self._events.publish, self._clock),
             job_settings(self._config, self._own_namespace),
-            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan, self._externals),
+            self._cluster_of_pods(is_admitted),
             self._job_kinds,
             clock=self._clock,
         )
@@ -233,6 +236,32 @@ class TermControllers:
 
         yield "pods", run()
         yield "pod-groups", controller.pod_groups.run()
+        if DEPLOYMENTS in self._feeds:
+            yield "deployments", self._after_loading(self._deployments().run)
+
+    def _cluster_of_pods(self, is_admitted: Callable[[str], bool]) -> ClusterObjects:
+        return cluster_objects(
+            self._feeds,
+            self._job_kinds,
+            is_admitted,
+            self._device_plan,
+            self._externals,
+            may_be_spare(self._feeds) if DEPLOYMENTS in self._feeds else is_never_spare,
+        )
+
+    def _deployments(self) -> DeploymentController:
+        """The replicas of Deployments, whose pods are queued one by one."""
+        controller = DeploymentController(
+            self._core.engine,
+            self._feeds,
+            self._core.ledger,
+            PodActions(self._writer, self._workloads, self._events.publish, self._clock),
+            job_settings(self._config, self._own_namespace),
+            clock=self._clock,
+        )
+        self._of_workloads.append(controller.workload)
+        self._of_others.append(controller.hear)
+        return controller
 
     def _serving(self, jobs: JobController | None) -> Coroutine[Any, Any, None]:
         """Objects with groups of pods. None is judged before all of their pods are known."""

@@ -23,11 +23,14 @@ from controller.process.flags import VERSION, Flags
 from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
+from controller.serving.deployments_shell import read_scaled
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import (
+    DEPLOYMENTS,
     IF_SERVED,
     JOINING_PODS,
     QUEUED_PODS,
+    REPLICA_SETS,
     TYPES,
     WORKLOADS,
     RawWorkloads,
@@ -160,6 +163,8 @@ class Process:
             if grouped := serving_kinds(self._config.integrations.frameworks):
                 readers |= dict.fromkeys(grouped, read_job)
                 readers[JOINING_PODS] = read_pod
+            if self._config.counts_replicas:
+                readers |= dict.fromkeys((DEPLOYMENTS, REPLICA_SETS), read_scaled)
         return readers
 
     def _new_term(self, client: Client) -> Term:

@@ -62,6 +62,13 @@ QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector
 """Pods that are or were queued, on their own or in groups. Read as JSON: see ``controller.pods.reconcile_shell``."""
 JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
 """Pods of serving objects that are in no group yet: see ``controller.serving``."""
+DEPLOYMENTS: Final = Labelled(
+    "apps", "v1", "deployments", "Deployment", namespaced=True, selector="kueue.x-k8s.io/queue-name"
+)
+REPLICA_SETS: Final = Labelled(
+    "apps", "v1", "replicasets", "ReplicaSet", namespaced=True, selector="kueue.x-k8s.io/managed=true"
+)
+"""Those of queued Deployments: their labels are those of the pod template."""
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {

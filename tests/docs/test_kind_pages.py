@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, ObjectKind, completed
 from controller.jobframework.raw import JobError, Json
@@ -15,8 +16,10 @@ from controller.jobframework.templated import Path as At
 from controller.jobframework.templated import TemplatedKind, located, replaced
 from controller.jobframework.topologyrequest import GROUP_NAME, REQUIRED
 from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
+from controller.jobrules.serving import deployment_created, statefulset_created
 from controller.servingkinds.kind import StampedKind
 from controller.servingkinds.table import STAMPED_KINDS
+from inventory.api.names import MIN_REPLICAS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ALL_PAGES = sorted((DOCS / "kinds").glob("*.md"))
@@ -158,6 +161,15 @@ def of_spark() -> Iterator[str]:
     yield said_of_update("spark", (("spec", "executor", "instances"), 3))
 
 
+def of_serving() -> Iterator[str]:
+    gates = FeatureGates()
+    marks = {"labels": {names.QUEUE_NAME: "q"}}
+    (wrong,) = deployment_created({"metadata": {**marks, "annotations": {MIN_REPLICAS: "-1"}}}, gates)
+    yield f"{wrong.field}: {wrong.sentence}"
+    (wrong,) = statefulset_created({"metadata": {**marks, "annotations": {MIN_REPLICAS: "2"}}}, gates)
+    yield f"{wrong.field}: {wrong.sentence}"
+
+
 SENTENCES = {
     "jobset": of_jobset,
     "kubeflow": of_kubeflow,
@@ -183,6 +195,10 @@ def test_every_page_of_a_kind_is_held_to_its_sentences() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_says_is_refused_is_refused_in_these_words(page: Path) -> None:
     assert lines(page) == list(SENTENCES[page.stem]())
+
+
+def test_what_is_refused_of_serving_kinds_is_refused_in_these_words() -> None:
+    assert lines(SERVING) == list(of_serving())
 
 
 def test_what_is_refused_of_every_kind_is_refused_in_these_words() -> None:
@@ -221,6 +237,6 @@ def test_every_page_of_a_kind_is_on_the_overview() -> None:
 def test_each_serving_kind_is_on_the_overview_and_has_an_example_on_its_page(kind: StampedKind) -> None:
     assert f"[{kind.kind}](kinds/serving.md) `{kind.group}/{kind.version}` | `{kind.framework}`" in overview()
     examples = [yaml.safe_load(text) for text in blocks(SERVING, "yaml")]
-    (shown,) = (each for each in examples if each["kind"] == kind.kind)
+    (shown,) = (each for each in examples if each.get("kind") == kind.kind)
     assert shown["apiVersion"] == f"{kind.group}/{kind.version}"
     assert names.QUEUE_NAME in shown["metadata"]["labels"]

@@ -27,8 +27,10 @@ from controller.objects.core import PodSpec
 from controller.objects.meta import Resources, epoch_s, find_condition
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
+from inventory.api.names import ABOVE_MIN_REPLICAS
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+LOWEST_PRIORITY = -(2**31)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 _OWN_KEY = WorkloadKey("")
@@ -196,7 +198,13 @@ def _templates(workload: Workload) -> Iterator[tuple[str, PodSpec]]:
 
 
 def effective_priority(workload: Workload, gates: FeatureGates) -> int:
-    """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost."""
+    """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost.
+
+    Replicas above the minimum of what serves have the lowest there is, while they wait as well: they preempt nobody,
+    so that none of them takes what another workload reclaims from it.
+    """
+    if ABOVE_MIN_REPLICAS in workload.metadata.annotations:
+        return LOWEST_PRIORITY
     priority = workload.spec.priority or 0
     if gates.on("PriorityBoost"):
         # What is no int32 is refused on the way in; one that came in before the rule boosts nothing.

@@ -93,3 +93,18 @@ def test_a_deployment_names_a_queue_that_can_be() -> None:
     assert [one.field for one in serving.deployment_created(named, GATES)] == [f"metadata.labels[{QUEUE}]"]
     found = [one.field for one in serving.deployment_updated(named, {"metadata": {}}, GATES)]
     assert found == [f"metadata.labels[{QUEUE}]"]
+
+
+@pytest.mark.parametrize(("minimum", "fits"), [("0", True), ("3", True), ("-1", False), ("many", False), ("", False)])
+def test_a_minimum_of_replicas_is_a_number_and_a_statefulset_has_none(minimum: str, *, fits: bool) -> None:
+    body = {"metadata": {"labels": {QUEUE: "q"}, "annotations": {"tessera.dev/min-replicas": minimum}}, "spec": {}}
+    field = "metadata.annotations[tessera.dev/min-replicas]"
+    wanted = [] if fits else [("Invalid", field)]
+    for found in (
+        serving.deployment_created(body, GATES),
+        serving.deployment_updated(body, body, GATES),
+        serving.leaderworkerset_created(body, GATES),
+    ):
+        assert [(refusal.type, refusal.field) for refusal in found] == wanted
+    for found in (serving.statefulset_created(body, GATES), serving.statefulset_updated(body, body, GATES)):
+        assert [(refusal.type, refusal.field) for refusal in found] == [("Forbidden", field)]

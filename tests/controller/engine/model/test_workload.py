@@ -10,6 +10,7 @@ from controller.engine.model.limitrange import LimitSummary
 from controller.engine.model.podrequests import RequestRules, Transformation, pod_requests, whole_amount
 from controller.engine.model.resources import UNLIMITED, FlavorName, FlavorResource, ResourceName
 from controller.engine.model.workload import (
+    LOWEST_PRIORITY,
     PodSetRequests,
     WorkloadInfo,
     adjusted,
@@ -259,6 +260,12 @@ def test_containers_and_the_whole_pod_keep_to_the_limit_range() -> None:
         ("[0].template.spec", "min"),
     ]
     assert limit_range_problems(given_, LimitSummary()) == []
+
+
+def test_a_replica_above_the_minimum_has_the_lowest_priority_whatever_its_class_says() -> None:
+    spare = {"annotations": {"tessera.dev/above-min-replicas": "true", "kueue.x-k8s.io/priority-boost": "5"}}
+    on = FeatureGates({"PriorityBoost": True})
+    assert effective_priority(workload(priority=10, metadata=spare), on) == LOWEST_PRIORITY
 
 
 def test_priority_boost_counts_behind_its_gate_alone() -> None:

@@ -6,6 +6,7 @@ A job whose actions fail is reconciled again after a back-off; each success chan
 back. Nothing here knows a kind of job: kinds come with the resources of their objects, from the table.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeVar
 
 from controller.config.settings import ControllerConfig
@@ -69,6 +70,7 @@ class JobController:
         workloads: WorkloadActions,
         *,
         own_namespace: str,
+        owned: Collection[Resource] = (),
     ) -> None:
         self._client = client
         self._feeds = feeds
@@ -81,7 +83,8 @@ class JobController:
         self._resources: dict[str, Resource] = {kind.framework: resource for resource, kind in kinds.items()}
         self._frameworks = {(api_version(kind), kind.kind): kind.framework for kind in kinds.values()}
         self._externals = {one for one in external_kinds(config.integrations.external_frameworks) if one in feeds}
-        self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals)
+        self._owned = frozenset(owned)
+        self._cluster = cluster_objects(feeds, kinds, self.is_admitted, externals=self._externals, owned=owned)
         self._has_pods = config.integrations.queue_pods
         self._grouped = {
             (kind.api_version, kind.kind) for kind in serving_kinds(config.integrations.frameworks).values()
@@ -101,7 +104,7 @@ class JobController:
     def hear(self, observed: ObjectChange) -> None:
         """A job, or something that jobs are judged by."""
         kind = self._kinds.get(observed.resource)
-        if kind is not None or observed.resource in self._externals:
+        if kind is not None or observed.resource in self._externals or observed.resource in self._owned:
             self._hear_owner(observed.change)
         if isinstance(observed.change, Added | Changed | Removed):
             for reader in self._readers.get((observed.resource, *observed.change.key), ()):

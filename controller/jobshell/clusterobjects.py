@@ -33,9 +33,13 @@ def cluster_objects(
     device_plan: DevicePlan = no_plan,
     externals: Collection[Resource] = (),
     may_be_spare: Callable[[Json], bool] = is_never_spare,
+    owned: Collection[Resource] = (),
 ) -> ClusterObjects:
-    """``kinds``: those that are queued here, ``externals``: by others. ``is_admitted``: see ``ClusterObjects``."""
+    """``kinds``: those that are queued here, ``externals``: by others; ``owned``: what lies between one that is queued
+    and its pods. ``is_admitted``: see ``ClusterObjects``.
+    """
     resources = {(one.api_version, one.kind): one for one in (*kinds, *externals)}
+    owners = {(each.api_version, each.kind): each for each in owned} | resources
 
     def value(resource: Resource) -> Callable[[str], Any]:
         def look(name: str) -> Any:
@@ -45,7 +49,7 @@ def cluster_objects(
         return look
 
     def owner(namespace: str, reference: OwnerReference) -> Json | None:
-        resource = resources.get((reference.api_version, reference.kind))
+        resource = owners.get((reference.api_version, reference.kind))
         if resource is None:
             return None
         entry = feeds[resource].get(ObjectKey(namespace, reference.name))

@@ -1,6 +1,7 @@
 """Jobs and their Workloads as the watches hold them: both as JSON, because their templates must come back whole."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -8,15 +9,20 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework.kind import JobKind, ObjectKind
 from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import Json
+from controller.jobkinds.declared.kind import DeclaredKind
 from controller.jobkinds.table import JOB_KINDS
 from controller.servingkinds.kind import ServingKind
-from controller.servingkinds.table import SERVING_KINDS
+from controller.servingkinds.table import SERVING_KINDS, STAMPED_KINDS
 from controller.watching.kinds import RawWorkloads
 from controller.watching.ledger import Ledger
 from kube.resources import Resource
 
 JobKinds = Mapping[Resource, JobKind]
 """Kinds of jobs by the resource of their objects."""
+
+
+KNOWN_KINDS: Final = frozenset((kind.group, kind.kind) for kind in (*JOB_KINDS, *SERVING_KINDS, *STAMPED_KINDS))
+"""Group and kind of all that is queued without a JobKind."""
 
 
 def resource_of(kind: JobKind) -> Resource:
@@ -50,6 +56,14 @@ def read_resource(kind: ObjectKind) -> Resource:
 def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
     """Other objects that jobs of these kinds are read together with, and where the API server has them."""
     return {one: read_resource(one) for kind in kinds.values() for one in kind.reads}
+
+
+def owned_kinds(kinds: Iterable[DeclaredKind]) -> tuple[Resource, ...]:
+    """Kinds between the objects of declared kinds and their pods: followed to find the owner above them."""
+    found = (owned for kind in kinds for owned in kind.spec.owns)
+    return tuple(
+        dict.fromkeys(Resource(each.group, each.version, each.plural, each.kind, namespaced=True) for each in found)
+    )
 
 
 def external_kinds(names: Collection[str]) -> tuple[Resource, ...]:

@@ -20,9 +20,10 @@ from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobframework.settings import ClusterObjects, is_never_spare
 from controller.jobs.actions_shell import JobActions
+from controller.jobs.jobkinds_shell import JobKindController
 from controller.jobs.reconcile_shell import JobController
 from controller.jobshell.clusterobjects import cluster_objects, job_settings
-from controller.jobshell.watched import external_kinds, job_kinds, serving_kinds
+from controller.jobshell.watched import JobKinds, external_kinds, serving_kinds
 from controller.jobshell.workloadactions import WorkloadActions
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
@@ -39,6 +40,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import (
     CLUSTER_QUEUES,
     COHORTS,
+    DECLARATIONS,
     DEPLOYMENTS,
     JOINING_PODS,
     LOCAL_QUEUES,
@@ -50,6 +52,7 @@ from controller.writing.events import EventPublisher
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.reading.reflector import Removed
+from kube.resources import Resource
 from kube.writing.writer import Writer
 
 NamedTask = tuple[str, Coroutine[Any, Any, None]]
@@ -58,7 +61,9 @@ NamedTask = tuple[str, Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """What a process has for all of its terms: its configuration, its client, and what its watches show."""
+    """What a process has for its terms: its configuration, its client, what its watches show, and the kinds of jobs
+    that are queued during the term, with what lies between them and their pods.
+    """
 
     config: ControllerConfig
     client: Client
@@ -66,6 +71,8 @@ class ProcessContext:
     raws: RawWorkloads
     clock: Clock
     own_namespace: str
+    kinds: JobKinds
+    owned: tuple[Resource, ...]
 
 
 class TermControllers:
@@ -94,8 +101,8 @@ class TermControllers:
         self._workloads = WorkloadActions(
             core.engine, core.ledger, core.writes, writer, self._clock, created=counting.created
         )
-        kinds = job_kinds(self._config.integrations.frameworks)
-        self._job_kinds = {resource: kind for resource, kind in kinds.items() if resource in self._feeds}
+        self._job_kinds = {resource: kind for resource, kind in context.kinds.items() if resource in self._feeds}
+        self._owned = tuple(resource for resource in context.owned if resource in self._feeds)
         grouped = serving_kinds(self._config.integrations.frameworks)
         self._grouped = {resource: kind for resource, kind in grouped.items() if resource in self._feeds}
         externals = external_kinds(self._config.integrations.external_frameworks)
@@ -116,12 +123,25 @@ class TermControllers:
                 JobActions(self._client, self._writer, self._workloads, self._events.publish),
                 self._workloads,
                 own_namespace=self._own_namespace,
+                owned=self._owned,
             )
             self._of_workloads.append(jobs.workload)
             self._of_others.append(jobs.hear)
             yield "jobs", self._after_loading(jobs.run)
             if self._config.engine.gates.on(FEATURE):
                 yield from self._ungater()
+        if DECLARATIONS in self._feeds:
+            declared = JobKindController(
+                self._config,
+                self._client,
+                self._feeds,
+                self._core.ledger,
+                self._writer.put,
+                self._job_kinds,
+                clock=self._clock,
+            )
+            self._of_others.append(declared.hear)
+            yield "job-kinds", self._after_loading(declared.run)
         if QUEUED_PODS in self._feeds:
             yield from self._pod_controller(jobs)
         if self._grouped and QUEUED_PODS in self._feeds:
@@ -247,6 +267,7 @@ class TermControllers:
             self._device_plan,
             self._externals,
             may_be_spare(self._feeds) if DEPLOYMENTS in self._feeds else is_never_spare,
+            owned=self._owned,
         )
 
     def _deployments(self) -> DeploymentController:

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +21,14 @@ from controller.metrics.instruments import Instruments
 from controller.metrics.observing import Counting
 from controller.pods.reconcile_shell import read_pod
 from controller.process.flags import VERSION, Flags
+from controller.process.managedkinds import ManagedKinds
 from controller.process.server import Listeners, exposed, probe
 from controller.process.term import LEASE, Replica, Running, Term
 from controller.process.webhook import webhook_service
 from controller.serving.deployments_shell import read_scaled
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import (
+    DECLARATIONS,
     DEPLOYMENTS,
     IF_SERVED,
     JOINING_PODS,
@@ -76,6 +79,7 @@ class Process:
             creations=gates.on("MetricForWorkloadCreationLatency"),
         )
         self._feeds: Feeds | None = None
+        self._kinds: ManagedKinds | None = None
         self._term: Term | None = None
         self._leadership: Leadership | None = None
         self._own = ""
@@ -93,6 +97,7 @@ class Process:
             readers = self._readers()
             lacking = IF_SERVED | {resource for resource in readers if resource not in TYPES and is_custom(resource)}
             self._feeds = Feeds(client, clock=self._clock, random=random.random, readers=readers, may_lack=lacking)
+            self._kinds = ManagedKinds(self._config, self._feeds, self._clock, declared=self._raws is not None)
             self._listen()
             async with self.listeners, self._feeds.running() as following:
                 work = asyncio.create_task(self._lead(client, cluster), name="lead")
@@ -113,8 +118,7 @@ class Process:
     async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
         """Terms until cancelled: a replica that loses the leases campaigns anew, and keeps nothing of the old term."""
         if not self._elects():
-            term = self._new_term(client)
-            await term.run()
+            await self._terms(client)
             return
         election = self._config.leader_election
         named = self._config.namespace if self._config.namespace != self._own else None
@@ -129,18 +133,29 @@ class Process:
                 self._leadership = Leadership(
                     renewing, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
                 )
-                term = self._new_term(client)
-                await self._leadership.lead(term.run)
+                await self._leadership.lead(partial(self._terms, client))
+
+    async def _terms(self, client: Client) -> None:
+        """One term, and another whenever kinds of jobs have come or gone."""
+        assert self._feeds is not None
+        assert self._kinds is not None
+        await self._feeds.synced()
+        changed = True
+        while changed:
+            await self._kinds.adopt()
+            changed = await self._kinds.while_in_force(self._new_term(client).run())
 
     def _webhooks(self, client: Client) -> list[asyncio.Task[None]]:
         """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""
         if self._flags.core_only or self._flags.kubeconfig is not None:
             return []
         assert self._feeds is not None
+        assert self._kinds is not None
         service = webhook_service(
             self._config,
             client,
             self._feeds,
+            self._kinds.suspend_paths,
             namespace=self._own,
             clock=self._clock,
             may_take_over=lambda: self._leadership is None or self._leadership.leading,
@@ -157,7 +172,7 @@ class Process:
             kinds = job_kinds(self._config.integrations.frameworks)
             externals = external_kinds(self._config.integrations.external_frameworks)
             readers |= dict.fromkeys(externals, read_owner)
-            readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), read_job)
+            readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds, DECLARATIONS), read_job)
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):
@@ -169,13 +184,14 @@ class Process:
 
     def _new_term(self, client: Client) -> Term:
         assert self._feeds is not None
+        assert self._kinds is not None
         self._term = Term(
             self._config,
             client,
             self._feeds,
             self._counting,
             clock=self._clock,
-            replica=Replica(self._me, self._own, self._raws),
+            replica=Replica(self._me, self._own, self._raws, self._kinds.kinds, self._kinds.owned),
             may_write=lambda: self._leadership is None or self._leadership.leading,
         )
         return self._term

@@ -4,13 +4,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.config.settings import ControllerConfig
 from controller.core import Core
 from controller.engine.conditions.decisions import Decision, Decisions, Event
 from controller.jobframework.deviceplan import DevicePlan
+from controller.jobshell.watched import JobKinds
 from controller.lifecycle.lifecycle import Step
 from controller.metrics.observing import Counting
 from controller.objects.workload import Workload
@@ -25,7 +26,7 @@ from inventory.api.names import CONTROLLER
 from kube.client import Client
 from kube.clock import Backoff, Clock, RateLimit
 from kube.objects import ObjectReference
-from kube.resources import LEASES
+from kube.resources import LEASES, Resource
 from kube.writing.events import EventRecorder
 from kube.writing.writer import Tuning, Writer
 from kube.writing.writes import Outcome, Write
@@ -92,12 +93,14 @@ class _WriteObserver:
 @dataclass(frozen=True)
 class Replica:
     """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads' JSON, for the controllers of
-    jobs and pods; None runs the core alone.
+    jobs and pods; None runs the core alone. ``kinds``: of jobs that are queued, ``owned``: what they make between.
     """
 
     me: str
     namespace: str
     raws: RawWorkloads | None
+    kinds: JobKinds = field(default_factory=dict)
+    owned: tuple[Resource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,14 @@ class Term:
         if replica.raws is None:
             return iter(())
         context = ProcessContext(
-            self._config, self._client, self._feeds, replica.raws, self._clock, own_namespace=replica.namespace
+            self._config,
+            self._client,
+            self._feeds,
+            replica.raws,
+            self._clock,
+            own_namespace=replica.namespace,
+            kinds=replica.kinds,
+            owned=replica.owned,
         )
         controllers = TermControllers(
             context,

@@ -7,7 +7,7 @@ import msgspec
 
 from controller.jobframework.names import RESOURCE_IN_USE
 from controller.jobframework.podview import MANAGED
-from controller.watching.kinds import PODS, QUEUED_PODS, WORKLOADS
+from controller.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
 from controller.writing.finalizers import KINDS
 from controller.writing.workloadwrites import Stamped
 from kube.client import EVERYTHING, Client, Selection
@@ -37,7 +37,7 @@ async def remove_finalizers(client: Client) -> int:
     count = 0
     marked = Selection(label_selector=QUEUED_PODS.selector)
     # Pods first: their workloads are deleted with them.
-    for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS))):
+    for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS, DECLARATIONS))):
         try:
             listing = await client.list_all(resource, _Head, selection)
         except NotFoundError:

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Final
 
 from controller.config.settings import ControllerConfig
-from controller.jobshell.watched import job_kinds
 from controller.watching.feeds import Feeds
 from controller.watching.kinds import LOCAL_QUEUES
 from controller.webhooks import jobs, pods, serving
 from controller.webhooks.injection import ServiceTarget
+from controller.webhooks.jobs import SuspendPaths
 from controller.webhooks.keeper import GivenCertificates, OwnCertificates, SecretName
 from controller.webhooks.server import WebhookServer
 from controller.webhooks.service import WebhookService, service_names
@@ -27,12 +27,15 @@ def webhook_service(
     config: ControllerConfig,
     client: Client,
     feeds: Feeds,
+    suspend_paths: SuspendPaths,
     *,
     namespace: str,
     clock: Clock,
     may_take_over: Callable[[], bool],
 ) -> WebhookService:
-    """``namespace``: where the Service and its Secret are. ``may_take_over``: no live Kueue is there."""
+    """``suspend_paths`` is read at each request. ``namespace``: where the Service and its Secret are.
+    ``may_take_over``: no live Kueue is there.
+    """
     certificates = config.certificates
     service = certificates.service_name or SERVICE
     secret = SecretName(namespace, certificates.secret_name or service)
@@ -45,9 +48,7 @@ def webhook_service(
         jobs.answer,
         has_default_queue=has_default_queue,
         manage_without_queue_name=config.manage_jobs_without_queue_name,
-        suspend_paths={
-            (kind.group, kind.kind): kind.suspend_path for kind in job_kinds(config.integrations.frameworks).values()
-        },
+        suspend_paths=suspend_paths,
     )
     server = WebhookServer(
         host=config.webhook.host or "0.0.0.0",  # noqa: S104 - the API server comes from another machine

@@ -35,8 +35,8 @@ class ServedKinds:
     """``run`` until cancelled. Then ``appears`` returns once a kind is served and may be read.
 
     ``absent`` has those known not to be there, or not read for the first time since they came: nothing waits for them.
-    Only ``_ask`` and ``gone`` add to it, only ``listed`` removes. A kind that was there at the first answer is in it
-    only once it is gone, so that a process that starts waits for it.
+    Only ``_ask`` and ``gone`` add to it, only ``listed`` and ``remove`` take away. A kind that was there at the first
+    answer is in it only once it is gone, so that a process that starts waits for it.
     """
 
     def __init__(self, client: Client, kinds: Collection[Resource], clock: Clock) -> None:
@@ -58,6 +58,18 @@ class ServedKinds:
             if all(there.is_set() for there in self._there.values()):
                 self._missing.clear()
                 await self._missing.wait()
+
+    async def add(self, resource: Resource) -> None:
+        """One more. Returns when it is known whether it is there, or that the API server does not say so now."""
+        self._there.setdefault(resource, asyncio.Event())
+        self._missing.set()
+        await self._ask()
+
+    def remove(self, resource: Resource) -> None:
+        """The reverse of ``add``."""
+        self._there.pop(resource, None)
+        self._refused.discard(resource)
+        self.absent.discard(resource)
 
     async def appears(self, resource: Resource) -> None:
         await self._there[resource].wait()
@@ -81,6 +93,7 @@ class ServedKinds:
         except KubeError as error:
             log.warning("it is not known which kinds are there, trying on: %s", error)
             return False
+        found, missing = ([each for each in some if each in self._there] for some in (found, missing))
         for resource in found:
             self._there[resource].set()
         if new := [candidate.plural for candidate in found if candidate in self.absent]:
@@ -154,13 +167,14 @@ class Feeds:
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
         self._served = ServedKinds(client, [optional for optional in found if optional in may_lack], clock)
+        self._random = random
+        self._noted: dict[Resource, Callable[[], None]] = {}
+        self._added: dict[Resource, asyncio.Task[None] | None] = {}
+        """What ``follow`` has added, and what follows it once ``running`` is open."""
+        self._group: asyncio.TaskGroup | None = None
         self.undecodable_seen = 0
         for resource, decode in found.items():
-            backoff = Backoff(random=random, initial_s=0.2, maximum_s=10.0)
-            forward = self._forwarder(resource)
-            self._reflectors[resource] = Reflector(
-                client, resource, decode, forward, clock=clock, backoff=backoff, selection=_selection(resource)
-            )
+            self._reflectors[resource] = self._reflector(resource, decode)
 
     def __getitem__(self, resource: Resource) -> Reflector[Any]:
         return self._reflectors[resource]
@@ -171,6 +185,47 @@ class Feeds:
     @property
     def resources(self) -> tuple[Resource, ...]:
         return tuple(self._reflectors)
+
+    def _reflector(self, resource: Resource, decode: Decode[Any]) -> Reflector[Any]:
+        backoff = Backoff(random=self._random, initial_s=0.2, maximum_s=10.0)
+        forward, selection = self._forwarder(resource), _selection(resource)
+        return Reflector(
+            self._client, resource, decode, forward, clock=self._clock, backoff=backoff, selection=selection
+        )
+
+    async def follow(self, resource: Resource, decode: Decode[Any]) -> None:
+        """Follow a kind more, which may be absent, until ``drop``. Returns when it is known whether it is there."""
+        if resource in self._reflectors:
+            return
+        self._reflectors[resource] = self._reflector(resource, decode)
+        self._added[resource] = None
+        self._start(resource)
+        await self._served.add(resource)
+
+    def drop(self, resource: Resource) -> None:
+        """Follow a kind no longer that ``follow`` has added. No listener may ask for its objects any more."""
+        task = self._added.pop(resource)
+        if task is not None:
+            task.cancel()
+        self._served.remove(resource)
+        del self._reflectors[resource]
+
+    def note(self, resource: Resource, call: Callable[[], None]) -> None:
+        """Call it after every change of the kind's objects, whether or not there is a listener."""
+        self._noted[resource] = call
+
+    def _start(self, resource: Resource) -> None:
+        if self._group is not None:
+            follow = self._follow(resource, self._reflectors[resource])
+            self._added[resource] = self._group.create_task(follow, name=f"follow-{resource.plural}")
+
+    async def _follow_added(self) -> None:
+        """Until cancelled, or until one of them fails."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for resource in self._added:
+                self._start(resource)
+            await asyncio.Event().wait()
 
     def _forwarder(self, resource: Resource) -> Callable[[Change[Any]], None]:
         def forward(change: Change[Any]) -> None:
@@ -184,6 +239,8 @@ class Feeds:
                 self.undecodable_seen += 1
             elif self._listener is not None and not isinstance(change, Synced):
                 self._listener(ObjectChange(resource, change))
+            if (noted := self._noted.get(resource)) is not None:
+                noted()
 
         return forward
 
@@ -195,12 +252,14 @@ class Feeds:
             for resource, reflector in self._reflectors.items()
         ]
         tasks.append(asyncio.create_task(self._served.run(), name="served-kinds"))
+        tasks.append(asyncio.create_task(self._follow_added(), name="added-kinds"))
         try:
             yield tasks
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._group = None
 
     async def synced(self) -> None:
         """Return when every kind has been listed once."""

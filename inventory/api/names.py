@@ -47,6 +47,10 @@ MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-p
 GPU_FAILURE_ACTIONS: Final = "tessera.dev/gpu-failure-actions"
 """Of a Lease: what the leader did lately about failed GPUs."""
 
+# -- labels of the controller's own objects ----------------------------------------------------------------------------
+AGGREGATE_TO_CONTROLLER: Final = "tessera.dev/aggregate-to-controller"
+"""Of a ClusterRole: the controller has its rights too."""
+
 # -- reporting controllers of Events -----------------------------------------------------------------------------------
 AGENT: Final = "tessera.dev/agent"
 CONTROLLER: Final = "tessera.dev/controller"

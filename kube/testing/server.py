@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -17,6 +17,9 @@ from kube.config import ClusterConfig
 from kube.errors import KubeError
 from kube.resources import Resource
 from kube.testing.store import Change, Key, Store
+
+_REVIEWS: Final = "selfsubjectaccessreviews"
+"""Created, answered and not kept."""
 
 
 class ServedRequest(tuple[str, str, str]):
@@ -54,6 +57,8 @@ class FakeApiServer:
         """By plural the path of a field that its CRD does not know: a merge patch loses it."""
         self.hold: asyncio.Event | None = None
         """If set, calls other than watches wait for it before they are served."""
+        self.denied: set[tuple[str, str]] = set()
+        """Verbs and plurals that a SelfSubjectAccessReview says are not allowed; all others are."""
         self.token: str | None = None
         """If set, the only bearer token that is let in."""
         self._bookmarks = 0
@@ -174,6 +179,10 @@ class FakeApiServer:
             return self._list(request, collection, namespace)
         raw = await request.read()
         body = json.loads(raw) if raw else {}
+        if _plural(collection) == _REVIEWS:
+            asked = body["spec"]["resourceAttributes"]
+            allowed = (asked["verb"], asked["resource"]) not in self.denied
+            return web.json_response({**body, "status": {"allowed": allowed}})
         answer = self._write(request, (collection, namespace, name or body["metadata"]["name"]), body)
         self._notify()
         return web.json_response(answer)

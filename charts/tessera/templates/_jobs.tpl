@@ -68,7 +68,7 @@ object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')
 {{- end -}}
 
 {{- /* The rows of the table that are queued: those that the configuration itself lists, else all, less those that it
-leaves to other controllers. */ -}}
+leaves to other controllers; and those that the values declare, in the form of the table. */ -}}
 {{- define "tessera.queuedKinds" -}}
 {{- $others := dig "integrations" "externalFrameworks" list .Values.controller.config -}}
 {{- $listed := dig "integrations" "frameworks" list .Values.controller.config -}}
@@ -76,6 +76,9 @@ leaves to other controllers. */ -}}
 {{- if and (or (not $listed) (has .framework $listed)) (not (has (printf "%s.%s.%s" .kind .version .group) $others)) }}
 - {{ toJson . }}
 {{- end }}
+{{- end }}
+{{- range .Values.controller.jobKinds }}
+- {{ toJson (merge (dict "framework" (printf "%s/%s" .group (lower .kind)) "suspend" (rest (splitList "." .suspend)) "reads" (default list .owns)) (pick . "group" "version" "kind" "plural")) }}
 {{- end }}
 {{- end -}}
 
@@ -147,6 +150,11 @@ configuration says somebody else brings to the queue (Kind.version.group). */ -}
 {{- $found := list -}}
 {{- range include "tessera.queuedKinds" . | fromYamlArray -}}
 {{- $found = append $found (printf "%s/%s" .group .kind) -}}
+{{- end -}}
+{{- range .Values.controller.jobKinds -}}
+{{- range .owns -}}
+{{- $found = append $found (printf "%s/%s" .group .kind) -}}
+{{- end -}}
 {{- end -}}
 {{- range dig "integrations" "externalFrameworks" list .Values.controller.config -}}
 {{- $parts := splitn "." 3 . -}}

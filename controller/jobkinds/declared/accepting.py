@@ -7,7 +7,6 @@ whether the controller may read its objects, is the watch's to say.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from controller.jobframework.kind import JobKind
 from controller.jobframework.raw import Json
 from controller.jobkinds.declared.kind import DeclaredKind
 from controller.jobkinds.declared.spec import Declaration, JobKindError, read
@@ -28,8 +27,12 @@ class Verdict(Struct, frozen=True):
     kind: DeclaredKind | None = None
 
 
-def verdicts(given: Iterable[Json], known: Iterable[JobKind], externals: Collection[str]) -> Mapping[str, Verdict]:
-    """By name. ``externals``: kinds that other controllers queue, as ``Kind.version.group``."""
+def verdicts(
+    given: Iterable[Json], known: Collection[tuple[str, str]], externals: Collection[str]
+) -> Mapping[str, Verdict]:
+    """By name. ``known``: kinds that are queued without a JobKind, by group and kind. ``externals``: kinds that other
+    controllers queue, as ``Kind.version.group``.
+    """
     found: dict[str, Verdict] = {}
     readable: list[Declaration] = []
     for each in given:
@@ -39,10 +42,9 @@ def verdicts(given: Iterable[Json], known: Iterable[JobKind], externals: Collect
             metadata = each.get("metadata")
             name = metadata.get("name") if isinstance(metadata, dict) else None
             found[str(name)] = Verdict(INVALID, str(error))
-    ours = {(kind.group, kind.kind) for kind in known}
     taken: dict[tuple[str, str], str] = {}
     for declaration in sorted(readable, key=lambda each: (each.created, each.name)):
-        found[declaration.name] = _verdict(declaration, ours, taken, externals)
+        found[declaration.name] = _verdict(declaration, known, taken, externals)
         if found[declaration.name].kind is not None:
             taken[declaration.spec.group, declaration.spec.kind] = declaration.name
     return found
@@ -50,13 +52,13 @@ def verdicts(given: Iterable[Json], known: Iterable[JobKind], externals: Collect
 
 def _verdict(
     given: Declaration,
-    ours: Collection[tuple[str, str]],
+    known: Collection[tuple[str, str]],
     taken: Mapping[tuple[str, str], str],
     externals: Collection[str],
 ) -> Verdict:
     spec = given.spec
     named = f"spec.kind: found {spec.kind} of {spec.group}"
-    if (spec.group, spec.kind) in ours:
+    if (spec.group, spec.kind) in known:
         return Verdict(KNOWN, f"{named}, which is queued without a JobKind: expected another kind")
     if f"{spec.kind}.{spec.version}.{spec.group}" in externals:
         return Verdict(EXTERNAL, f"{named}, which integrations.externalFrameworks leaves to another controller")

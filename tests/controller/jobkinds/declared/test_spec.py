@@ -12,7 +12,7 @@ from controller.jobframework.raw import Json
 from controller.jobkinds.declared import rules
 from controller.jobkinds.declared.accepting import ACCEPTED, EXTERNAL, INVALID, KNOWN, TWICE, verdicts
 from controller.jobkinds.declared.spec import JobKindError, read
-from controller.jobkinds.table import JOB_KINDS
+from controller.jobshell.watched import KNOWN_KINDS
 from tests.support.controller.declarations import SWEEP, job_kind
 
 SETS: list[Json] = SWEEP["spec"]["podSets"]
@@ -141,7 +141,7 @@ def test_anything_is_a_job_kind_or_refused(value: Any) -> None:
 
 
 def verdict(*given: Json, externals: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    return [(name, each.reason) for name, each in verdicts(given, JOB_KINDS, externals).items()]
+    return [(name, each.reason) for name, each in verdicts(given, KNOWN_KINDS, externals).items()]
 
 
 def named(name: str, created: str, **spec: Any) -> Json:
@@ -161,7 +161,7 @@ def test_a_kind_that_is_known_declared_twice_or_left_to_others_makes_none() -> N
 
 def test_a_job_kind_that_is_being_deleted_makes_a_kind_that_starts_nothing() -> None:
     going = {**SWEEP, "metadata": {**SWEEP["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    (found,) = verdicts([going], JOB_KINDS, ()).values()
+    (found,) = verdicts([going], KNOWN_KINDS, ()).values()
     assert found.kind is not None
     assert found.kind.leaving
     assert found.kind.is_on_hold({"spec": {"paused": True}})

@@ -1,0 +1,122 @@
+"""The kinds of jobs that are queued now: those of the table that the configuration names, and those of JobKinds.
+
+A kind that a JobKind declares comes and goes while the process runs. Everything that a term knows about jobs follows
+from its kinds, and a term takes all of its state from objects; so a change of kinds begins a new term, after the
+objects of a new kind have been listed. Changing kinds within a term was rejected: each index by kind would have to be
+kept right by hand, for a change that a cluster sees a few times in its life.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+from controller.config.settings import ControllerConfig
+from controller.jobframework.kind import JobKind
+from controller.jobkinds.declared.accepting import verdicts
+from controller.jobkinds.declared.kind import DeclaredKind
+from controller.jobshell.watched import KNOWN_KINDS, JobKinds, job_kinds, owned_kinds, read_job, read_owner, resource_of
+from controller.watching.feeds import Feeds
+from controller.watching.kinds import DECLARATIONS
+from kube.clock import Clock, sleep
+from kube.resources import Resource
+
+GATHER_S: Final = 0.5
+"""JobKinds that are written together begin one term."""
+
+
+class ManagedKinds:
+    """``adopt`` before each term, ``while_in_force`` around it. ``declared``: whether JobKinds count at all.
+
+    ``kinds`` and ``owned`` change in ``adopt`` alone. ``suspend_paths`` is one object for ever, and follows the
+    JobKinds at once: replicas that do not lead answer the webhook by it.
+    """
+
+    def __init__(self, config: ControllerConfig, feeds: Feeds, clock: Clock, *, declared: bool) -> None:
+        self._config = config
+        self._feeds = feeds
+        self._clock = clock
+        self._table = job_kinds(config.integrations.frameworks)
+        self._in_force: Mapping[Resource, DeclaredKind] = {}
+        self._followed: set[Resource] = set()
+        self._changed = asyncio.Event()
+        self._declares = declared
+        self.suspend_paths = _suspend_paths(self._table)
+        if declared:
+            feeds.note(DECLARATIONS, self._hear)
+
+    @property
+    def kinds(self) -> JobKinds:
+        found: dict[Resource, JobKind] = {**self._in_force, **self._table}
+        return found
+
+    @property
+    def owned(self) -> tuple[Resource, ...]:
+        return owned_kinds(self._in_force.values())
+
+    def _hear(self) -> None:
+        wanted = self._wanted()
+        self.suspend_paths.clear()
+        self.suspend_paths.update(_suspend_paths({**wanted, **self._table}))
+        if wanted != self._in_force:
+            self._changed.set()
+
+    def _wanted(self) -> Mapping[Resource, DeclaredKind]:
+        if not self._declares:
+            return {}
+        externals = self._config.integrations.external_frameworks
+        found = verdicts(self._feeds[DECLARATIONS].objects(), KNOWN_KINDS, externals).values()
+        return {resource_of(each.kind): each.kind for each in found if each.kind is not None}
+
+    async def adopt(self) -> None:
+        """Take the kinds for the next term: all of their objects are known, and none of those that are gone."""
+        self._changed.clear()
+        wanted = self._wanted()
+        await self._follow(wanted)
+        self._in_force = wanted
+        gone = self._followed - {*wanted, *self.owned}
+        for resource in gone:
+            self._feeds.drop(resource)
+        self._followed -= gone
+        if self._wanted() != wanted:
+            self._changed.set()
+
+    async def while_in_force(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run ``work`` until it ends, or until the kinds have changed: then it is ended, and this is True."""
+        tasks = (asyncio.create_task(work, name="term"), asyncio.create_task(self._change(), name="kinds"))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = [task for task in tasks if task.done()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()
+        return tasks[0] not in ended
+
+    async def _change(self) -> None:
+        """Return when the kinds are others, and what is new is listed: until then the term goes on."""
+        while True:
+            await self._changed.wait()
+            await sleep(self._clock, GATHER_S)
+            self._changed.clear()
+            wanted = self._wanted()
+            if wanted != self._in_force:
+                await self._follow(wanted)
+                return
+
+    async def _follow(self, wanted: Mapping[Resource, DeclaredKind]) -> None:
+        for resource in wanted:
+            await self._add(resource, read_job)
+        for resource in owned_kinds(wanted.values()):
+            await self._add(resource, read_owner)
+        await self._feeds.synced()
+
+    async def _add(self, resource: Resource, decode: Any) -> None:
+        if resource not in self._feeds:
+            self._followed.add(resource)
+            await self._feeds.follow(resource, decode)
+
+
+def _suspend_paths(kinds: JobKinds) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(kind.group, kind.kind): kind.suspend_path for kind in kinds.values()}

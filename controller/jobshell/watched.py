@@ -21,7 +21,10 @@ JobKinds = Mapping[Resource, JobKind]
 """Kinds of jobs by the resource of their objects."""
 
 
-KNOWN_KINDS: Final = frozenset((kind.group, kind.kind) for kind in (*JOB_KINDS, *SERVING_KINDS, *STAMPED_KINDS))
+KNOWN_KINDS: Final = frozenset(
+    {(kind.group, kind.kind) for kind in JOB_KINDS}
+    | {(each.group, each.kind) for each in (*SERVING_KINDS, *STAMPED_KINDS)}
+)
 """Group and kind of all that is queued without a JobKind."""
 
 

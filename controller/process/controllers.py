@@ -295,7 +295,9 @@ class TermControllers:
             self._raws,
             PodActions(self._writer, self._workloads, self._events.publish, self._clock),
             job_settings(self._config, self._own_namespace),
-            cluster_objects(self._feeds, self._job_kinds, is_admitted, self._device_plan, self._externals),
+            cluster_objects(
+                self._feeds, self._job_kinds, is_admitted, self._device_plan, self._externals, owned=self._owned
+            ),
         )
         self._of_workloads.append(controller.workload)
         self._of_others.append(controller.hear)

@@ -25,7 +25,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 ALL_PAGES = sorted((DOCS / "kinds").glob("*.md"))
 SERVING = DOCS / "kinds" / "serving.md"
 """Of kinds that have no Workload of their own."""
-PAGES = [page for page in ALL_PAGES if page != SERVING]
+JOB_KIND = DOCS / "kinds" / "jobkind.md"
+"""Of kinds that users declare: ``test_jobkind_page``."""
+PAGES = [page for page in ALL_PAGES if page not in (SERVING, JOB_KIND)]
 RUNTIME: Json = {
     "spec": {
         "mlPolicy": {"numNodes": 1},

@@ -70,14 +70,15 @@ async def test_a_kind_is_queued_from_its_job_kind_on_without_a_restart() -> None
             await eventually(lambda: not scene.server.get(JOBS, "before", namespace="team")["spec"]["suspend"])
             declare(scene, SWEEP)
             await eventually(lambda: not paused(scene, "a"), what="the Sweep is started")
+            await eventually(lambda: says(scene, "Active") == "True/Active", what="the JobKind says so")
             assert says(scene, "Accepted") == "True/Accepted"
             assert [each["count"] for each in workload_of(scene, "a")["spec"]["podSets"]] == [1, 1]
             waited = 'kueue_workload_creation_latency_seconds_count{job_kind="Sweep",replica_role="standalone"} 1.0'
-            assert waited in page(process).splitlines()
+            await eventually(lambda: waited in page(process).splitlines(), what="its Workload is counted")
             plays(scene, "a", "Running", 2)
             sweep(scene, "b", 2)
             await eventually(lambda: workload_of(scene, "b") != {}, what="the second waits")
-            assert scene.used() == 3
+            await eventually(lambda: scene.used() == 3, what="the first and the Job hold all of the quota")
             plays(scene, "a", "Succeeded", 0)
             scene.server.merge(
                 JOBS,

@@ -36,7 +36,6 @@ from tests.support.e2e.queuelab import (
     QUEUE,
     QueueLab,
     admission,
-    as_controller,
     install,
     lab,
     until,
@@ -193,8 +192,6 @@ def _answers(cluster: Cluster) -> bool:
 
 async def test_pods_of_a_placed_job_run_where_their_rank_says(cluster: Cluster, tmp_path: Path) -> None:
     hostname = "kubernetes.io/hostname"
-    account = tmp_path / "account.kubeconfig"
-    account.write_text(as_controller(cluster))  # the chart's rights are enough to let pods go
     async with lab(cluster, {"*": 200}) as scene:
         await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": hostname}]})
         await scene.share(FLAVORS, "placed", spec={"nodeLabels": {"type": "kwok"}, "topologyName": "hosts"})
@@ -211,7 +208,7 @@ async def test_pods_of_a_placed_job_run_where_their_rank_says(cluster: Cluster, 
         spec = {"suspend": True, "parallelism": 4, "completions": 4, "completionMode": "Indexed", "template": template}
         body = {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
         job = {**body, "metadata": {"name": "ranked", "namespace": "team", "labels": {QUEUE: "places"}}}
-        with scene.controllers(tmp_path, "one", flags=("--kubeconfig", str(account))):
+        with scene.controllers(tmp_path, "one", flags=ALONE):
             await scene.client.create(JOBS, job, dict[str, Any], namespace="team")
             ready = scene.watcher.jobs
             await until(

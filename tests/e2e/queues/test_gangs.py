@@ -15,7 +15,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, install_pods, pod_lab
-from tests.support.e2e.queuelab import as_controller
+from tests.support.e2e.queuelab import ALONE
 
 pytestmark = pytest.mark.e2e
 
@@ -31,13 +31,6 @@ def cluster() -> Iterator[Cluster]:
     with Cluster.up(f"gangs-{os.getpid()}", spec) as cluster:
         install_pods(cluster)
         yield cluster
-
-
-@pytest.fixture
-def flags(cluster: Cluster, tmp_path: Path) -> tuple[str, ...]:
-    path = tmp_path / "account.kubeconfig"
-    path.write_text(as_controller(cluster))
-    return ("--no-leader-elect", "--kubeconfig", str(path))
 
 
 async def test_without_a_queue_two_gangs_hold_what_the_other_waits_for(cluster: Cluster) -> None:
@@ -89,7 +82,7 @@ class Owners:
 
 
 async def test_competing_gangs_are_let_go_whole_and_all_finish_whoever_is_killed(
-    cluster: Cluster, tmp_path: Path, flags: tuple[str, ...]
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     rng, queues = random.Random(7), ("red", "green", "blue")
     gangs = []
@@ -102,7 +95,7 @@ async def test_competing_gangs_are_let_go_whole_and_all_finish_whoever_is_killed
         for name, quota in zip(queues, (8, 4, 4), strict=True):
             preemption = {"reclaimWithinCohort": "Any"}
             await scene.queue(name, quota, placed=True, cohortName="all", preemption=preemption)
-        with scene.queues.controllers(tmp_path, "one", flags=flags) as (controller,):
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE) as (controller,):
             owners = Owners(scene, gangs)
             bodies = [body for gang in gangs for body in gang.bodies()]
             rng.shuffle(bodies)
@@ -116,13 +109,13 @@ async def test_competing_gangs_are_let_go_whole_and_all_finish_whoever_is_killed
 
 
 async def test_a_gang_whose_pods_do_not_become_ready_makes_room_and_comes_again(
-    cluster: Cluster, tmp_path: Path, flags: tuple[str, ...]
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     async with pod_lab(cluster) as scene:
         scene.config(tmp_path, ready="20s")
         await scene.queue("late", 4)
         late, next_ = Gang("late", 2, 2, "late"), Gang("next", 1, 4, "late")
-        with scene.queues.controllers(tmp_path, "one", flags=flags):
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
             # Quota says that both fit; the scheduler has no such node.
             await scene.create(late.member(0), late.member(1, nodeSelector={"no": "such-node"}))
             await scene.until(lambda: scene.runs("late-0"), "half of it runs")

@@ -17,7 +17,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.podlab import refused, rendered
-from tests.support.e2e.queuelab import ALONE, QUEUE, as_controller, install, lab, until
+from tests.support.e2e.queuelab import ALONE, QUEUE, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -45,8 +45,6 @@ def job_set(name: str, queue: str) -> str:
 
 async def test_a_kind_is_queued_from_its_installation_to_its_removal(cluster: Cluster, tmp_path: Path) -> None:
     assert CRD.exists(), f"JobSet's CRD not found: {CRD} is no file; set TESSERA_SHARED"
-    kubeconfig = tmp_path / "controller.kubeconfig"
-    kubeconfig.write_text(as_controller(cluster))
 
     def started(name: str) -> bool:
         try:
@@ -63,8 +61,7 @@ async def test_a_kind_is_queued_from_its_installation_to_its_removal(cluster: Cl
 
     async with lab(cluster, {"sets": 1}) as scene:
         await scene.queue("sets", 1)
-        flags = (*ALONE, "--kubeconfig", str(kubeconfig))
-        with scene.controllers(tmp_path, "one", flags=flags) as (controller,):
+        with scene.controllers(tmp_path, "one", flags=ALONE) as (controller,):
             await scene.job("before", "sets")
             await until(lambda: scene.runs("before"), "Jobs run without the CRD of any other kind")
             cluster.kubectl("delete", "job", "-n", "team", "before", "--cascade=background")

@@ -86,7 +86,7 @@ def as_controller(cluster: Cluster) -> str:
 
 @dataclass
 class Controller:
-    """One replica, a process beside the cluster."""
+    """One replica, a process beside the cluster, by the controller's account."""
 
     cluster: Cluster
     folder: Path
@@ -110,11 +110,18 @@ class Controller:
             "--identity",
             f"{self.name}-{time.time_ns()}",
         ]
-        command += ["--kubeconfig", str(self.cluster.kubeconfig), "--metrics-address", f"127.0.0.1:{self.port}"]
+        command += ["--kubeconfig", str(self._account()), "--metrics-address", f"127.0.0.1:{self.port}"]
         command += ["--web-address", "0", *self.flags]
         with self.log.open("ab") as out:
             env = {**os.environ, MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=env)
+
+    def _account(self) -> Path:
+        """It has the chart's rights and no others."""
+        path = self.folder / f"{self.name}.kubeconfig"
+        if not path.exists():
+            path.write_text(as_controller(self.cluster))
+        return path
 
     @property
     def log(self) -> Path:

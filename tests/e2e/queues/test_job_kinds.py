@@ -1,42 +1,56 @@
 """Every kind of job on a real control plane: each example waits, starts, is preempted, comes back and ends.
 
-All kinds are played at once, each in its own namespace and queue, while the controller is killed now and then. The
-training operator is real and serves four of them; the other kinds' own controllers are played (``kindoperators``). API
-server, Job controller, scheduler, policies and rights are real. At each stop of the way the pods that the API server
-has are those that the queue was charged with.
+All kinds are played at once, each in its own namespace and queues, and each is deleted in every state. In its last life
+the controller is killed in every state, and pods with ranks are placed one by one. The training operator is real and
+serves four kinds; the other kinds' own controllers are played (``kindoperators``). API server, Job controller,
+scheduler, policies and rights are real. At each stop of the way the pods that the API server has are those that the
+queue was charged with.
 """
 
 import asyncio
-import copy
-import functools
 import json
 import os
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from controller.objects.quantity import parse_quantity
 from controller.servingkinds.table import STAMPED_KINDS
-from controller.watching.kinds import WORKLOADS
+from controller.watching.kinds import CLUSTER_QUEUES
 from hack.cluster.cluster import Cluster
-from hack.cluster.controlplane.stages import COMPLETE_AFTER
-from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
-from kube.client import Client, Selection
+from kube.client import Client
 from kube.config import from_kubeconfig
-from kube.resources import PODS, Resource
+from kube.resources import Resource
 from tests.support.e2e import trainingoperator
-from tests.support.e2e.kindoperators import OPERATORS, Json, Operator, Operators
+from tests.support.e2e.kindoperators import LISTED, OPERATORS, RAY_CLUSTERS, Operators
+from tests.support.e2e.kindplay import (
+    ADMITTED,
+    FINISHED,
+    HELD,
+    HOST,
+    LATE_S,
+    PODS_GO_ON,
+    PODS_WAIT,
+    PREEMPTED,
+    RACK,
+    RUNNING,
+    TOPOLOGY,
+    Meetings,
+    Play,
+    Played,
+    steps,
+)
+from tests.support.e2e.kindworld import GPU, RESOURCES, URGENT, Json, Seen, World, asked
 from tests.support.e2e.podlab import rendered
-from tests.support.e2e.queuelab import API, CONFIG, CRDS, NAMESPACE, ROOT, Controller, as_controller
+from tests.support.e2e.queuelab import ALONE, API, CONFIG, CRDS, NAMESPACE, ROOT, Controller
 from tests.support.e2e.trainingoperator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
@@ -44,13 +58,9 @@ pytestmark = pytest.mark.e2e
 EXAMPLES = ROOT / "examples" / "kinds"
 SHARED_CRDS = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds"
 FOLDERS = ("jobset", "kubeflow", "kuberay", "appwrapper", "spark")
-GPU, QUEUE, POD_SET = "nvidia.com/gpu", "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/podset"
-RESOURCES = ("cpu", "memory", GPU)
-NEVER_END = ("rayclusters", "rayservices")
-LATE_S = 120.0
-KILLS, KILL_EVERY_S = 5, 5.0
-WRITTEN_OUT = {"rayjob": ("submitterPodTemplate",), "sparkapplication": ("driver/template", "executor/template")}
-"""Where a start has no template to write into, it writes the default out; a stop leaves that, without placement."""
+SCALED = "raycluster scaled"
+SIZES = ((2, 2), (4, 4), (1, 1), (5, 1), (3, 3))
+"""Workers that Ray's autoscaler asks for, and those that run: there is quota for four."""
 
 JAX_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -131,301 +141,136 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@dataclass
-class Played:
-    """What one kind went through. ``error`` is empty if all of it was as it must be."""
+class Scaled(Play):
+    """An elastic Ray cluster, whose number of workers Ray's autoscaler writes within the group's bounds."""
 
-    steps: list[str] = field(default_factory=list)
-    error: str = ""
+    def __init__(self, world: World, meetings: Meetings, bodies: list[Json]) -> None:
+        super().__init__(world, meetings, RAY_CLUSTERS, bodies)
+        self.namespace, self.cluster_queue = "kind-raycluster-scaled", "raycluster-scaled"
 
-
-class Play:
-    """One kind's example in its own namespace, with a queue of just its size."""
-
-    def __init__(self, client: Client, cluster: Cluster, operator: Operator) -> None:
-        self.client, self.cluster, self.resource = client, cluster, operator.resource
-        self.name = operator.resource.kind.lower()
-        self.namespace = f"kind-{self.name}"
-        self.played = Played()
-
-    async def run(self) -> None:
-        try:
-            await self._run()
-        except Exception as error:  # noqa: BLE001 - it is one test's result, and the other kinds go on
-            self.played.error = f"after {self.played.steps}: {error!r}\n{await self._told()}"
+    def body(self) -> Json:
+        made = super().body()
+        made["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+        made["spec"]["enableInTreeAutoscaling"] = True
+        (group,) = made["spec"]["workerGroupSpecs"]
+        group |= {"minReplicas": 1, "maxReplicas": 5}
+        for part in (made["spec"]["headGroupSpec"], group):
+            part["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/elastic-job"}]
+        return made
 
     async def _run(self) -> None:
-        original = await self._create()
-        self._did("held")
-        await self._open_queue()
-        await self._runs("admitted")
-        await self._preempt(original)
-        await self._runs("admitted again")
-        await self._end()
+        """It has quota for four workers. The fifth waits behind its gate, and begins when there is quota for it."""
+        await self._prepare()
+        need = (await self._create()).workload["spec"]["podSets"]
+        head, worker = ({name: asked(one["template"], name) for name in RESOURCES} for one in need)
+        self.need = {name: head[name] + 4 * worker[name] for name in RESOURCES}
+        await self._quota("played")
+        await self._open()
+        for workers, running in SIZES:
+            await self._autoscaler_writes(workers)
+            await self.until(partial(Seen.sized, pods=1 + workers, running=1 + running), f"{running} of {workers} run")
+            await self._uses(running)
+            self.did(f"{running} of {workers}")
+        await self._delete(RUNNING)
 
-    def _did(self, step: str) -> None:
-        self.played.steps.append(step)
+    async def _uses(self, gpus: int) -> None:
+        """Return when the queue says so. It tells a moment after it decided."""
 
-    async def _create(self) -> Json:
-        """It is written as running, and held: no pod, and a workload without quota. As it was then."""
-        bodies = list(yaml.safe_load_all((EXAMPLES / f"{self.name}.yaml").read_text()))
-        await asyncio.to_thread(self.cluster.kubectl, "create", "namespace", self.namespace)
-        spec = {"clusterQueue": self.name, "stopPolicy": "Hold"}
-        await self._make("LocalQueue", {"name": "research", "namespace": self.namespace}, spec)
-        for body in bodies:
-            if "namespace" in body["metadata"]:
-                body["metadata"]["namespace"] = self.namespace
-            await asyncio.to_thread(self.cluster.kubectl, "create", "-f", "-", input=json.dumps(body))
-        await self._until(lambda seen: bool(seen.workloads), "it has a workload")
-        seen = await self._seen()
-        assert not seen.pods, "it is held, and has pods"
-        assert not seen.admitted
-        asked = {one["name"]: one["count"] for one in seen.workload["spec"]["podSets"]}
-        assert sum(asked.values()) >= 2, asked
-        return seen.job
+        async def used() -> int:
+            queue = await self.client.get(CLUSTER_QUEUES, self.cluster_queue, dict[str, Any])
+            (flavor,) = queue["status"]["flavorsUsage"]
+            return next(int(one["total"]) for one in flavor["resources"] if one["name"] == GPU)
 
-    async def _make(self, kind: str, metadata: Json, spec: Json) -> None:
-        body = {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
-        await asyncio.to_thread(self.cluster.kubectl, "apply", "--server-side", "-f", "-", input=json.dumps(body))
+        late_s = asyncio.get_running_loop().time() + LATE_S
+        while (found := await used()) != gpus:
+            assert asyncio.get_running_loop().time() < late_s, f"expected {gpus} GPUs in use, found {found}"
+            await self.world.next()
 
-    async def _open_queue(self) -> None:
-        """A quota of exactly what the workload asks for."""
-        pods = (await self._seen()).workload["spec"]["podSets"]
-        need = {name: sum(one["count"] * asked(one["template"], name) for one in pods) for name in RESOURCES}
-        quotas = [{"name": name, "nominalQuota": f"{nanos}n"} for name, nanos in need.items()]
-        self.gpus = need[GPU] // 10**9
-        group = {"coveredResources": list(RESOURCES), "flavors": [{"name": "played", "resources": quotas}]}
-        preemption = {"withinClusterQueue": "LowerPriority"}
-        spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
-        await self._make("ClusterQueue", {"name": self.name}, spec)
-        patch = '{"spec": {"stopPolicy": "None"}}'
-        command = ("patch", "localqueues.kueue.x-k8s.io", "research", "-n", self.namespace, "--type=merge", "-p", patch)
-        await asyncio.to_thread(self.cluster.kubectl, *command)
-
-    async def _runs(self, step: str) -> None:
-        def as_charged(seen: "Seen") -> bool:
-            return seen.admitted and seen.charged == seen.requested and seen.counts == seen.assigned and seen.running
-
-        await self._until(as_charged, f"{step}: its pods run, and are those that were charged")
-        self._did(step)
-
-    async def _preempt(self, original: Json) -> None:
-        """All pods go, and the object is again as it was made."""
-        container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(self.gpus)}}}
-        container["resources"] |= {"requests": {"cpu": "1", "memory": "1Gi"}}  # type: ignore[operator]
-        body = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {
-                "name": "urgent",
-                "namespace": self.namespace,
-                "labels": {QUEUE: "research", "kueue.x-k8s.io/priority-class": "urgent"},
-            },
-            "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
-        }
-        await asyncio.to_thread(self.cluster.kubectl, "create", "-f", "-", input=json.dumps(body))
-        await self._until(lambda seen: not seen.admitted and not seen.pods, "it is preempted and its pods are gone")
-        defaults = WRITTEN_OUT.get(self.name, ())
-        wanted = written(original, defaults)
-        await self._until(lambda seen: written(seen.job, defaults) == wanted, "its templates are restored")
-        self._did("restored")
-        await asyncio.to_thread(self.cluster.kubectl, "delete", "job", "urgent", "-n", self.namespace)
-
-    async def _end(self) -> None:
-        if self.resource.plural not in NEVER_END:
-            until = asyncio.get_running_loop().time() + LATE_S
-            while not (await self._seen()).finished:
-                assert asyncio.get_running_loop().time() < until, "it did not finish"
-                command = ("annotate", "pods", "--all", "-n", self.namespace, "--overwrite", f"{COMPLETE_AFTER}=0s")
-                with suppress(ClusterError):  # a pod goes while it is annotated
-                    await asyncio.to_thread(self.cluster.kubectl, *command)
-                await asyncio.sleep(0.5)
-            self._did("finished")
-        gone = ("delete", self.resource.plural, self.name, "-n", self.namespace, "--wait=false")
-        await asyncio.to_thread(self.cluster.kubectl, *gone)
-        await self._until(lambda seen: not seen.job and not seen.workloads and not seen.pods, "nothing is left")
-        self._did("gone")
-
-    async def _until(self, holds: Callable[["Seen"], bool], what: str) -> None:
-        until = asyncio.get_running_loop().time() + LATE_S
-        while not holds(seen := await self._seen()):
-            assert asyncio.get_running_loop().time() < until, f"not within {LATE_S:.0f} s: {what}: {seen}"
-            await asyncio.sleep(0.2)
-
-    async def _seen(self) -> "Seen":
-        jobs, workloads, pods = [await self._list(resource) for resource in (self.resource, WORKLOADS, PODS)]
-        return Seen.of(jobs, workloads, pods, self.name)
-
-    async def _list(self, resource: Resource) -> list[Json]:
-        return list((await self.client.list_all(resource, dict[str, Any], Selection(self.namespace))).items)
-
-    async def _told(self) -> str:
-        listed = ("events", "-n", self.namespace, "-o", "custom-columns=O:.regarding.name,R:.reason,N:.note")
-        return await asyncio.to_thread(self.cluster.kubectl, "get", *listed)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One look at a namespace. The workload is that of the example; ``pods`` leaves out those of the urgent Job."""
-
-    job: Json
-    workloads: list[Json]
-    pods: list[Json]
-
-    @classmethod
-    def of(cls, jobs: list[Json], workloads: list[Json], pods: list[Json], name: str) -> "Seen":
-        def is_urgent(each: Json) -> bool:
-            owners = each["metadata"].get("ownerReferences", [])
-            return any(owner["name"] == "urgent" for owner in owners)
-
-        live = [each for each in pods if each["status"].get("phase") not in ("Succeeded", "Failed")]
-        return cls(
-            job=next((each for each in jobs if each["metadata"]["name"] == name), {}),
-            workloads=[each for each in workloads if not is_urgent(each)],
-            pods=[each for each in live if not is_urgent(each)],
-        )
-
-    @property
-    def workload(self) -> Json:
-        (found,) = self.workloads
-        return found
-
-    @property
-    def _assignments(self) -> list[Json]:
-        found: list[Json] = self.workload.get("status", {}).get("admission", {}).get("podSetAssignments", [])
-        return found
-
-    @property
-    def admitted(self) -> bool:
-        return bool(self._assignments) and self._has("Admitted")
-
-    @property
-    def finished(self) -> bool:
-        return self._has("Finished")
-
-    def _has(self, type_: str) -> bool:
-        found = self.workload.get("status", {}).get("conditions", [])
-        return any(one["type"] == type_ and one["status"] == "True" for one in found)
-
-    @property
-    def charged(self) -> Json:
-        used = [one["resourceUsage"] for one in self._assignments]
-        return {name: sum(nanos(each.get(name, "0")) for each in used) for name in RESOURCES}
-
-    @property
-    def requested(self) -> Json:
-        return {name: sum(asked(pod, name) for pod in self.pods) for name in RESOURCES}
-
-    @property
-    def assigned(self) -> Counter[str]:
-        return Counter({one["name"]: one["count"] for one in self._assignments})
-
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(pod["metadata"].get("labels", {}).get(POD_SET, "") for pod in self.pods)
-
-    @property
-    def running(self) -> bool:
-        return all(pod["status"].get("phase") == "Running" for pod in self.pods)
-
-    def __str__(self) -> str:
-        pods = [(p["metadata"]["name"], p["status"].get("phase"), p["spec"].get("schedulingGates")) for p in self.pods]
-        statuses = [one.get("status", {}) for one in self.workloads]
-        return json.dumps({"job": self.job, "statuses": statuses, "pods": pods})[:6000]
-
-
-def nanos(quantity: str) -> int:
-    return parse_quantity(quantity).nanos
-
-
-def asked(template: Json, name: str) -> int:
-    """Of one pod, in 10^-9 of its unit."""
-    total = 0
-    for container in template["spec"]["containers"]:
-        resources = container.get("resources", {})
-        found = {**resources.get("limits", {}), **resources.get("requests", {})}
-        total += nanos(str(found.get(name, "0")))
-    return total
-
-
-def written(job: Json, defaults: tuple[str, ...] = ()) -> Json:
-    """The spec as its user wrote it: an entry of ours and a map that say nothing any more are left out."""
-
-    def bare(value: Any) -> Any:
-        if isinstance(value, dict):
-            kept = {key: bare(each) for key, each in value.items()}
-            return {key: each for key, each in kept.items() if each not in ({}, [], None)}
-        return [bare(each) for each in value] if isinstance(value, list) else value
-
-    spec = copy.deepcopy(job.get("spec", {}))
-    for path in defaults:
-        *way, last = path.split("/")
-        place = functools.reduce(lambda inner, key: inner[key], way, spec)
-        left = place.get(last, {})
-        assert not any(left.get("spec", {}).get(key) for key in ("nodeSelector", "tolerations", "schedulingGates"))
-        assert not left.get("metadata"), left
-        place.pop(last, None)
-    patches = spec.pop("runtimePatches", [])
-    spec["runtimePatches"] = [each for each in map(bare, patches) if each != {"manager": "kueue.x-k8s.io/manager"}]
-    found: Json = bare(spec)
-    return found
+    async def _autoscaler_writes(self, workers: int) -> None:
+        path = "/spec/workerGroupSpecs/0/replicas"
+        write = [{"op": "replace", "path": path, "value": workers}]
+        place = {"namespace": self.namespace, "field_manager": "ray-autoscaler"}
+        await self.client.json_patch(self.resource, self.name, write, Any, **place)
 
 
 @asynccontextmanager
-async def operating(cluster: Cluster, folder: Path) -> AsyncIterator[Client]:
+async def operating(cluster: Cluster, folder: Path) -> AsyncIterator[World]:
     kubeconfig = as_operators(cluster, folder)
-    real = TrainingOperator(cluster, kubeconfig.read_text())
     async with Client(from_kubeconfig(kubeconfig), timeout_s=20.0) as client:
-        task = asyncio.create_task(Operators(client, trainingoperator.PLURALS).run())
+        world = World(cluster, client, LISTED)
+        tasks = [asyncio.create_task(each) for each in (world.run(), Operators(world, trainingoperator.PLURALS).run())]
+        real = TrainingOperator(cluster, kubeconfig.read_text())
         try:
             with real.running():
-                yield client
+                yield world
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _kills(controller: Controller) -> None:
-    for _ in range(KILLS):
-        await asyncio.sleep(KILL_EVERY_S)
+def meetings(cluster: Cluster, controller: Controller) -> Meetings:
+    """The controller is killed in each state of all kinds at once. While pods wait, kwok does nothing."""
+
+    async def signalled(number: signal.Signals) -> None:
+        os.kill(cluster.state.processes["kwok"].pid, number)
+
+    async def killed() -> None:
         await asyncio.to_thread(controller.kill)
         controller.start()
 
+    async def killed_and(number: signal.Signals) -> None:
+        await signalled(number)
+        await killed()
+
+    return Meetings(
+        {
+            PODS_WAIT: partial(signalled, signal.SIGSTOP),
+            PODS_GO_ON: partial(signalled, signal.SIGCONT),
+            HELD: partial(killed_and, signal.SIGSTOP),
+            ADMITTED: partial(killed_and, signal.SIGCONT),
+            **dict.fromkeys((RUNNING, PREEMPTED, FINISHED), killed),
+        }
+    )
+
 
 async def _play_all(cluster: Cluster, folder: Path) -> dict[str, Played]:
-    account = folder / "account.kubeconfig"
-    account.write_text(as_controller(cluster))
     (folder / "controller.yaml").write_text(CONFIG)
-    controller = Controller(cluster, folder, "one", ("--no-leader-elect", "--kubeconfig", str(account)))
-    async with operating(cluster, folder) as client:
+    controller = Controller(cluster, folder, "one", ALONE)
+    async with operating(cluster, folder) as world:
         controller.start()
-        plays = [Play(client, cluster, operator) for operator in OPERATORS]
-        killer = asyncio.create_task(_kills(controller))
+        meet = meetings(cluster, controller)
+        plays = [Play(world, meet, operator.resource, example(operator.resource)) for operator in OPERATORS]
+        scaled = Scaled(world, Meetings({}), example(RAY_CLUSTERS))
         try:
-            await asyncio.gather(*(play.run() for play in plays))
+            await asyncio.gather(*(play.run() for play in (*plays, scaled)))
         finally:
-            killer.cancel()
-            await asyncio.gather(killer, return_exceptions=True)
             controller.kill()
     log = controller.log.read_text()[-3000:]
-    for play in plays:
-        play.played.error += log if play.played.error else ""
-    return {play.name: play.played for play in plays}
+    found = {**{play.name: play.played for play in plays}, SCALED: scaled.played}
+    for played in found.values():
+        played.error += log if played.error else ""
+    return found
+
+
+def example(resource: Resource) -> list[Json]:
+    return list(yaml.safe_load_all((EXAMPLES / f"{resource.kind.lower()}.yaml").read_text()))
 
 
 @pytest.fixture(scope="module")
 def played(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     flavor = {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": "played"}}
     flavor["spec"] = {"nodeLabels": {"type": "kwok"}}
-    urgent = {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 100}
-    for body in (flavor, urgent):
+    urgent = {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": URGENT}, "value": 100}
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+    topology = {"apiVersion": API, "kind": "Topology", "metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}}
+    for body in (flavor, urgent, topology):
         cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(body))
 
     def in_effect() -> bool:
-        bodies = list(yaml.safe_load_all((EXAMPLES / "mpijob.yaml").read_text()))
-        bodies[0]["metadata"]["namespace"] = "default"
-        found = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(bodies[0]))
+        (body,) = yaml.safe_load_all((EXAMPLES / "mpijob.yaml").read_text())
+        body["metadata"]["namespace"] = "default"
+        found = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(body))
         return bool(json.loads(found)["spec"].get("runPolicy", {}).get("suspend"))
 
     wait_until(in_effect, "the policies in effect", timeout_s=60, every_s=0.2)
@@ -440,9 +285,14 @@ def test_every_example_is_of_a_kind_that_is_played() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(operator.resource.kind.lower() for operator in OPERATORS))
-def test_it_waits_starts_is_preempted_restored_and_ends_with_the_pods_that_were_charged(
+def test_it_is_deleted_killed_preempted_and_restored_in_each_state_with_the_pods_that_were_charged(
     name: str, played: dict[str, Played]
 ) -> None:
     assert not played[name].error, played[name].error
-    ends = ["gone"] if f"{name}s" in NEVER_END else ["finished", "gone"]
-    assert played[name].steps == ["held", "admitted", "restored", "admitted again", *ends]
+    assert played[name].steps == steps(name)
+
+
+def test_rays_autoscaler_changes_the_quota_with_the_workers(played: dict[str, Played]) -> None:
+    assert not played[SCALED].error, played[SCALED].error
+    wanted = [f"{running} of {workers}" for workers, running in SIZES]
+    assert played[SCALED].steps == [*wanted, f"deleted while {RUNNING}"]

@@ -5,16 +5,15 @@ controller; pods of other kinds are made here and are played by kwok. Facts abou
 sources of the real one.
 """
 
-import asyncio
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import PODS, Resource
+from tests.support.e2e.kindworld import World
 
 Json = dict[str, Any]
 
@@ -24,7 +23,6 @@ JOB_SETS: Final = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", n
 RAY_CLUSTERS: Final = Resource("ray.io", "v1", "rayclusters", "RayCluster", namespaced=True)
 RUNTIMES: Final = Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime")
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
-_EVERY_S: Final = 0.15
 _NOW: Final = "2026-01-01T00:00:00Z"
 _PLACEMENT: Final = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}
 
@@ -192,7 +190,9 @@ class JobSets(Operator):
                     "jobset.sigs.k8s.io/job-index": str(index),
                 }
                 child = f"{name}-{replicated['name']}-{index}"
-                yield child_job(child, replicated["template"]["spec"], suspend=suspend, **labels)
+                # Its webhook's default.
+                spec = {"completionMode": "Indexed", **replicated["template"]["spec"]}
+                yield child_job(child, spec, suspend=suspend, **labels)
 
     def status(self, job: Json, have: dict[str, list[Json]]) -> Json:
         by_name = {one["metadata"]["name"]: one for one in have["jobs"]}
@@ -277,9 +277,16 @@ def merge_placement(template: Json, given: Json) -> None:
         spec["schedulingGates"] = [*spec.get("schedulingGates", []), *more["schedulingGates"]]
 
 
+AUTOSCALER: Final = {"name": "autoscaler", "image": "ray", "resources": {"limits": {"cpu": "500m", "memory": "512Mi"}}}
+
+
 def ray_pods(name: str, cluster: Json) -> Iterator[Json]:
+    """With in-tree autoscaling the head has a container more (common/pod.go, DefaultPodTemplate)."""
     labels = {"ray.io/cluster": name}
-    yield pod(f"{name}-head", cluster["headGroupSpec"]["template"], **labels, **{"ray.io/node-type": "head"})
+    head = copy.deepcopy(cluster["headGroupSpec"]["template"])
+    if cluster.get("enableInTreeAutoscaling"):
+        head["spec"]["containers"].append(AUTOSCALER)
+    yield pod(f"{name}-head", head, **labels, **{"ray.io/node-type": "head"})
     for group in cluster.get("workerGroupSpecs", []):
         for index in range(group.get("replicas", 1) * group.get("numOfHosts", 1)):
             named = {**labels, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
@@ -473,36 +480,32 @@ OPERATORS: Final[tuple[Operator, ...]] = (
 )
 
 
-class Operators:
-    """All but those whose kinds have their real controllers, in one loop that lists and acts until it is cancelled.
+LISTED: Final = (PODS, CHILD_JOBS, SERVICES, RUNTIMES, *(operator.resource for operator in OPERATORS))
+"""What they read."""
 
-    What fails is tried again in the next.
+
+class Operators:
+    """All but those whose kinds have their real controllers, in one loop that acts on each new look until it is
+    cancelled. What fails is tried again in the next.
     """
 
-    def __init__(self, client: Client, real: Collection[str] = ()) -> None:
+    def __init__(self, world: World, real: Collection[str] = ()) -> None:
         """``real``: the plurals of kinds that are left alone."""
-        self._client = client
+        self._world, self._client = world, world.client
         self._played = [operator for operator in OPERATORS if operator.resource.plural not in real]
 
     async def run(self) -> None:
         while True:
+            await self._world.next()
             with suppress(KubeError):
-                await self._round()
-            await asyncio.sleep(_EVERY_S)
+                await self._round(self._world.listed)
 
-    async def _round(self) -> None:
-        listed = {PODS: await self._list(PODS), CHILD_JOBS: await self._list(CHILD_JOBS)}
-        listed[SERVICES] = await self._list(SERVICES)
-        for operator in self._played:
-            listed[operator.resource] = await self._list(operator.resource)
-        TrainJobs.runtimes = {one["metadata"]["name"]: one for one in await self._list(RUNTIMES)}
+    async def _round(self, listed: dict[Resource, list[Json]]) -> None:
+        TrainJobs.runtimes = {one["metadata"]["name"]: one for one in listed[RUNTIMES]}
         for operator in self._played:
             for job in listed[operator.resource]:
                 if "deletionTimestamp" not in job["metadata"]:
                     await self._tend(operator, job, listed)
-
-    async def _list(self, resource: Resource) -> list[Json]:
-        return list((await self._client.list_all(resource, dict[str, Any])).items)
 
     async def _tend(self, operator: Operator, job: Json, listed: dict[Resource, list[Json]]) -> None:
         have: dict[str, list[Json]] = {"pods": []}

@@ -24,8 +24,15 @@ from controller.lifecycle.lifecycle import Step
 from controller.lifecycle.lifecycle_shell import LifecycleController
 from controller.lifecycle.pendingcause import gates_of
 from controller.lifecycle.pendingconditions_shell import PendingConditions
-from controller.objects.meta import KubernetesObject
-from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.meta import KubernetesObject, is_true
+from controller.objects.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    WorkloadPriorityClass,
+)
 from controller.objects.workload import Workload
 from controller.watching.inbox import Inbox, ObjectChange
 from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, TYPES, WORKLOADS
@@ -34,6 +41,7 @@ from controller.writing.decisionwriter import DecisionWriter
 from controller.writing.finalizers import KINDS as FINALIZED
 from controller.writing.finalizers import Finalizers
 from controller.writing.pace import Pace
+from controller.writing.priorities import Priorities
 from controller.writing.queuestatus import QueueStatuses
 from controller.writing.retention import WorkloadRetention
 from controller.writing.workloadwrites import Result, WorkloadWrites
@@ -137,6 +145,7 @@ class Core:
         self.statuses = QueueStatuses(self.engine, writer.put, pace=pace, backlog=self._backlog)
         self.finalizers = Finalizers(self.engine, writer.put)
         self.retention = WorkloadRetention(config.retention, self.ledger, writer.put)
+        self.priorities = Priorities(self.ledger, self.writes, backlog=self._backlog)
         self._sampling_s = (
             config.engine.admission_fair_sharing.sampling_interval_s if config.engine.admission_fair_sharing else None
         )
@@ -220,6 +229,7 @@ class Core:
         self.pending_conditions.write(now_s)
         self.statuses.write(now_s)
         self.retention.delete(now_s)
+        self.priorities.write(now_s)
         if self.finalizers.waiting:
             self.finalizers.release()
 
@@ -271,6 +281,7 @@ class Core:
             self.pending_conditions.next_due_s(now_s),
             self.statuses.next_due_s(now_s),
             self.retention.next_due_s(),
+            self.priorities.next_due_s(now_s),
             self._calls[0][0] if self._calls else None,
             self._sample_s if self._sampling_s is not None else None,
         ]
@@ -299,6 +310,7 @@ class Core:
                     self._gone(WorkloadKey(entry.object.key), entry.uid)
                 else:
                     self.engine.drop(TYPES[resource], key.namespace, key.name, now_s)
+                    self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
                     if resource in _QUEUE_KINDS:
                         self.statuses.gone(resource, key.namespace, key.name)
                     if resource in FINALIZED:
@@ -310,11 +322,13 @@ class Core:
             self.statuses.observed(resource, given)
         if resource in FINALIZED:
             self.finalizers.observed(resource, given)
-        if old is None or getattr(old, "spec", None) != getattr(given, "spec", None):
+        if isinstance(given, WorkloadPriorityClass) and isinstance(old, WorkloadPriorityClass | None):
+            self.priorities.changed(old, given)
+        if old is None or _asks(old) != _asks(given):
             self._to_reconcile |= dict.fromkeys(self._affected_by(given))
 
     def _affected_by(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
-        """Workloads whose next step may depend on the queue."""
+        """Workloads whose next step may depend on the object."""
         match given:
             case ClusterQueue():
                 name = given.metadata.name
@@ -326,6 +340,10 @@ class Core:
                 where = (given.metadata.namespace, given.metadata.name)
                 for kept in self.ledger.values():
                     if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
+                        yield WorkloadKey(kept.workload.key)
+            case ResourceFlavor() | AdmissionCheck() | Topology():
+                for kept in self.ledger.values():
+                    if _waits_for_checks(kept.workload):
                         yield WorkloadKey(kept.workload.key)
 
     def _see(self, workload: Workload) -> None:
@@ -394,6 +412,17 @@ class Core:
         self._call_number += 1
         heapq.heappush(self._calls, (self._clock.wall() + seconds, self._call_number, call))
         self.inbox.wake()
+
+
+def _asks(given: KubernetesObject) -> tuple[object, bool]:
+    """The object without what is reported on it."""
+    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None
+
+
+def _waits_for_checks(workload: Workload) -> bool:
+    """Whether it holds quota and is not admitted yet: it loses it where its ClusterQueue is not active any more."""
+    conditions = workload.status.conditions
+    return is_true(conditions, reasons.QUOTA_RESERVED) and not is_true(conditions, reasons.ADMITTED)
 
 
 def _on_hold(workload: Workload) -> bool:

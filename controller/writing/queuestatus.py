@@ -4,12 +4,13 @@ Each is written when it differs from what was written last, at most once a secon
 of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from controller.engine.conditions.status import moment
 from controller.engine.engine import Engine
-from controller.engine.model.resources import UNLIMITED, ClusterQueueName, CohortName, LocalQueueKey
+from controller.engine.model.resources import ClusterQueueName, CohortName, LocalQueueKey
 from controller.engine.quota.queuestate import Holder, QueueState
 from controller.engine.quota.queueusage import shown, sums
 from controller.engine.quota.shares import share
@@ -31,6 +32,9 @@ _LATEST_S: Final = 5.0
 _BACKLOG: Final = 4
 _ROUND_S: Final = 45.0
 """However quickly decisions are written, all queues have their turn in this time."""
+
+_ROUNDING: Final = 1e-3
+"""Nanos are cut off, and what floating point lost of a whole one is not missed."""
 
 _Key = tuple[Resource, str, str]
 
@@ -163,7 +167,7 @@ class QueueStatuses:
                 "admittedWorkloads": sum(holder.admitted for holder in own),
             }
             if (sample := self._samples.get(key)) is not None:
-                status["fairSharing"] = _sampled(sample, self._engine.state.usage.usage(key))
+                status["fairSharing"] = _sampled(sample)
             self._send(LOCAL_QUEUES, queue, status)
 
     def _cohort_shares(self) -> None:
@@ -204,11 +208,11 @@ def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition
     )
 
 
-def _sampled(sample: UsageRecord, usage: float) -> Json:
-    consumed = {name: str(Quantity(round(amount * NANO))) for name, amount in sample.consumed.items()}
-    weighted = 0 if usage <= 0 else UNLIMITED if usage >= UNLIMITED else round(usage)
+def _sampled(sample: UsageRecord) -> Json:
+    """A LocalQueue borrows nothing, so its weighted share is always 0: the schema wants one."""
+    consumed = {name: str(Quantity(math.floor(amount * NANO + _ROUNDING))) for name, amount in sample.consumed.items()}
     return {
-        "weightedShare": weighted,
+        "weightedShare": 0,
         "admissionFairSharingStatus": {
             "consumedResources": consumed,
             "lastUpdate": moment(sample.at_s).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -1,6 +1,6 @@
 """Past usage of LocalQueues, for ClusterQueues whose LocalQueues take turns by it (KEP-4136, admission fair sharing).
 
-    alpha(t)  = 1 - 0.5 ** (t / half life)              half life 0: the history is what runs now
+    alpha(t)  = 1 - 0.5 ** (t / half life)              half life 0: nothing is remembered
     consumed' = consumed * (1 - alpha(elapsed)) + running * alpha(elapsed)       at every sample
     penalty   = requests * alpha(sampling interval)      from the reservation until it is counted as consumed
     usage     = sum over resources of weight * (consumed + pending penalties) / LocalQueue weight
@@ -62,8 +62,15 @@ class UsageHistory:
 
     def due(self, queue: LocalQueueKey, now_s: float) -> bool:
         """Whether the next sample is to be taken."""
+        due_s = self.due_s(queue, now_s)
+        return due_s is not None and due_s <= now_s
+
+    def due_s(self, queue: LocalQueueKey, now_s: float) -> float | None:
+        """When the next sample is to be taken; None where none is."""
+        if self._config is None:
+            return None
         record = self._records.get(queue)
-        return self._config is not None and (record is None or now_s - record.at_s >= self._config.sampling_interval_s)
+        return now_s if record is None else record.at_s + self._config.sampling_interval_s
 
     def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> UsageRecord:
         """Let the past decay and add ``running``, what the LocalQueue's admitted workloads hold, since the last sample.
@@ -75,14 +82,14 @@ class UsageHistory:
         units = in_units(running)
         consumed = {
             name: record.consumed.get(name, 0.0) * (1 - share) + units.get(name, 0.0) * share
-            for name in {**record.consumed, **units}
+            for name in ({**record.consumed, **units} if self._remembers else ())
         }
         self._records[queue] = made = UsageRecord(consumed, max(now_s, record.at_s))
         return made
 
     def penalise(self, queue: LocalQueueKey, key: WorkloadKey, requests: Mapping[ResourceName, Amount]) -> None:
         """A reservation was made: until it counts as consumed it counts in full for one sampling interval."""
-        if self._config is None:
+        if self._config is None or not self._remembers:
             return
         share = self._alpha(self._config.sampling_interval_s)
         penalty = {name: amount * share for name, amount in in_units(requests).items()}
@@ -125,8 +132,12 @@ class UsageHistory:
             del self._penalties[queue]
         return penalty
 
+    @property
+    def _remembers(self) -> bool:
+        return self._config is not None and self._config.half_life_s > 0
+
     def _alpha(self, elapsed_s: float) -> float:
-        """How much of a new value counts after ``elapsed_s``: all of it where there is no history."""
+        """How much of a new value counts after ``elapsed_s``."""
         half_life_s = self._config.half_life_s if self._config is not None else 0.0
         return 1.0 if half_life_s <= 0 else 1.0 - 0.5 ** (elapsed_s / half_life_s)
 

@@ -31,6 +31,8 @@ class WorkloadEvents:
             self.remove(key)
             return
         known = state.workloads.objects.get(key)
+        if known is not None and known.spec.queue_name != workload.spec.queue_name:
+            state.usage.pardon(local_queue_of(known), key)
         unchanged = known is not None and known.spec == workload.spec
         if not unchanged:
             self._note_outside(workload)

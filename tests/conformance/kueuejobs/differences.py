@@ -218,7 +218,37 @@ def _needs_more(given: Mapping[str, Any]) -> bool:
     return bool(needed.difference(given.get("enabled") or ()))
 
 
+def _weighs_as_before(given: Mapping[str, Any]) -> bool:
+    """A Cohort, old and new, with a weight of 1 on one side and none on the other."""
+    old, new = given.get("old"), given.get("new")
+    if old is None or new is None:
+        return False
+    weights = [((one.get("spec") or {}).get("fairSharing") or {}).get("weight") for one in (old, new)]
+    return None in weights and "1" in weights
+
+
+def _admitted_before(given: Mapping[str, Any]) -> bool:
+    """A Workload, old and new, that is admitted in both."""
+    both = [given.get("oldWl"), given.get("newWl")]
+    return all(one is not None and _is_true(one, "Admitted") for one in both)
+
+
+def _usage_of_before_a_restart(given: Mapping[str, Any]) -> bool:
+    kept = (_status(given, "localQueue").get("fairSharing") or {}).get("admissionFairSharingStatus")
+    return bool(kept) and not (given.get("initialConsumedResources") or {}).get("statusAccounted")
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("a Cohort without a weight weighs 1: one that says so has not changed", _weighs_as_before),
+    Rule(
+        "the penalty of a workload that is admitted is settled whenever it is seen: none can be pending for good",
+        _admitted_before,
+    ),
+    Rule(
+        "past usage that was written before a restart decays from when it was written on, and what ran since counts; "
+        "Kueue's time stands still while its controller is down",
+        _usage_of_before_a_restart,
+    ),
     Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
     *POD_RULES,
     Rule(

@@ -32,7 +32,7 @@ from tests.conformance.kueuejobs.world import world
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _STEPS: Final = 3
-_LOST: Final = "a flavor that is not there"
+LOST: Final = "a flavor that is not there"
 
 
 def engine_of(case: Case) -> Engine:
@@ -50,7 +50,13 @@ def engine_of(case: Case) -> Engine:
     if (queue := case.input.get("cq")) is None:
         return engine
     raw = there.get(("ClusterQueue", queue["metadata"]["name"]), queue)
-    found = decode(_going(raw, bool(case.input.get("shouldDeleteCQ"))), ClusterQueue)
+    engine.put(taking_part(engine, _going(raw, bool(case.input.get("shouldDeleteCQ"))), at_s), at_s)
+    return engine
+
+
+def taking_part(engine: Engine, raw: Json, at_s: float) -> ClusterQueue:
+    """The ClusterQueue, with its flavors in the engine where it is said to be active, else with one that is missing."""
+    found = decode(raw, ClusterQueue)
     named = [flavor["name"] for group in raw["spec"].get("resourceGroups") or () for flavor in group["flavors"]]
     if is_true(found.status.conditions, "Active"):
         for name in named:
@@ -59,12 +65,11 @@ def engine_of(case: Case) -> Engine:
         groups = [
             {
                 "coveredResources": ["cpu"],
-                "flavors": [{"name": _LOST, "resources": [{"name": "cpu", "nominalQuota": "0"}]}],
+                "flavors": [{"name": LOST, "resources": [{"name": "cpu", "nominalQuota": "0"}]}],
             }
         ]
         found = decode({**to_json(found), "spec": {**raw["spec"], "resourceGroups": groups}}, ClusterQueue)
-    engine.put(found, at_s)
-    return engine
+    return found
 
 
 def _going(raw: Json, going: bool) -> Json:

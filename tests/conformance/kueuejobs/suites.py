@@ -12,6 +12,7 @@ RUNNER_MODULES: tuple[str, ...] = (
     "runners_pods",
     "runners_podsets",
     "runners_ray",
+    "runners_queues",
     "runners_reconcile",
     "runners_serving",
     "runners_servinggroups",
@@ -32,15 +33,6 @@ SCOPE: Final = (
 """Parts of suites' names, in any case: what Tessera does not do (yet)."""
 
 NOT_YET: tuple[str, ...] = (
-    "jobs-core-TestClusterQueueReconcile",
-    "jobs-core-TestCohortReconcilerFilters",
-    "jobs-core-TestLocalQueueReconcile",
-    "jobs-core-TestResourceFlavorReconcile",
-    "jobs-core-TestUpdateCqStatusIfChanged",
-    "jobs-core-TestUpdateDropsUnsettleableAfsEntryPenalty",
-    "jobs-core-TestUpdateSettlesAfsEntryPenalty",
-    "jobs-core-TestWorkloadPriorityClassPredicates",
-    "jobs-core-TestWorkloadPriorityClassReconcile",
     "jobs-elasticjobs-TestReconcile",
     "jobs-elasticjobs-TestRecordPodSchedulingGateRemovalSeconds",
     "jobs-elasticjobs-TestShouldUngate",

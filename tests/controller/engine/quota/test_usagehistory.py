@@ -30,15 +30,18 @@ def test_a_steady_use_is_remembered_as_what_it_is() -> None:
 
 
 def test_cpu_counts_in_cores_and_memory_in_bytes() -> None:
-    history = UsageHistory(AdmissionFairSharing(half_life_s=0.0))
-    history.sample(LQ, {CPU: 1500, ResourceName("memory"): 1024}, 0.0)
-    assert history.usage(LQ) == 1025.5
+    history = UsageHistory(HOUR)
+    history.restore(LQ, {}, 0.0)
+    history.sample(LQ, {CPU: 1500, ResourceName("memory"): 1024}, 3600.0)
+    assert history.usage(LQ) == 1025.5 / 2
 
 
-def test_without_a_half_life_only_what_runs_now_counts() -> None:
+def test_without_a_half_life_nothing_is_remembered() -> None:
     history = UsageHistory(AdmissionFairSharing(half_life_s=0.0))
     history.restore(LQ, {GPU: 100.0}, 0.0)
-    assert history.sample(LQ, {GPU: 1}, 1.0).consumed == {GPU: 1.0}
+    history.penalise(LQ, JOB, {GPU: 1})
+    assert history.sample(LQ, {GPU: 1}, 1.0).consumed == {}
+    assert history.usage(LQ) == 0.0
 
 
 def test_a_reservation_counts_at_once_and_is_counted_only_once() -> None:

@@ -17,7 +17,6 @@ IDLE: Final[Mapping[str, str]] = {
     "CleanupProvisioningRequestsOnEviction": "ProvisioningRequests are another controller's",
     "CustomMetricLabels": "series carry no labels of objects",
     "DeferRayServiceFinalizationForRedisCleanup": "a RayService holds its quota until its clusters are gone",
-    "FailureRecoveryPolicy": "pods that hang while they end are left alone",
     "KueueDRAIntegration": _NO_CLAIMS,
     "KueueDRAIntegrationConsumableCapacity": _NO_CLAIMS,
     "KueueDRAIntegrationExtendedResource": _NO_CLAIMS,

@@ -16,6 +16,8 @@ from controller.engine.model.resources import WorkloadKey
 from controller.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.failures.gpufailures_shell import GpuFailureController
 from controller.failures.nodefailures_shell import FEATURES, NodeFailureController
+from controller.failures.stuckpods_shell import FEATURE as RECOVERY
+from controller.failures.stuckpods_shell import StuckPodController
 from controller.jobframework import names
 from controller.jobframework.deviceplan import DevicePlan
 from controller.jobframework.settings import ClusterObjects, is_never_spare
@@ -148,6 +150,8 @@ class TermControllers:
             yield "serving", self._serving(jobs)
         if all(map(self._config.engine.gates.on, FEATURES)):
             yield "lost-nodes", self._lost_nodes().run()
+        if self._config.engine.gates.on(RECOVERY):
+            yield "stuck-pods", self._stuck_pods().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
@@ -215,6 +219,11 @@ class TermControllers:
         self._of_workloads.append(lost.workload)
         self._of_others.append(lost.hear)
         return lost
+
+    def _stuck_pods(self) -> StuckPodController:
+        stuck = StuckPodController(self._client, self._writer.put, clock=self._clock, tell=self._events.publish)
+        self._of_others.append(stuck.hear)
+        return stuck
 
     def _failed_gpus(self) -> GpuFailureController:
         failed = GpuFailureController(

@@ -8,6 +8,7 @@ from tests.conformance.replay import JOBS, RUNNERS, Case
 RUNNER_MODULES: tuple[str, ...] = (
     "runners_core",
     "runners_defaults",
+    "runners_failures",
     "runners_kinds",
     "runners_pods",
     "runners_podsets",
@@ -36,9 +37,6 @@ NOT_YET: tuple[str, ...] = (
     "jobs-elasticjobs-TestReconcile",
     "jobs-elasticjobs-TestRecordPodSchedulingGateRemovalSeconds",
     "jobs-elasticjobs-TestShouldUngate",
-    "jobs-failurerecovery-TestCreateEventFilter",
-    "jobs-failurerecovery-TestReconciler",
-    "jobs-failurerecovery-TestUpdateEventFilter",
     "jobs-job-Test_applyWorkloadSliceSchedulingGate",
     "jobs-jobframework-TestApplyDefaultWorkloadPriorityClass",
     "jobs-jobframework-TestExtractPriorityReportsMissingWorkloadPriorityClass",

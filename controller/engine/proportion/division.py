@@ -1,0 +1,118 @@
+"""Division of one resource among sibling queues: quota first, then what is left over by priority and weight.
+
+Source: the resource division of KAI Scheduler's proportion plugin. Amounts are floats in the resource's own unit
+(devices, milli-CPU, bytes), ``math.inf`` is unlimited. A fair share is no limit: it decides order and reclaim alone.
+
+    asked     = min(limit, request), request being what runs and what waits
+    quota     = every queue first gets min(quota, asked), even where quotas together exceed what there is
+    portion   = max(0, w + k * (w - u)) for each queue of a priority that still asks, w being its weight in parts of
+                theirs and u its past use in parts of the capacity
+    a round   = each of them gets its portion of the rest, rounded down to whole units, but not more than it asks for;
+                rounds follow as long as one of them asked for less than its part
+    remainder = what rounding left goes out in whole units, by priority, the largest rounded off part first
+
+What whole units give beyond an ask is less than one unit a queue.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NewType
+
+QueueName = NewType("QueueName", str)
+"""metadata.name of a queue that shares in proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """What one queue may have of the resource, and what it asks for.
+
+    ``usage`` is its past use in parts of the capacity, between 0 and 1. ``created`` is in seconds, and orders queues
+    with ``uid`` where nothing else does.
+    """
+
+    queue: QueueName
+    quota: float
+    limit: float = math.inf
+    weight: float = 1.0
+    request: float = 0.0
+    usage: float = 0.0
+    priority: int = 0
+    created: float = 0.0
+    uid: str = ""
+
+    @property
+    def asked(self) -> float:
+        return min(self.limit, self.request)
+
+
+@dataclass(slots=True)
+class Division:
+    """``shares`` has every claimant; ``rest`` is what nobody got, never below 0."""
+
+    shares: dict[QueueName, float]
+    rest: float
+    _rounded_off: dict[QueueName, float] = field(default_factory=dict)
+    """What the last round took off a queue's part; a queue that got all it asked for is not in it."""
+
+    def round(self, asking: Sequence[Claimant], usage_weight: float) -> bool:
+        """One round among queues of one priority; whether another may give more."""
+        portions = _portions(asking, usage_weight)
+        total = sum(portions)
+        if total == 0.0:
+            return False
+        start, again = self.rest, False
+        for claimant, portion in zip(asking, portions, strict=True):
+            part = start * portion / total
+            missing = claimant.asked - self.shares[claimant.queue]
+            if missing <= part:
+                given = missing
+                self._rounded_off.pop(claimant.queue, None)
+                again = again or missing < part
+            else:
+                given = math.floor(part)
+                self._rounded_off[claimant.queue] = part - given
+            self.shares[claimant.queue] += given
+            self.rest -= given
+        return again
+
+    def give_remainder(self, band: Iterable[Claimant]) -> None:
+        rounded = [claimant for claimant in band if self._rounded_off.get(claimant.queue)]
+        for claimant in sorted(rounded, key=lambda c: (-self._rounded_off[c.queue], c.created, c.uid)):
+            if self.rest <= 0.0:
+                return
+            given = min(1.0, self.rest)
+            self.shares[claimant.queue] += given
+            self.rest -= given
+
+
+def divide(total: float, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
+    """The fair share of each. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0: not at all."""
+    return divide_over_quota(divide_quota(total, claimants), claimants, usage_weight)
+
+
+def divide_quota(total: float, claimants: Iterable[Claimant]) -> Division:
+    """What the quotas alone give."""
+    shares = {c.queue: min(total if math.isinf(c.quota) else c.quota, c.asked) for c in claimants}
+    return Division(shares, max(0.0, total - sum(shares.values())))
+
+
+def divide_over_quota(division: Division, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
+    """Add what is left over to the shares of ``division``; it is returned."""
+    ordered = sorted(claimants, key=lambda claimant: -claimant.priority)
+    bands = [list(band) for _, band in groupby(ordered, key=lambda claimant: claimant.priority)]
+    for band in bands:
+        while division.rest > 0.0:
+            asking = [c for c in band if c.weight > 0.0 and c.asked > division.shares[c.queue]]
+            if not asking or not division.round(asking, usage_weight):
+                break
+    for band in bands:
+        division.give_remainder(band)
+    return division
+
+
+def _portions(asking: Sequence[Claimant], usage_weight: float) -> list[float]:
+    weights = sum(claimant.weight for claimant in asking)
+    parts = ((claimant.weight / weights, claimant.usage) for claimant in asking)
+    return [max(0.0, part + usage_weight * (part - usage)) for part, usage in parts]

@@ -1,0 +1,102 @@
+"""Reclaim between queues: may a job try to take from other queues, and is this set of victims one that it may take?
+
+Source: the reclaimable rules of KAI Scheduler's proportion plugin. What counts is what each queue has after the
+exchange against its fair share, at the level of the tree where the two queues part and below it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from controller.engine.model.resources import ResourceName
+from controller.engine.proportion.division import QueueName
+from controller.engine.proportion.queues import Amounts, QueueShare, Tree, added, path, subtracted, within
+
+Victims = Mapping[QueueName, Sequence[Amounts]]
+"""What is taken from each queue, in the order of eviction: a surplus pod alone, the core of a gang as one."""
+
+
+def may_reclaim(queue: QueueShare, need: Amounts, *, preemptible: bool) -> bool:
+    """Its queue stays within its fair share; a job that is never preempted also within the quota."""
+    if not within(added(queue.allocated, need), queue.fair_share):
+        return False
+    return preemptible or within(added(queue.non_preemptible, need), queue.quota)
+
+
+def is_reclaimable(
+    tree: Tree, name: QueueName, need: Amounts, victims: Victims, *, preemptible: bool, saturation: float = 1.0
+) -> bool:
+    """Whether a job of queue ``name`` may take the victims.
+
+    ``saturation`` (KAI's saturation multiplier, at least 1) is how much further above its fair share another queue must
+    be where the reclaiming one ends above its own.
+    """
+    reclaimer = path(tree, name)
+    left = _left_after(tree, reclaimer, need, victims)
+    if left is None:
+        return False
+    involved = {resource for amounts in (need, *_all(victims)) for resource, amount in amounts.items() if amount > 0.0}
+    for queue in reclaimer:
+        after = added(left.get(queue.name, queue.allocated), need)
+        siblings = [tree[other] for other in left if tree[other].parent == queue.parent and other != queue.name]
+        if any(_overtakes(queue, after, other, left[other.name], involved, saturation) for other in siblings):
+            return False
+        if not preemptible and not within(added(queue.non_preemptible, need), queue.quota):
+            return False
+    return True
+
+
+def _left_after(
+    tree: Tree, reclaimer: Sequence[QueueShare], need: Amounts, victims: Victims
+) -> dict[QueueName, Amounts] | None:
+    """What each touched queue has left; None where a victim stands in a queue that is not over what it may have."""
+    left: dict[QueueName, Amounts] = {}
+    for name, taken in victims.items():
+        victim = path(tree, name)
+        ours, theirs = _where_they_part(reclaimer, victim)
+        for amounts in taken:
+            after = added(left.get(ours.name, ours.allocated), need)
+            if not _is_over(theirs, left.get(theirs.name, theirs.allocated), in_quota=within(after, ours.quota)):
+                return None
+            for queue in victim:
+                left[queue.name] = subtracted(left.get(queue.name, queue.allocated), amounts)
+    return left
+
+
+def _is_over(queue: QueueShare, has: Amounts, *, in_quota: bool) -> bool:
+    """Above its allocatable share in some resource; above its quota is enough for a reclaimer within its own."""
+    if any(amount > queue.allocatable(resource) for resource, amount in has.items()):
+        return True
+    return in_quota and any(amount > queue.quota.get(resource, 0.0) for resource, amount in has.items())
+
+
+def _where_they_part(left: Sequence[QueueShare], right: Sequence[QueueShare]) -> tuple[QueueShare, QueueShare]:
+    """The first queues of two paths that differ, or the last of both where one path holds the other."""
+    level = 0
+    while level < min(len(left), len(right)) - 1 and left[level].name == right[level].name:
+        level += 1
+    return left[level], right[level]
+
+
+def _overtakes(
+    queue: QueueShare, after: Amounts, other: QueueShare, left: Amounts, involved: set[ResourceName], saturation: float
+) -> bool:
+    """The queue would end above its fair share, and as far above it as the other, or further."""
+    for resource in involved:
+        share = other.fair_share.get(resource, 0.0)
+        if not 0.0 < share < math.inf:
+            continue
+        own = _ratio(after.get(resource, 0.0), queue.fair_share.get(resource, 0.0))
+        if own > 1.0 and own * saturation >= _ratio(left.get(resource, 0.0), share):
+            return True
+    return False
+
+
+def _ratio(amount: float, share: float) -> float:
+    if share == 0.0:
+        return math.inf if amount > 0.0 else 0.0
+    return amount / share
+
+
+def _all(victims: Victims) -> Iterator[Amounts]:
+    for taken in victims.values():
+        yield from taken

@@ -14,14 +14,15 @@ from cli.offline import Offline
 from cli.queue.command import MANAGER, AnswerSource, namespaced, printed, source
 from controller.engine.model.resources import ResourceName
 from controller.engine.quota.queueusage import quantity_of
-from controller.jobframework.kind import api_version
+from controller.jobframework.kind import JobKind, api_version
+from controller.jobkinds.declared.accepting import verdicts
 from controller.jobkinds.table import JOB_KINDS
-from controller.jobshell.watched import resource_of
+from controller.jobshell.watched import KNOWN_KINDS, resource_of
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
 from controller.objects.workload import Workload
-from controller.watching.kinds import LOCAL_QUEUES, WORKLOADS
+from controller.watching.kinds import DECLARATIONS, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 
@@ -131,11 +132,20 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
 async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
     """Jobs of that name, each with its kind, of all kinds whose CRD is there and that may be read."""
     served = await client.group_versions()
-    for kind in JOB_KINDS:
+    for kind in (*JOB_KINDS, *await _declared(client)):
         if api_version(kind) not in served:
             continue
         with suppress(NotFoundError, ForbiddenError):
             yield kind.kind, await client.get(resource_of(kind), name, Json, namespace=namespace)
+
+
+async def _declared(client: Client) -> list[JobKind]:
+    """Kinds that JobKinds declare, as far as they may be read and are right."""
+    try:
+        given = (await client.list_all(DECLARATIONS, Json)).items
+    except (NotFoundError, ForbiddenError):
+        return []
+    return [each.kind for each in verdicts(given, KNOWN_KINDS, ()).values() if each.kind is not None]
 
 
 def _labels(job: Json) -> Json:

@@ -29,9 +29,9 @@ from controller.objects.queues import (
 )
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
+from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.simulation.submissions import (
     DEFAULT_QUEUE,
-    KINDS_OF_JOBS,
     POD,
     READ_KINDS,
     REFUSED_KINDS,
@@ -51,6 +51,7 @@ _CLUSTER_SCOPED: Final = (
     "ClusterQueue",
     "ClusterTrainingRuntime",
     "Cohort",
+    "JobKind",
     "Namespace",
     "Node",
     "PriorityClass",
@@ -97,8 +98,12 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
     objects: list[KubernetesObject] = []
     pod_groups: dict[tuple[str, str], Json] = {}
     facts: Facts = {}
-    for document in map(_stored, map(_placed, documents)):
-        if _arrives(document):
+    given = [_stored(_placed(document)) for document in documents]
+    kinds = kinds_read(given, config.integrations.external_frameworks)
+    for document in given:
+        if is_declaration(document):
+            continue
+        if _arrives(document, kinds):
             jobs.append(document)
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
             meta = document.data["metadata"]
@@ -107,12 +112,14 @@ def scenario(documents: Iterable[Document], config: ControllerConfig) -> Scenari
             meta = document.data["metadata"]
             pod_groups[meta["namespace"], meta["name"]] = document.data
         else:
-            objects += _object(document, warnings)
+            objects += _object(document, kinds, warnings)
     objects += _namespaces(objects, jobs)
     base_s = _base_s(objects)
     objects = [_as_at_start(loaded, base_s) for loaded in objects]
     warnings += _without_effect(objects, config)
-    composer = Composer(_settings(config), _cluster(objects, facts), base_s, _default_queues(objects), pod_groups)
+    composer = Composer(
+        _settings(config), _cluster(objects, facts), base_s, _default_queues(objects), pod_groups, kinds
+    )
     submissions = _submissions(jobs, objects, composer, warnings)
     return Scenario(base_s=base_s, objects=tuple(objects), submissions=tuple(submissions), warnings=tuple(warnings))
 
@@ -134,13 +141,13 @@ def _stored(document: Document) -> Document:
     return document if data is document.data else Document(document.file, document.number, data, document.path)
 
 
-def _arrives(document: Document) -> bool:
+def _arrives(document: Document, kinds: JobKindsRead) -> bool:
     if document.kind == "Workload" and document.version.startswith(f"{GROUP}/"):
         return True
-    return (document.version, document.kind) in KINDS_OF_JOBS or (document.version, document.kind) == POD
+    return (document.version, document.kind) in kinds or (document.version, document.kind) == POD
 
 
-def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObject]:
+def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Iterator[KubernetesObject]:
     """The object, or a warning for one without effect. Raises InputError."""
     data = _hub(document)
     if (data["apiVersion"], data["kind"]) not in KINDS:
@@ -148,7 +155,7 @@ def _object(document: Document, warnings: list[str]) -> Iterator[KubernetesObjec
         if sentence := REFUSED_KINDS.get((document.version, document.kind)):
             raise document.error(f"{what}: {sentence}")
         if names_queue(document) or document.version.partition("/")[0] in _JOB_GROUPS:
-            raise document.error(f"{what} is no kind of job that is read here, expected one of {_job_kinds()}")
+            raise document.error(f"{what} is no kind of job that is read here, expected one of {_names(kinds)}")
         if document.kind == "Configuration":
             raise document.error(f"{what}: a configuration file is given with --config, expected a manifest")
         warnings.append(f"{document.file}: document {document.number}: {what} decides nothing here, passed over")
@@ -255,7 +262,7 @@ def _submissions(
     owned = {
         (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
         for job in jobs
-        if (job.version, job.kind) in KINDS_OF_JOBS
+        if (job.version, job.kind) in composer.kinds
     }
     found: list[Submission] = []
     seen: dict[str, Document] = {}
@@ -334,5 +341,5 @@ def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObject
     )
 
 
-def _job_kinds() -> str:
-    return ", ".join(f"{kind} of {version}" for version, kind in (*KINDS_OF_JOBS, POD))
+def _names(kinds: JobKindsRead) -> str:
+    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, POD))

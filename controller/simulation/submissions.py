@@ -129,7 +129,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 class Composer:
     """``base_s``: seconds since 1970 of the simulation's start, a whole number.
 
-    ``default_queues``: namespaces with a LocalQueue ``default``, where jobs without a queue go.
+    ``kinds``: of jobs that are read. ``default_queues``: namespaces with a LocalQueue ``default``, where jobs without a
+    queue go.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class Composer:
         base_s: float,
         default_queues: frozenset[str] = frozenset(),
         pod_groups: PodGroups | None = None,
+        kinds: Mapping[tuple[str, str], JobKind] = KINDS_OF_JOBS,
     ) -> None:
+        self.kinds = kinds
         self._pod_groups: PodGroups = pod_groups or {}
         self._default_queues = default_queues
         self._settings = settings
@@ -178,7 +181,7 @@ class Composer:
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
         if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
             return None
-        kind = KINDS_OF_JOBS.get((given["apiVersion"], given["kind"]))
+        kind = self.kinds.get((given["apiVersion"], given["kind"]))
         if kind is None:
             return workload_of(jobs, self._pod_groups, self._settings, self._cluster)
         if kind.is_skipped(jobs[0]):

@@ -1,0 +1,35 @@
+"""The kinds of jobs that a simulation reads: those of the table, and those that JobKinds of the manifests declare."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from controller.jobframework.kind import JobKind, api_version
+from controller.jobkinds.declared.accepting import verdicts
+from controller.servingkinds.table import SERVING_KINDS, STAMPED_KINDS
+from controller.simulation.documents import Document
+from controller.simulation.submissions import KINDS_OF_JOBS
+from inventory.api.jobkind import KIND
+from inventory.api.names import GROUP, VERSION
+
+JobKindsRead = Mapping[tuple[str, str], JobKind]
+"""By ``apiVersion`` and ``kind`` of their objects."""
+
+_KNOWN: Final = frozenset(
+    {(kind.group, kind.kind) for kind in KINDS_OF_JOBS.values()}
+    | {(each.group, each.kind) for each in (*SERVING_KINDS, *STAMPED_KINDS)}
+)
+
+
+def is_declaration(document: Document) -> bool:
+    return (document.version, document.kind) == (f"{GROUP}/{VERSION}", KIND)
+
+
+def kinds_read(documents: Iterable[Document], externals: Collection[str]) -> JobKindsRead:
+    """Of two documents for one JobKind the later counts. Raises InputError for one that makes no kind."""
+    declared = {each.data["metadata"]["name"]: each for each in documents if is_declaration(each)}
+    found = dict(KINDS_OF_JOBS)
+    for name, verdict in verdicts([each.data for each in declared.values()], _KNOWN, externals).items():
+        if verdict.kind is None:
+            raise declared[name].error(f"{KIND} {name}: {verdict.message}")
+        found[api_version(verdict.kind), verdict.kind.kind] = verdict.kind
+    return found

@@ -94,7 +94,7 @@ def workload_body(
         "annotations": _annotations(kind, job, settings),
     }
     if elastic:
-        metadata["annotations"][names.ELASTIC_JOB] = "true"
+        metadata["annotations"] |= {names.ELASTIC_JOB: "true", names.SLICE_NAME: name}
     if replaces is not None:
         old = replaces.typed
         metadata["annotations"] |= {names.REPLACEMENT_FOR: old.key, names.SLICE_NAME: slice_name(old)}
@@ -198,22 +198,24 @@ def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Js
     of_workloads = ref is not None and (ref.group, ref.kind) == tuple(_WORKLOAD_CLASS.values())
     differs = ref is None or not of_workloads or ref.name != label
     # A workload that holds quota may change from one WorkloadPriorityClass to another, and change no other class.
-    if label and differs and (of_workloads or not reserved):
-        patch |= workload_class(label, cluster)
+    if label and (of_workloads or not reserved):
+        chosen = workload_class(label, cluster) if differs or cluster.workload_priority(label) is not None else {}
+        if differs or chosen.get("priority", spec.priority) != spec.priority:
+            patch |= chosen
     return patch
 
 
 def metadata_patch(job: Json, workload: Workload, settings: JobSettings) -> Json:
     """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty where equal."""
-    wanted = {"labels": _labels(job, settings), "annotations": marks.passed_on(job)}
+    wanted = {"labels": _labels(job, settings), "annotations": marks.passed_on(job, settings.gates)}
     have = {"labels": workload.metadata.labels, "annotations": workload.metadata.annotations}
     patch: dict[str, Any] = {}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {k: v for k, v in values.items() if have[part].get(k) != v}
         if part == "annotations":
             # Other keys that the job lost stay: they may be another client's.
-            gone = names.ADMISSION_GATED_BY
-            changed |= {gone: None} if gone in have[part] and gone not in values else {}
+            gone, known = names.ADMISSION_GATED_BY, settings.gates.on("AdmissionGatedBy")
+            changed |= {gone: None} if known and gone in have[part] and gone not in values else {}
         if changed:
             patch[part] = changed
     return patch
@@ -239,7 +241,7 @@ def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
 
 
 def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
-    found = {**marks.passed_on(job), **kind.workload_annotations(job)}
+    found = {**marks.passed_on(job, settings.gates), **kind.workload_annotations(job)}
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
         found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"

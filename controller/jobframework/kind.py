@@ -224,7 +224,7 @@ class KindDefaults:
         return job
 
     def slice_mark(self, job: Json) -> str:
-        return str(integer(job, "metadata", "generation", default=1))
+        return str(integer(job, "metadata", "generation", default=0))
 
     def workload_annotations(self, _job: Json) -> dict[str, str]:
         return {}

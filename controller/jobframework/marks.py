@@ -2,6 +2,7 @@
 
 import msgspec
 
+from controller.engine.model.gates import FeatureGates
 from controller.jobframework import names
 from controller.jobframework.raw import (
     JobError,
@@ -75,9 +76,9 @@ def min_replicas(job: Json) -> int | None:
     return int(found)
 
 
-def passed_on(job: Json) -> dict[str, str]:
+def passed_on(job: Json, gates: FeatureGates) -> dict[str, str]:
     """The annotations that go to the workload as they are."""
-    keys = (names.ADMISSION_GATED_BY,)
+    keys = (names.ADMISSION_GATED_BY,) if gates.on("AdmissionGatedBy") else ()
     return {
         key: value
         for key, value in annotations(job).items()

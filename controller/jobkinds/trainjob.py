@@ -12,6 +12,7 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
 from typing import Any, Final
 
 from controller.jobframework.kind import ObjectKind, Outcome, Reference, Refusal, fact
+from controller.jobframework.podsets import SeenWorkload
 from controller.jobframework.raw import JobError, Json, flag, integer, mapping, merged, sequence, shown, text
 from controller.jobframework.templated import Slot, TemplatedKind, ended, replaced, selector
 from controller.jobkinds.jobset import all_jobs_ready, any_job_active, job_slots, of_succeeded_jobs
@@ -77,14 +78,11 @@ class TrainJob(TemplatedKind):
             extra = _above(mapping(replicated, *_POD_TEMPLATE), wanted[name.lower()])
             if extra:
                 jobs.append({"name": name, "template": {"spec": {"template": extra}}})
-        patches = sequence(job, "spec", "runtimePatches")
-        own = next((patch for patch in patches if _is_own(patch)), {"manager": MANAGER})
-        spec = {key: value for key, value in mapping(own, *_JOBS_OF_PATCH[:-1]).items() if key != _JOBS_OF_PATCH[-1]}
-        entry = replaced(own, _JOBS_OF_PATCH[:-1], {**spec, "replicatedJobs": jobs} if jobs else spec)
-        if sequence(own, *_JOBS_OF_PATCH) == jobs:
-            return job
-        listed = [entry if _is_own(patch) else patch for patch in patches]
-        return _patched(job, listed if entry in listed else [*listed, entry])
+        return _with_own(job, jobs)
+
+    def restored(self, job: Json, _workload: SeenWorkload) -> Json:
+        """What a start wrote lies in an entry of its own: without it the runtime alone says what runs."""
+        return _with_own(job, [])
 
     def defaulted(self, job: Json) -> Json:
         """With the manager's entry: a list that is there can be watched for others who write to it."""
@@ -220,6 +218,18 @@ def _above(beneath: Json, wanted: Json) -> Json:
 
 def _is_own(patch: Json) -> bool:
     return text(patch, "manager") == MANAGER
+
+
+def _with_own(job: Json, jobs: list[Json]) -> Json:
+    """With these Jobs in the manager's own entry of ``runtimePatches``; the very job where it has them."""
+    patches = sequence(job, "spec", "runtimePatches")
+    own = next((patch for patch in patches if _is_own(patch)), {"manager": MANAGER})
+    if sequence(own, *_JOBS_OF_PATCH) == jobs:
+        return job
+    spec = {key: value for key, value in mapping(own, *_JOBS_OF_PATCH[:-1]).items() if key != _JOBS_OF_PATCH[-1]}
+    entry = replaced(own, _JOBS_OF_PATCH[:-1], {**spec, "replicatedJobs": jobs} if jobs else spec)
+    listed = [entry if _is_own(patch) else patch for patch in patches]
+    return _patched(job, listed if entry in listed else [*listed, entry])
 
 
 def _patched(job: Json, patches: list[Json]) -> Json:

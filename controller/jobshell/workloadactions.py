@@ -70,7 +70,7 @@ class WorkloadActions:
         match action:
             case CreateWorkload(body=body):
                 await self._create(namespace, body)
-                if objects:
+                if objects and all(_is_new(found) for found in objects):
                     now_s = self._clock.wall()
                     self._created(kind, max(_age_s(found, now_s) for found in objects))
             case UpdateWorkload(name=name, patch=patch):
@@ -198,6 +198,11 @@ async def written(writer: Writer, write: Write[T]) -> T | None:
     if not isinstance(outcome, Written):
         raise ActionFailedError(str(getattr(outcome, "error", outcome)))
     return outcome.object
+
+
+def _is_new(given: Json) -> bool:
+    """Whether its first Workload is its first: a later generation was resized or changed, and waited for nothing."""
+    return int(given["metadata"].get("generation") or 1) == 1
 
 
 def _age_s(given: Json, now_s: float) -> float:

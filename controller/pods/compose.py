@@ -139,12 +139,15 @@ def metadata_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload
     """
     oldest, meta = min(pods, key=lambda member: member.age_key), workload.typed.metadata
     patch = owners_patch(group, pods, workload)
-    wanted = {"labels": copied_labels(pods, settings.label_keys_to_copy), "annotations": marks.passed_on(oldest.raw)}
+    wanted = {
+        "labels": copied_labels(pods, settings.label_keys_to_copy),
+        "annotations": marks.passed_on(oldest.raw, settings.gates),
+    }
     have = {"labels": meta.labels, "annotations": meta.annotations}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {key: value for key, value in values.items() if key not in have[part]}
-        gone = names.ADMISSION_GATED_BY
-        if part == "annotations" and have[part].get(gone) != values.get(gone):
+        gone, known = names.ADMISSION_GATED_BY, settings.gates.on("AdmissionGatedBy")
+        if known and part == "annotations" and have[part].get(gone) != values.get(gone):
             changed[gone] = values.get(gone)
         if changed:
             patch[part] = changed
@@ -176,7 +179,7 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
 
 
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:
-    found = marks.passed_on(oldest.raw)
+    found = marks.passed_on(oldest.raw, settings.gates)
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         found[names.JOB_OWNER_GVK] = "/v1, Kind=Pod"
         found[names.JOB_OWNER_NAME] = group.name or oldest.name

@@ -160,6 +160,7 @@ class PodController:
         meta, key = workload.metadata, WorkloadKey(workload.key)
         if gone:
             self._actions.forget(meta.uid)
+            self._queue.put(GroupKey(meta.namespace, meta.name, ""))  # a group of its name may have waited for that
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))
             return

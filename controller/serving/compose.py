@@ -31,7 +31,7 @@ def workload_body(
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": [_reference(kind, owner)],
         "labels": _labels(owner, settings),
-        "annotations": {**marks.passed_on(owner), IS_GROUP_WORKLOAD: "true", **identity, **index},
+        "annotations": {**marks.passed_on(owner, settings.gates), IS_GROUP_WORKLOAD: "true", **identity, **index},
     }
     sets = pod_sets(group, settings)
     return compose.document(metadata, sets, _priority(owner, sets, settings, cluster), owner)
@@ -89,9 +89,9 @@ def metadata_patch(kind: ServingKind, owner: Json, workload: SeenWorkload, setti
             names.JOB_OWNER_GVK: f"{kind.api_version}, Kind={kind.kind}",
             names.JOB_OWNER_NAME: text(owner, "metadata", "name"),
         }
-    wanted, gated_by = marks.passed_on(owner), names.ADMISSION_GATED_BY
+    wanted, gated_by = marks.passed_on(owner, settings.gates), names.ADMISSION_GATED_BY
     changed: dict[str, str | None] = {key: value for key, value in wanted.items() if meta.annotations.get(key) != value}
-    if gated_by in meta.annotations and gated_by not in wanted:
+    if settings.gates.on("AdmissionGatedBy") and gated_by in meta.annotations and gated_by not in wanted:
         changed[gated_by] = None
     if changed:
         patch["annotations"] = {**patch.get("annotations", {}), **changed}

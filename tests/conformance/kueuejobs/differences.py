@@ -11,6 +11,7 @@ from controller.jobframework.podview import GROUP_NAME
 from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
 from tests.conformance.kueuejobs.inputs import annotations, workloads
+from tests.conformance.kueuejobs.jobdifferences import JOB_RULES
 from tests.conformance.kueuejobs.poddifferences import POD_RULES
 from tests.conformance.replay import Rule
 
@@ -250,6 +251,7 @@ RULES: tuple[Rule, ...] = (
         _usage_of_before_a_restart,
     ),
     Rule("a kind that another needs is on with it; Kueue refuses to start", _needs_more),
+    *JOB_RULES,
     *POD_RULES,
     Rule(
         "a pod loses its gate when its group's quota is there, also while a set replaces its revision or is gone; "

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from controller.jobframework import names
-from controller.jobframework.podview import IS_GROUP_WORKLOAD, RETRIABLE, SERVING
+from controller.jobframework.podview import IS_GROUP_WORKLOAD, POD_INDEX_LABEL, RETRIABLE, SERVING
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.replay import Rule
 
@@ -79,7 +79,47 @@ def _serving_group_moves(given: Mapping[str, Any]) -> bool:
     )
 
 
+def _is_created(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod that a webhook sees; empty in other cases."""
+    return given["pod"] if _is_creation(given) else {"metadata": {}}
+
+
+def _is_creation(given: Mapping[str, Any]) -> bool:
+    return "defaultLqExist" in given and isinstance(given.get("pod"), Mapping)
+
+
+def _labels(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    return pod["metadata"].get("labels") or {}
+
+
+def _has_an_owner(given: Mapping[str, Any]) -> bool:
+    return any(owner.get("controller") for owner in _is_created(given)["metadata"].get("ownerReferences") or ())
+
+
+def _is_in_no_queue(given: Mapping[str, Any]) -> bool:
+    return _is_creation(given) and names.QUEUE_NAME not in _labels(_is_created(given))
+
+
+def _default_class(given: Mapping[str, Any]) -> bool:
+    known = any(one["kind"] == "WorkloadPriorityClass" for one in given.get("initObjects") or ())
+    return _is_creation(given) and known and names.PRIORITY_CLASS not in _labels(_is_created(given))
+
+
+def _index_in_another_label(given: Mapping[str, Any]) -> bool:
+    return POD_INDEX_LABEL in (_is_created(given)["metadata"].get("annotations") or {})
+
+
 POD_RULES: tuple[Rule, ...] = (
+    Rule(
+        "a pod that names a queue is marked, whatever owns it: it is let go with the job that it belongs to; Kueue "
+        "looks at its owners when it is created",
+        _has_an_owner,
+    ),
+    Rule("a pod that names no queue is in none: the LocalQueue `default` takes jobs only", _is_in_no_queue),
+    Rule("the default class is taken when the Workload is made: no label repeats it", _default_class),
+    Rule(
+        "a pod's index is read from the label that its annotation names: no other repeats it", _index_in_another_label
+    ),
     Rule(
         "a pod that was deleted before it got a node has ended, and its group with its last pod: nothing will ever "
         "report on it; Kueue goes on counting it",

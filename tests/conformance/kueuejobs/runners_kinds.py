@@ -185,8 +185,8 @@ _RUNS: Final[Mapping[str, Callable[[Case], Difference | None]]] = {
     "TestPodsReady": pods_ready,
 }
 
-_OTHERWISE: Final = {"jobs-raycluster-TestRestorePodSetsInfo", "jobs-sparkapplication-TestRestorePodSetsInfo"}
-"""Suites that have these names and give other things: see ``runners_ray``."""
+_OTHERWISE: Final = {f"jobs-{kind}-TestRestorePodSetsInfo" for kind in ("raycluster", "sparkapplication", "trainjob")}
+"""Suites that have these names and give other things: see ``runners_ray`` and ``runners_jobframework``."""
 
 for _kind in DECLARED_KINDS:
     for _suite, _run in _RUNS.items():

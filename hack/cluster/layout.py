@@ -18,6 +18,9 @@ ROOT_ENV = "TESSERA_CLUSTER_DIR"
 MARK_ENV = "TESSERA_CLUSTER_MEMBER"
 """Every process of a cluster carries this variable with the cluster's folder: cleaning up finds them by it."""
 
+AUDIT_ENV = "TESSERA_CLUSTER_AUDIT"
+"""Environment variable that names a folder with an audit ``policy.yaml``; API servers write their logs beside it."""
+
 DEFAULT_ROOT = Path("/var/tmp/tessera")
 """Made 0700, and its owner checked before use."""
 

@@ -5,6 +5,7 @@ register.
 """
 
 import dataclasses
+import os
 import platform
 import sys
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from hack.cluster import processes, waiting
 from hack.cluster import state as states
 from hack.cluster.controlplane import controlplane, pki, render, stages
-from hack.cluster.layout import ClusterPaths
+from hack.cluster.layout import AUDIT_ENV, ClusterPaths
 from hack.cluster.mutex import mutex
 from hack.cluster.nodes import network, serviceroute
 from hack.cluster.nodes.node import NodeHost
@@ -81,7 +82,14 @@ class Startup:
             addresses = network.choose_addresses(network.networks_in_use(), seed=int(self._paths.short_id, 16))
             ports = network.choose_ports(names, claimed=states.claimed_ports(self._paths.home.parent))
             cidr = str(addresses.cluster)
-            self._state = State(spec=spec, phase="starting", cluster_cidr=cidr, ports=ports, binaries=self._built)
+            self._state = State(
+                spec=spec,
+                phase="starting",
+                cluster_cidr=cidr,
+                ports=ports,
+                binaries=self._built,
+                audit=os.environ.get(AUDIT_ENV, ""),
+            )
             states.save(self._paths.state, self._state)
             network.add_bridge(self._paths.bridge, addresses)
 

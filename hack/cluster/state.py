@@ -46,6 +46,8 @@ class State:
     """Control plane components, kwok, and each node's first process as ``init-NODE``."""
     binaries: dict[str, str] = field(default_factory=dict)
     """Folder of each build that this cluster runs, by its name."""
+    audit: str = ""
+    """Folder of the audit policy and of the log that is written by it; empty for none."""
 
     @property
     def addresses(self) -> Addresses:

@@ -67,6 +67,11 @@ def apiserver(paths: ClusterPaths, state: State) -> list[str]:
         "kubelet-preferred-address-types": "InternalIP",
         "profiling": "false",
     }
+    if state.audit:
+        flags |= {
+            "audit-policy-file": Path(state.audit) / "policy.yaml",
+            "audit-log-path": Path(state.audit) / f"{paths.name}.log",
+        }
     return ["kube-apiserver", *_flags(flags), *state.spec.apiserver_args]
 
 

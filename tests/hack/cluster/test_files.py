@@ -96,6 +96,13 @@ def test_extra_arguments_come_last_so_that_they_win() -> None:
     assert "--bind-address=127.0.0.1" in arguments
 
 
+def test_an_audit_log_is_written_where_a_folder_with_its_policy_is_named() -> None:
+    paths = ClusterPaths(Path("/x/t"))
+    assert not [each for each in controlplane.apiserver(paths, a_state()) if each.startswith("--audit")]
+    audited = controlplane.apiserver(paths, a_state(audit="/y"))
+    assert {"--audit-policy-file=/y/policy.yaml", "--audit-log-path=/y/t.log"} <= set(audited)
+
+
 def test_etcd_takes_only_clients_with_a_certificate() -> None:
     arguments = controlplane.etcd(ClusterPaths(Path("/x/t")), a_state())
     assert {"--client-cert-auth=true", "--peer-client-cert-auth=true"} <= set(arguments)

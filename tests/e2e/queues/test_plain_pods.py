@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAM
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.lab import EXAMPLES, ROOT
 from tests.support.e2e.podlab import (
     GPU,
@@ -29,13 +31,14 @@ from tests.support.e2e.podlab import (
     deployment,
     install_pods,
     is_held,
+    may_run,
     node,
     pod_body,
     pod_lab,
     refused,
     rendered,
 )
-from tests.support.e2e.queuelab import NAMESPACE, as_controller, until
+from tests.support.e2e.queuelab import NAMESPACE, admission, as_controller, is_true, until
 
 pytestmark = pytest.mark.e2e
 
@@ -113,6 +116,17 @@ def test_the_pod_template_of_a_queued_deployment_is_stamped_whenever_it_is_writt
     assert (made["labels"], made["annotations"]) == (wanted, {PARENT: "deployment"})
     body["metadata"]["labels"][QUEUE] = "other"
     assert stamped(body, "replace", "--dry-run=server")["labels"] == {**wanted, QUEUE: "other"}
+    minimum = "tessera.dev/min-replicas"
+    body["metadata"]["annotations"] = {minimum: "many"}
+    wrong = ("replace", "--dry-run=server", "-f", "-")
+
+    def said() -> str:
+        return refused(cluster, *wrong, input=json.dumps(body))
+
+    wait_until(lambda: bool(said()), "the policy for minimums in effect", timeout_s=60, every_s=0.2)
+    assert f"metadata.annotations[{minimum}]: expected a number of replicas of at least 0, found many" in said()
+    body["metadata"]["annotations"] = {minimum: "0"}
+    assert not said()
     cluster.kubectl("delete", "deployment", "stamped", "-n", TEAM, "--cascade=foreground", "--timeout=60s")
     pod = pod_body("replica", queue="q")
     pod["metadata"]["annotations"] = {PARENT: "deployment"}
@@ -176,6 +190,111 @@ async def test_a_lost_pod_is_replaced_at_its_own_place_and_one_too_many_goes(
             assert scene.runs("ranked-0", "ranked-1-again", "ranked-2", "ranked-3")
             await scene.clean()
         cluster.kubectl("delete", "resourceflavors.kueue.x-k8s.io", "placed", "--wait=false")
+
+
+async def test_a_model_is_served_beside_training_from_one_full_queue(
+    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
+) -> None:
+    """Scaled past its quota and back, rolled out with none to spare, and training takes what is above the minimum."""
+    async with pod_lab(cluster) as scene:
+        scene.config(tmp_path)
+        scene.watcher.at_most = 4
+        await _serving(scene, gpus=4)
+        with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
+            _apply(cluster, EXAMPLES / "kinds" / "deployment.yaml")
+            model = Served(scene, "llama")
+            await scene.until(lambda: model.running() == 3, "all replicas run")
+            model.change({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}})
+            model.scale(6)
+            await scene.until(lambda: (model.running(), model.waiting()) == (4, 2), "as many run as the quota allows")
+            await scene.until(model.is_exact, "what runs is charged")
+            await scene.until(lambda: len(model.told("WaitsForQuota")) >= 2, "those that wait say why")
+            controller.kill()
+            model.scale(4)
+            await scene.until(lambda: model.waiting() == 0, "Kubernetes takes those that wait first")
+            controller.start()
+            await scene.until(lambda: model.running() == 4 and model.is_exact(), "the others go on")
+            first = model.names()
+            cluster.kubectl("rollout", "restart", "deployment", "llama", "-n", TEAM)
+            await scene.until(lambda: bool(model.names() - first), "the rollout has begun")
+            controller.kill()
+            controller.start()
+            await scene.until(lambda: not model.names() & first and model.running() == 4, "the rollout is through")
+            await scene.until(model.is_exact, "what runs is charged")
+            model.change({"metadata": {"annotations": {"tessera.dev/min-replicas": "2"}}})
+            await scene.until(lambda: model.spare() == 2, "two are above the minimum")
+            await scene.create(*Gang("training", 2, 1, "research").bodies())
+            await scene.until(lambda: scene.runs("training-0", "training-1"), "training has its GPUs", timeout_s=60)
+            await scene.until(lambda: (model.running(), model.waiting()) == (2, 2), "the minimum goes on")
+            await scene.until(model.is_exact, "what runs is charged")
+            await scene.finish(["training-0", "training-1"])
+            await scene.until(lambda: model.running() == 4 and model.is_exact(), "it grows again")
+            cluster.kubectl("delete", "deployment", "llama", "-n", TEAM, "--wait=false")
+            await scene.until(lambda: not model.names(), "its pods are gone")
+            await scene.clean()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A Deployment of the team, and what has become of its pods."""
+
+    scene: PodLab
+    name: str
+
+    def change(self, patch: dict[str, Any]) -> None:
+        command = ("patch", "deployment", self.name, "-n", TEAM, "--type=merge", "-p", json.dumps(patch))
+        self.scene.cluster.kubectl(*command)
+
+    def scale(self, replicas: int) -> None:
+        self.scene.cluster.kubectl("scale", "deployment", self.name, "-n", TEAM, f"--replicas={replicas}")
+
+    def pods(self) -> list[dict[str, Any]]:
+        pods = self.scene.watcher.pods.values()
+        return [pod for pod in pods if pod["metadata"]["labels"].get("app") == self.name]
+
+    def names(self) -> set[str]:
+        return {pod["metadata"]["name"] for pod in self.pods()}
+
+    def running(self) -> int:
+        live = [pod for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]]
+        return sum(pod["status"].get("phase") == "Running" for pod in live)
+
+    def waiting(self) -> int:
+        return sum(map(is_held, self.pods()))
+
+    def workloads(self) -> list[dict[str, Any]]:
+        found = self.scene.queues.watcher.workloads.values()
+        return [each for each in found if each["metadata"]["name"].startswith(f"pod-{self.name}-")]
+
+    def spare(self) -> int:
+        marks = (each["metadata"].get("annotations", {}) for each in self.workloads())
+        return sum("tessera.dev/above-min-replicas" in found for found in marks)
+
+    def is_exact(self) -> bool:
+        """The pods that may run are those that are charged."""
+        charged = {
+            each["metadata"]["ownerReferences"][0]["name"]
+            for each in self.workloads()
+            if admission(each) and not is_true(each, "Finished")
+        }
+        return charged == {pod["metadata"]["name"] for pod in self.pods() if may_run(pod)}
+
+    def told(self, reason: str) -> set[str]:
+        """The pods that Events of this reason are about."""
+        found = self.scene.cluster.kubectl("get", "events.events.k8s.io", "-n", TEAM, "-o", "json")
+        events = [each for each in json.loads(found)["items"] if each["reason"] == reason]
+        return {each["regarding"]["name"] for each in events} & self.names()
+
+
+async def _serving(scene: PodLab, gpus: int) -> None:
+    await scene.queues.share(FLAVORS, "gpus", spec={"nodeLabels": {"type": "kwok"}})
+    quotas = {GPU: str(gpus), "cpu": "100", "memory": "100Gi"}
+    quota = [{"name": name, "nominalQuota": amount} for name, amount in quotas.items()]
+    groups = [{"coveredResources": list(quotas), "flavors": [{"name": "gpus", "resources": quota}]}]
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    spec = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
+    await scene.queues.make(CLUSTER_QUEUES, "research", spec=spec)
+    await scene.queues.make(LOCAL_QUEUES, "research", namespace=TEAM, spec={"clusterQueue": "research"})
 
 
 @pytest.fixture

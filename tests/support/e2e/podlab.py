@@ -42,7 +42,11 @@ def install_pods(cluster: Cluster) -> None:
     """Everything of the chart that plain pods need, in effect."""
     install(cluster)
     cluster.kubectl(
-        "apply", "--server-side", "-f", "-", input=rendered("pod-gate-policy", "pod-policy", "serving-policy")
+        "apply",
+        "--server-side",
+        "-f",
+        "-",
+        input=rendered("pod-gate-policy", "pod-policy", "serving-policy", "serving-minimum-policy"),
     )
     cluster.kubectl("create", "namespace", TEAM)
     probe = json.dumps(pod_body("probe", queue="any"))
@@ -149,10 +153,11 @@ class Gang:
 @dataclass
 class PodWatcher:
     """Follows all pods of the team. ``broken``: a gang whose pods were let go while some were not there, or two gangs
-    that hold capacity and wait for each other's.
+    that hold capacity and wait for each other's, or more pods that may run than ``at_most`` GPUs (0: any number) allow.
     """
 
     pods: dict[str, Json] = field(default_factory=dict)
+    at_most: int = 0
     broken: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     """Names of all pods that ever were."""
@@ -170,6 +175,8 @@ class PodWatcher:
             case Removed(key=key):
                 self.pods.pop(key.name, None)
         self.look()
+        if 0 < self.at_most < (gpus := sum(map(gpus_of, filter(may_run, self.pods.values())))):
+            self.broken.append(f"pods with {gpus} GPUs may run")
 
     def _let_go(self, pod: Json) -> None:
         group = pod["metadata"]["labels"].get(GROUP)
@@ -205,6 +212,15 @@ def is_held(pod: Json) -> bool:
     return any(one["name"] == GATE for one in pod["spec"].get("schedulingGates", []))
 
 
+def may_run(pod: Json) -> bool:
+    return not is_held(pod) and pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def gpus_of(pod: Json) -> int:
+    limits = (each["resources"].get("limits", {}) for each in pod["spec"]["containers"])
+    return sum(int(found.get(GPU, "0")) for found in limits)
+
+
 def node(pod: Json) -> str:
     return str(pod["spec"].get("nodeName", ""))
 
@@ -225,7 +241,7 @@ class PodLab:
 
     def config(self, folder: Path, *, ready: str = "") -> None:
         """The controller's configuration; ``ready``: how long a gang's pods may take to become ready."""
-        text = CONFIG + "integrations: {frameworks: [batch/job, pod]}\n"
+        text = CONFIG + "integrations: {frameworks: [batch/job, pod, deployment]}\n"
         (folder / "controller.yaml").write_text(text + (READY.format(timeout=ready) if ready else ""))
 
     async def queue(self, name: str, gpus: int, *, placed: bool = False, **spec: Any) -> None:

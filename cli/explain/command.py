@@ -43,7 +43,7 @@ def _workload_name(_: click.Context, __: click.Parameter, value: str) -> str:
 def explain(where: Where, name: str, namespace: str | None, output: str) -> None:
     """Why WORKLOAD waits: what it needs, what is free, who holds it, what would admit it, and its story so far.
 
-    WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME.
+    WORKLOAD is a Workload or a job: NAME or NAMESPACE/NAME. Of a Deployment it is a replica that waits.
 
     \b
     Examples:
@@ -115,7 +115,10 @@ async def _workload(client: Client, namespace: str, name: str) -> Json:
         return await client.get(WORKLOADS, name, Json, namespace=namespace)
     except NotFoundError:
         pass
-    owned = [workload for workload in await namespaced(client, WORKLOADS, namespace) if _owner(workload) == name]
+    there = await namespaced(client, WORKLOADS, namespace)
+    owned = [workload for workload in there if _owner(workload) == name]
+    if not owned and (replicas := [workload for workload in there if _is_replica(workload, name)]):
+        return min(replicas, key=_least_said)
     if owned:
         return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
     where = f"WORKLOAD: found {namespace}/{name}"
@@ -155,6 +158,20 @@ def _labels(job: Json) -> Json:
 def _owner(workload: Json) -> str | None:
     owners = workload["metadata"].get("ownerReferences") or []
     return next((str(owner["name"]) for owner in owners if owner.get("controller")), None)
+
+
+def _is_replica(workload: Json, deployment: str) -> bool:
+    """Whether it is that of a pod of the Deployment: it is named after it, a template's hash, and five letters."""
+    owner, _, _ = (_owner(workload) or "").rpartition("-")
+    name, _, template = owner.rpartition("-")
+    return name == deployment and template.isalnum() and workload["spec"].get("podSets", [{}])[0].get("count") == 1
+
+
+def _least_said(workload: Json) -> tuple[bool, bool, str]:
+    """Of a Deployment's replicas one that waits, the oldest of them; else one that runs; one that is over last."""
+    conditions = workload.get("status", {}).get("conditions") or []
+    true = {each["type"] for each in conditions if each["status"] == "True"}
+    return "Finished" in true, "QuotaReserved" in true, str(workload["metadata"].get("creationTimestamp", ""))
 
 
 async def _explained(asked: AnswerSource, workload: Workload) -> Json:

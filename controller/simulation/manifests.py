@@ -30,6 +30,8 @@ from controller.objects.queues import (
 from controller.simulation.crddefaults import with_defaults
 from controller.simulation.documents import Document, Json
 from controller.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
+from controller.simulation.replicas import KIND as DEPLOYMENT
+from controller.simulation.replicas import is_spare, replicas
 from controller.simulation.submissions import (
     DEFAULT_QUEUE,
     POD,
@@ -144,7 +146,7 @@ def _stored(document: Document) -> Document:
 def _arrives(document: Document, kinds: JobKindsRead) -> bool:
     if document.kind == "Workload" and document.version.startswith(f"{GROUP}/"):
         return True
-    return (document.version, document.kind) in kinds or (document.version, document.kind) == POD
+    return (document.version, document.kind) in kinds or (document.version, document.kind) in (POD, DEPLOYMENT)
 
 
 def _object(document: Document, kinds: JobKindsRead, warnings: list[str]) -> Iterator[KubernetesObject]:
@@ -259,6 +261,8 @@ def _submissions(
     jobs: list[Document], objects: list[KubernetesObject], composer: Composer, warnings: list[str]
 ) -> list[Submission]:
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
+    queues = _default_queues(objects)
+    jobs = [replica for job in jobs for replica in replicas(job, queues)]
     owned = {
         (job.data["metadata"]["namespace"], job.data["metadata"]["name"])
         for job in jobs
@@ -336,10 +340,11 @@ def _cluster(objects: Iterable[KubernetesObject], facts: Facts) -> ClusterObject
         global_default=lambda: (defaults[0].metadata.name, defaults[0].value) if defaults else None,
         owner=lambda _namespace, _reference: None,
         is_job_kind=lambda _version, _kind: False,
+        may_be_spare=is_spare,
         is_admitted=lambda _uid: False,
         look=lambda kind, namespace, name: facts.get((kind, namespace, name)),
     )
 
 
 def _names(kinds: JobKindsRead) -> str:
-    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, POD))
+    return ", ".join(f"{kind} of {version}" for version, kind in (*kinds, DEPLOYMENT, POD))

@@ -150,6 +150,21 @@ async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
         assert said == "Error: WORKLOAD: found team/free, a JobSet that has no Workload yet: see its events\n"
 
 
+async def test_a_deployment_stands_for_a_replica_that_waits(shell: Shell) -> None:
+    scene = shell.scene
+    scene.queue(cpus=1)
+    of_jobs_alone = config(f"{CONFIG}integrations: {{frameworks: [batch/job]}}\n")
+    async with scene.controller(of_jobs_alone, core_only=False):
+        for name, cpus in (("pod-llama-5d9c-aaaaa-1", 1), ("pod-llama-5d9c-bbbbb-2", 1), ("pod-other-5d9c-ccccc-3", 9)):
+            scene.workload(name, cpus)
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": name[4:-2], "uid": name, "controller": True}
+            scene.server.merge(WORKLOADS, name, {"metadata": {"ownerReferences": [owner]}}, namespace="team")
+        await scene.until_admitted("pod-llama-5d9c-aaaaa-1")
+        await eventually(lambda: scene.condition("pod-llama-5d9c-bbbbb-2", "QuotaReserved").startswith("False"))
+        found = await shell.json("explain", "team/llama")
+        assert (found["workload"], found["state"]) == ("team/pod-llama-5d9c-bbbbb-2", "Pending")
+
+
 async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Shell) -> None:
     shell.scene.queue(cpus=1)
     shell.scene.workload("big", 2)

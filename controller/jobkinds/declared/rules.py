@@ -129,8 +129,8 @@ SPEC_RULES: Final[tuple[Rule[SpecFields], ...]] = (
     ),
     Rule(
         "podSets",
-        "self.podSets.all(p, self.podSets.all(q, p == q || (p.template != q.template && "
-        "!q.template.startsWith(p.template + '.') && !q.template.startsWith(p.template + '['))))",
+        "self.podSets.all(p, self.podSets.exists_one(q, q.template == p.template) && !self.podSets.exists(q, "
+        "q.template.startsWith(p.template + '.') || q.template.startsWith(p.template + '[')))",
         _apart,
         "expected templates that lie apart, found one within another or one twice",
     ),

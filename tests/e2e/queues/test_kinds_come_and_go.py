@@ -1,8 +1,10 @@
 """The CRD of a job kind is installed and removed while the controller runs, with the chart's rights and no restart.
 
-One that serves only a version that is not queued lets none of its jobs carry a queue.
+One that serves only a version that is not queued lets none of its jobs carry a queue. A kind that nobody has heard of
+is queued by its JobKind.
 """
 
+import copy
 import json
 import os
 import time
@@ -10,14 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
+from tests.support.controller.declarations import job_kind
 from tests.support.e2e.podlab import refused, rendered
-from tests.support.e2e.queuelab import ALONE, QUEUE, install, lab, until
+from tests.support.e2e.queuelab import ALONE, QUEUE, Json, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -136,3 +140,141 @@ def test_an_mpi_job_of_the_training_operator_is_refused_where_no_other_is_served
     label = ("label", "mpijobs", "free", "-n", "default", f"{QUEUE}=research")
     assert sentence in refused(cluster, *label)
     cluster.kubectl("label", "mpijobs", "free", "-n", "default", "team=vision")
+
+
+EXAMPLES = ROOT / "examples" / "jobkinds"
+POD: Json = {"spec": {"containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]}}
+ANY: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+SWEEP_CRD: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "sweeps.lab.example"},
+    "spec": {
+        "group": "lab.example",
+        "scope": "Namespaced",
+        "names": {"kind": "Sweep", "listKind": "SweepList", "plural": "sweeps", "singular": "sweep"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": ANY, "status": ANY}}},
+            }
+        ],
+    },
+}
+WRONG: dict[str, Json] = {
+    "spec.ready": {"ready": {}},
+    "expected templates that lie apart": {"podSets": [{"name": "a", "template": ".spec.a"}] * 2},
+    "expected suspended or observedGeneration, found neither": {"suspended": None},
+    "spec.suspend": {"suspend": ".metadata.labels"},
+    "expected sweeps.other.example, found sweeps.lab.example": {"group": "other.example"},
+}
+
+
+class Sweeps:
+    """Objects of the kind, and what their controller writes: a test plays it, step by step."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def create(self, name: str, queue: str, *, paused: bool = True, priority: str = "") -> None:
+        labels = {QUEUE: queue, **({"kueue.x-k8s.io/priority-class": priority} if priority else {})}
+        trials = copy.deepcopy({"parallel": 1, "template": POD})
+        body = {
+            "apiVersion": "lab.example/v1",
+            "kind": "Sweep",
+            "metadata": {"name": name, "namespace": "team", "labels": labels},
+            "spec": {"paused": paused, "search": {"template": POD}, "trials": trials},
+        }
+        self._cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+
+    def get(self, name: str) -> Json:
+        found: Json = json.loads(self._cluster.kubectl("get", "sweep", "-n", "team", name, "-o", "json"))
+        return found
+
+    def paused(self, name: str) -> bool:
+        return bool(self.get(name)["spec"]["paused"])
+
+    def writes(self, name: str, phase: str, pods: int) -> None:
+        status = json.dumps({"status": {"phase": phase, "pods": pods, "readyPods": pods}})
+        self._cluster.kubectl(
+            "patch", "sweep", "-n", "team", name, "--subresource=status", "--type=merge", "-p", status
+        )
+
+    def says(self, type_: str) -> str:
+        path = f'{{.status.conditions[?(@.type=="{type_}")].reason}}'
+        try:
+            return self._cluster.kubectl("get", "jobkind", "sweeps.lab.example", "-o", f"jsonpath={path}")
+        except ClusterError:
+            return "gone"
+
+
+async def test_a_kind_of_ones_own_is_queued_by_its_job_kind_alone(cluster: Cluster, tmp_path: Path) -> None:
+    declaration, role = (json.dumps(each) for each in yaml.safe_load_all((EXAMPLES / "sweeps.yaml").read_text()))
+    for said, spec in WRONG.items():
+        verdict = refused(cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(job_kind(**spec)))
+        assert said in verdict, verdict
+    async with lab(cluster, {"sweeps": 2}) as scene:
+        sweeps = Sweeps(cluster)
+        await scene.queue("sweeps", 2, preemption={"withinClusterQueue": "LowerPriority"})
+        urgent = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 100}
+        urgent["metadata"] = {"name": "urgent"}
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(urgent))
+        with scene.controllers(tmp_path, "declared", flags=ALONE):
+            cluster.kubectl("apply", "-f", "-", input=declaration)
+            await until(lambda: sweeps.says("Active") == "Forbidden", "the missing rights are told")
+            cluster.kubectl("apply", "-f", "-", input=role)
+            await until(lambda: sweeps.says("Active") == "NotServed", "the missing CRD is told")
+            cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(SWEEP_CRD))
+            await until(lambda: sweeps.says("Active") == "Active", "the kind is queued")
+
+            sweeps.create("low", "sweeps", paused=False)
+            await until(lambda: scene.condition("low", "Admitted") == "True/Admitted", "held, then admitted")
+            await until(lambda: not sweeps.paused("low"), "started")
+            sweeps.writes("low", "Running", 2)
+            await until(lambda: scene.condition("low", "PodsReady").startswith("True"), "its pods are ready")
+            sweeps.create("high", "sweeps", priority="urgent")
+            await until(lambda: sweeps.paused("low"), "preempted")
+            assert sweeps.paused("high"), "the pods of the other may still be there"
+            sweeps.writes("low", "Paused", 0)
+            await until(lambda: not sweeps.paused("high"), "started in its place")
+            assert sweeps.get("low")["spec"]["trials"] == {"parallel": 1, "template": POD}
+            sweeps.writes("high", "Running", 2)
+
+            cluster.kubectl("delete", "jobkind", "sweeps.lab.example", "--wait=false")
+            await until(lambda: sweeps.says("Active") == "Terminating", "it waits for what holds quota")
+            sweeps.writes("high", "Succeeded", 0)
+            await until(lambda: scene.condition("high", "Finished") == "True/Succeeded", "finished")
+            await until(lambda: sweeps.says("Active") == "gone", "the JobKind has gone")
+            assert sweeps.paused("low")
+            cluster.kubectl("apply", "-f", "-", input=declaration)
+            await until(lambda: not sweeps.paused("low"), "taken up again")
+            cluster.kubectl("delete", "sweeps", "-n", "team", "--all", "--wait=false")
+            await until(lambda: not scene.watcher.workloads, "no Workload is left")
+            cluster.kubectl("delete", "jobkind", "sweeps.lab.example", "--timeout=30s")
+            cluster.kubectl("delete", "crd", "sweeps.lab.example", "--timeout=60s")
+
+
+async def test_the_chart_holds_objects_of_a_kind_that_its_values_declare(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(SWEEP_CRD))
+    parts = ("jobkinds", "controller-rbac-kinds", "job-suspend-policy", "job-policy")
+    printed = rendered(*parts, files=(EXAMPLES / "values.yaml",))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=printed)
+    async with lab(cluster, {}) as scene:
+        await scene.queue("held", 1)
+        sweeps = Sweeps(cluster)
+
+        def held() -> bool:
+            cluster.kubectl("delete", "sweep", "-n", "team", "held", "--ignore-not-found")
+            try:
+                sweeps.create("held", "sweeps", paused=False)
+            except ClusterError:
+                return False  # the policies are not there yet, or the kind is not
+            return sweeps.paused("held")
+
+        await until(held, "the API server holds it")
+        start = ("patch", "sweep", "-n", "team", "held", "--type=merge", "-p", '{"spec": {"paused": false}}')
+        await until(lambda: "only the controller starts a Sweep" in refused(cluster, *start), "nobody else starts it")
+        cluster.kubectl("delete", "crd", "sweeps.lab.example", "--timeout=60s")

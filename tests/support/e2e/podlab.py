@@ -76,12 +76,13 @@ def install_pods(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pod", "probe", "-n", TEAM, "--now")
 
 
-def rendered(*templates: str, values: tuple[str, ...] = ()) -> str:
+def rendered(*templates: str, values: tuple[str, ...] = (), files: tuple[Path, ...] = ()) -> str:
     """Of a release called ``t`` on an API server with MutatingAdmissionPolicy."""
     command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE]
     command += ["--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"]
     command += [word for name in templates for word in ("--show-only", f"templates/{name}.yaml")]
     command += [word for value in values for word in ("--set", value)]
+    command += [word for file in files for word in ("--values", str(file))]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
